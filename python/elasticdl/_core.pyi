@@ -1,0 +1,123 @@
+"""Types of the Rust core's binding; a test checks this file against the binary."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, final
+
+class ReadableBuffer(Protocol):
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+@final
+class Endpoint:
+    """Where a member's data plane listens: accepts connections for all views, authenticates both ends, sorts them by `hello`.
+
+    One thread, started here (never at import). Addresses: `unix:PATH`, `tcp:HOST:PORT` (port 0 = any).
+    """
+
+    def __init__(self, address: str, member: str, token: bytes) -> None: ...
+    @property
+    def address(self) -> str:
+        """Where it listens in fact."""
+    @property
+    def refused(self) -> int:
+        """Connections refused so far: wrong token, malformed or oversized frame, stale view."""
+    def enter(self, view: int, digest: int) -> None:
+        """From now on `view` is current: lower views are stale, a higher one waits for its own `enter`."""
+    def seal(self, view: int) -> None:
+        """Refuse views up to `view` from now on, and close what is parked for them."""
+    def close(self) -> None: ...
+
+@final
+class Ring:
+    """The ring of one view. All calls that block release the GIL and end with Cancelled after `cancel`."""
+
+    def __init__(
+        self, endpoint: Endpoint, view: int, digest: int, rank: int, peers: Sequence[tuple[str, str]], silence: float
+    ) -> None:
+        """`peers`: (member id, address) in ring order; `silence`: seconds without a byte in mid-transfer before a peer counts as lost."""
+    def reduce(self, step: int, contribution: ReadableBuffer, result: ReadableBuffer, trailer: Sequence[float]) -> list[float]:
+        """Sum `contribution` (float32 or float64, C-contiguous, left intact) over all members into `result`; return the summed trailer.
+
+        Connects on the first call. Every member gets the same bits. Raises RingBroken(rank, how) or Cancelled.
+        Waiting for a peer's contribution is never a fault; silence counts only in the middle of a transfer.
+        """
+    def cancel(self) -> None:
+        """Make a blocked call return, from any thread, and tear the connections so that the others notice."""
+    def close(self, linger: bool) -> None:
+        """Close the connections; `linger`: flush and half-close first, so that neighbours still get all bytes (after a completed ring)."""
+    @property
+    def transport(self) -> str:
+        """For people: `unix`, or `tcp/reno` with the congestion control in force."""
+
+@final
+class StateServer:
+    """Serves one state image to the members that heal from this one, on a thread of its own."""
+
+    def __init__(self, endpoint: Endpoint, view: int, digest: int, state: tuple[int, int], image: ReadableBuffer) -> None:
+        """`image` stays borrowed until `close`."""
+    def wait(self, seconds: float) -> list[tuple[str, bool]]:
+        """Wait until some transfer has ended (or the time is over): (member id, acknowledged?) of those ended since the last call."""
+    def close(self) -> None: ...
+
+@final
+class StateTransfer:
+    """Fetches a state image from a donor; all or nothing, checksummed, acknowledged."""
+
+    def __init__(
+        self, endpoint: Endpoint, view: int, digest: int, state: tuple[int, int], donor: tuple[str, str], silence: float
+    ) -> None: ...
+    def run(self) -> bytearray:
+        """Return the image. Raises TransferFailed or Cancelled."""
+    def acknowledge(self) -> None:
+        """Tell the donor that the state is in place."""
+    def cancel(self) -> None: ...
+
+@final
+class Heart:
+    """Sends heartbeats to the master from a Rust thread, so that a long step or the GIL can't silence a healthy member."""
+
+    def __init__(self, address: str, member: str, token: bytes, interval: float) -> None:
+        """Connects, and connects again, by itself; a missing master is no error."""
+    def set(self, view: int, step: int, progress: int) -> None:
+        """What the next beats say: current view, step under way, and a counter that grows with every piece of work done."""
+    def close(self) -> None: ...
+
+@final
+class HeartMonitor:
+    """The master's end of the heartbeats."""
+
+    def __init__(self, address: str, token: bytes) -> None: ...
+    @property
+    def address(self) -> str: ...
+    def poll(self) -> list[tuple[str, int, int, int, float, bool]]:
+        """Return (member id, view, step, progress, seconds since the last beat, connected?) of every member ever seen and not forgotten."""
+    def forget(self, member: str) -> None: ...
+    def close(self) -> None: ...
+
+@final
+class TFRecordFile:
+    """Random access to a TFRecord file through its index (see `index_tfrecord`); CRC checked on every read."""
+
+    def __init__(self, path: str, index: str) -> None: ...
+    def __len__(self) -> int: ...
+    def read(self, records: Sequence[int]) -> list[bytes]:
+        """Return the records in the order asked. Raises BadData naming file, record and byte offset."""
+
+def index_tfrecord(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
+    """Write the index file (written beside, synced, renamed; fingerprint of the file inside); return the number of records."""
+
+@final
+class CSVFile:
+    """Random access to the rows of a CSV file (RFC 4180: quotes, embedded line ends) through its index."""
+
+    def __init__(self, path: str, index: str) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def header(self) -> list[str]: ...
+    def read(self, records: Sequence[int]) -> list[list[str]]:
+        """Return the rows in the order asked. Raises BadData naming file, row and line."""
+
+def index_csv(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
+    """Write the index file; return the number of data rows (header excluded)."""
+
+def crc32c(data: ReadableBuffer) -> int: ...
+def version() -> str: ...

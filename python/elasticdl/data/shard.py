@@ -1,0 +1,64 @@
+"""Shards, tasks and positions: the vocabulary of dynamic data sharding.
+
+Plain values, no I/O: readers make shards, the ledger cuts them in tasks, and a position says how far a model state has come.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A named source of records: a file, a row group, a table partition.
+
+    Attributes:
+        name: what the reader needs to find it again, for example a path.
+        start: index of its first record inside the source.
+        count: number of records.
+    """
+
+    name: str
+    start: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A contiguous range of records of one shard.
+
+    Attributes:
+        id: index of the task in the unshuffled order of the epoch, 0 … ledger.num_tasks - 1.
+        epoch: 0, 1, …
+        shard: where the records are.
+        start: first record, as an index inside the source (shard.start is already added).
+        end: one past the last record.
+    """
+
+    id: int
+    epoch: int
+    shard: Shard
+    start: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """Return the number of records."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """How far a model state has come in the data; part of the state like the optimizer's step count.
+
+    Attributes:
+        epoch: epoch of the *next* step; equal to the job's number of epochs when the data has ended.
+        first_task: place of the wave's first task in the epoch's shuffled order, 0 … num_tasks - 1.
+        slots: K, the number of tasks of the current wave (already cut at the epoch's end; at least 1, or 0 at the end of data).
+        chunk: j, the chunk of each task that the next step consumes; 0 at the beginning of a wave.
+    """
+
+    epoch: int
+    first_task: int
+    slots: int
+    chunk: int

@@ -1,0 +1,115 @@
+"""The Protocol that framework adapters implement; the loops know no framework.
+
+One adapter object lives in one worker process and holds the user's model, optimizer and accumulator. It decides nothing about
+groups, and the ring never sees a framework's type: both meet in flat buffers. See "The mathematics of a step" in
+`docs/concepts/`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Records = Sequence[Any]
+"""Raw records of one chunk as a reader gives them: bytes each, or lists of strings (CSV)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """What one chunk added to the accumulator.
+
+    Attributes:
+        examples: n, the number of examples that `feed` made of the records; the weight of the chunk.
+        loss: sum over the examples of (loss + layers' own losses).
+    """
+
+    examples: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepLogs:
+    """What callbacks get; equal in all members.
+
+    Attributes:
+        step: committed steps, this one included.
+        epoch: the epoch that the step belongs to.
+        loss: mean loss of the step, None if it had no example.
+        epoch_ended: the step was the last of its epoch.
+        epoch_loss: mean loss over the epoch's examples so far.
+    """
+
+    step: int
+    epoch: int
+    loss: float | None
+    epoch_ended: bool
+    epoch_loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class StateImage:
+    """A state of the model as one flat run of bytes plus its description, for heals, snapshots and digests.
+
+    `meta` is JSON-able: shapes, dtypes, names, the callbacks' state. `body` is every array's bytes one after the other.
+    """
+
+    meta: Mapping[str, Any]
+    body: npt.NDArray[np.uint8] = field(repr=False)
+
+
+class Adapter(Protocol):
+    """One framework's side of a synchronous worker. All calls come from one thread, except `convert`."""
+
+    size: int
+    """Elements of the flat accumulator: gradients of all trainables, then weighted changes of float non-trainables."""
+    dtype: npt.DTypeLike
+    """float32, or float64 if the model has a variable of that type."""
+
+    def prepare(self, sample: Records) -> None:
+        """Build everything and run the compiled step once on `sample`, without any lasting effect.
+
+        Raises BadModel or BadData (expected and received) for what only running shows.
+        """
+
+    def convert(self, records: Records) -> Any:
+        """Run the user's `feed` over one chunk; called from the prefetching thread. Raises BadData."""
+
+    def zero(self) -> None:
+        """Empty the accumulator."""
+
+    def compute(self, batch: Any, step: int, slot: int) -> ChunkResult:
+        """Add a chunk's gradient sum and weighted state changes to the accumulator; the committed state is not touched.
+
+        Every chunk starts from the committed value of each non-trainable variable, with seeds of (job seed, step, slot).
+        """
+
+    def accumulator(self) -> memoryview:
+        """Return the accumulator's bytes, of `size` elements, valid until the next `compute` or `zero`."""
+
+    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
+        """Commit: apply `result` / `examples` (no-op for 0 examples); the accumulator becomes empty."""
+
+    def fused(self, batch: Any, step: int, slot: int) -> ChunkResult:
+        """Compute and apply in one call: a group of one with one slot. Equal to `compute` then `apply`."""
+
+    def finite(self, result: npt.NDArray[Any]) -> bool:
+        """Tell whether a reduced result has no NaN and no infinity."""
+
+    def logs(self, logs: StepLogs) -> str | None:
+        """Run callbacks after a commit; return a reason if they want the job to stop, the same in all members."""
+
+    def image(self) -> StateImage:
+        """Copy the committed state."""
+
+    def load(self, image: StateImage) -> None:
+        """Replace the state. Raises TransferFailed if the image does not fit this model."""
+
+    def digest(self) -> str:
+        """Return a digest of the state's bits (hexadecimal)."""
+
+    def export(self, path: str, kind: str) -> None:
+        """Write the model for plain users of the framework: `keras` (one file) or `saved_model` (a directory)."""

@@ -1,0 +1,322 @@
+"""What happens to a synchronous member, and what it is to do: the vocabulary of `worker/member.py`.
+
+Plain values. The state machine takes an event and returns instructions; the shell (`worker/synchronous.py`) and the simulator carry
+them out and bring their outcomes back as events. *Work* is what takes time; at most one piece of work is outstanding at any moment,
+and its outcome always comes back, also when the member has sealed meanwhile (then usually as `WorkCancelled`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.control.messages import MasterMessage, MemberMessage
+from elasticdl.control.view import MemberId, StateId, View, ViewId
+from elasticdl.data.shard import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Trailer:
+    """Sums over all members that a ring carries beside the gradient; equal in all members.
+
+    Attributes:
+        records: records read (the audit's figure).
+        examples: examples that `feed` made of them (the divisor).
+        loss: sum of the examples' losses.
+        flag: how many members know that a change of view is pending.
+        contributors: per slot, how many members contributed it; must be 1 each (M5).
+    """
+
+    records: int
+    examples: float
+    loss: float
+    flag: int
+    contributors: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """One chunk in a member's accumulator, as the audit wants it."""
+
+    slot: int
+    task: int
+    chunk: int
+    records: int
+
+
+# ------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The control stream to a master is open (again)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The control stream broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message of the master came in."""
+
+    message: MasterMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkComputed:
+    """Work done: the chunk of `slot` for step `state.step + 1` is in the accumulator."""
+
+    slot: int
+    records: int
+    examples: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class RingCompleted:
+    """Work done: every member contributed to `step` of `view`; the result lies in the shell's result buffer."""
+
+    view: ViewId
+    step: int
+    trailer: Trailer
+
+
+@dataclass(frozen=True, slots=True)
+class RingFailed:
+    """Work done: the ring of `view` broke at `step`."""
+
+    view: ViewId
+    step: int
+    accused: MemberId | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """Work done: the commit of `state` has been applied to the model."""
+
+    state: StateId
+
+
+@dataclass(frozen=True, slots=True)
+class Healed:
+    """Work done: the state is in place (transferred, loaded from a snapshot or made)."""
+
+    view: ViewId
+    state: StateId
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class HealFailed:
+    """Work done: the transfer of `view` failed."""
+
+    view: ViewId
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealeeLeft:
+    """A member that heals from this one has acknowledged, sealed or died: it no longer holds up a commit (M5, M7)."""
+
+    view: ViewId
+    member: MemberId
+    acknowledged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExportWritten:
+    """Work done: the result of `view` lies at `path`."""
+
+    view: ViewId
+    path: str
+    digest: str
+    metrics: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotWritten:
+    """A stable state lies at `path`."""
+
+    view: ViewId
+    state: StateId
+    position: Position
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCancelled:
+    """The outstanding piece of work was given up, with no effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """SIGTERM: leave at the next step boundary."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """This member wants an early end of the job (early stopping)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramError:
+    """The user's program raised (never: a broken ring, a seal, an eviction)."""
+
+    kind: str
+    signature: str
+    chunk: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; the machine repeats what is unanswered."""
+
+
+Event = (
+    Connected | Disconnected | Received | ChunkComputed | RingCompleted | RingFailed | Applied | Healed | HealFailed
+    | HealeeLeft | ExportWritten | SnapshotWritten | WorkCancelled | DrainRequested | StopRequested | ProgramError | Tick
+)  # fmt: skip
+
+
+# ------------------------------------------------------------------ instructions, at once
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this on the control stream (dropped if there is none; the machine repeats what matters)."""
+
+    message: MemberMessage
+
+
+@dataclass(frozen=True, slots=True)
+class OpenView:
+    """A view was installed: connect its data plane when first needed, write the audit's `base` line; older views are closed."""
+
+    view: View
+    keep: bool
+    """Whether the accumulator stays (M2); otherwise zero it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CloseView:
+    """Sealed: close the data plane of every view up to `sealed`, cancel ring, transfers and serving.
+
+    `linger`: after a completed ring, flush and half-close, so that neighbours lose nothing.
+    """
+
+    sealed: ViewId
+    linger: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServeState:
+    """Donor: serve the current state (exactly `state`) to `healees` in view `view`."""
+
+    view: ViewId
+    state: StateId
+    position: Position
+    healees: tuple[MemberId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSnapshot:
+    """The current state is worth a snapshot: copy it now; write it once it is stable (the machine says so by `KeepSnapshot`)."""
+
+    view: ViewId
+    state: StateId
+    position: Position
+
+
+@dataclass(frozen=True, slots=True)
+class KeepSnapshot:
+    """The copied state is stable: write it beside, sync, rename, report `SnapshotWritten`."""
+
+    view: ViewId
+    state: StateId
+
+
+@dataclass(frozen=True, slots=True)
+class DropSnapshot:
+    """The copied state was given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """End this process: 0 released or finished, 1 failed, 3 evicted."""
+
+    code: int
+    reason: str
+
+
+# ------------------------------------------------------------------ instructions, work
+
+
+@dataclass(frozen=True, slots=True)
+class Heal:
+    """Work: get the state `state`; outcome Healed, HealFailed or WorkCancelled.
+
+    `source`: the donor's member id, `initial` (make the first weights) or `snapshot` (load `path`).
+    """
+
+    view: ViewId
+    state: StateId
+    position: Position
+    source: str
+    path: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Work: add the chunk `position.chunk` of the wave's task in `slot` to the accumulator; outcome ChunkComputed or WorkCancelled."""
+
+    step: int
+    position: Position
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Work: write the audit's `contributed` lines, then give accumulator and trailer to the ring; outcome RingCompleted, RingFailed, WorkCancelled.
+
+    `blank`: own no slot and hold no state yet (a joiner): give zeros.
+    `slots`: K of the step, the length of the trailer's `contributors`.
+    """
+
+    view: ViewId
+    step: int
+    slots: int
+    lines: tuple[Contribution, ...]
+    trailer: Trailer
+    blank: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Work: write the audit's `committed` line, then apply the ring's result; outcome Applied.
+
+    Can't be cancelled: the state counts as committed from here on. `position` is the one after the step; `epoch_ended` tells
+    callbacks that the step was the last of its epoch.
+    """
+
+    view: ViewId
+    state: StateId
+    position: Position
+    trailer: Trailer
+    epoch_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """Work: write the result of the base `state` under a name that contains it; outcome ExportWritten or WorkCancelled."""
+
+    view: ViewId
+    state: StateId
+
+
+Work = Heal | Compute | Contribute | Commit | Export
+Instruction = Send | OpenView | CloseView | ServeState | TakeSnapshot | KeepSnapshot | DropSnapshot | Exit | Work

@@ -1,0 +1,3 @@
+//! ElasticDL's data plane, without any Python in it.
+pub mod net;
+pub mod records;

@@ -1,0 +1,1 @@
+//! The wires between members: frames, endpoint, ring, state transfer, heartbeats.

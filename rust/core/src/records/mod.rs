@@ -1,0 +1,1 @@
+//! Record files: indexing and random access.
