@@ -1,0 +1,86 @@
+"""What people see of a running job: a status and a stream of events.
+
+Plain values that `control/client.py` delivers; progress displays, `status`, `chaos` and (later) Kubernetes Events are made of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker as the master sees it.
+
+    Attributes:
+        name: `worker-3-2`.
+        state: `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
+        pid: process id where there is one, else None.
+        member: its member id once it has registered.
+    """
+
+    name: str
+    state: str
+    pid: int | None
+    member: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """One look at a job.
+
+    Attributes:
+        job_name: its name.
+        state: `starting`, `training`, `waiting` (below its minimum, or no member), `stopping`, `finished`, `failed`.
+        reason: one sentence, why it is in this state.
+        view: current view id, 0 = none.
+        step: last committed step known.
+        epoch: epoch of the next step, 0-based; num_epochs when the data has ended.
+        num_epochs: 0 = until stopped.
+        done: share of all records trained, 0 … 1, None if there is no end.
+        loss: last known mean loss.
+        records: records trained.
+        records_per_second: over the last seconds.
+        seconds_left: estimate, None if unknown.
+        wanted_workers: how many the job wants now.
+        workers: all that live, or ended lately.
+    """
+
+    job_name: str
+    state: str
+    reason: str
+    view: int
+    step: int
+    epoch: int
+    num_epochs: int
+    done: float | None
+    loss: float | None
+    records: int
+    records_per_second: float | None
+    seconds_left: float | None
+    wanted_workers: int
+    workers: tuple[WorkerStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened, as it happens.
+
+    Attributes:
+        time: seconds since the Unix epoch.
+        kind: `joined`, `lost`, `drained`, `evicted`, `view`, `sealed`, `serving`, `healing`, `healed`, `recovered`, `step`, `snapshot`,
+            `launched`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`.
+        worker: whom it is about, `worker-3-2`, or empty.
+        view: view id, 0 = none.
+        step: step, 0 = none.
+        text: one readable sentence with the reason, and the duration where there is one.
+        seconds: the duration, None if there is none.
+    """
+
+    time: float
+    kind: str
+    worker: str
+    view: int
+    step: int
+    text: str
+    seconds: float | None = None
