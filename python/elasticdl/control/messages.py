@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.control.view import MemberId, StateId, View, ViewId
-from elasticdl.data.shard import Position
+from elasticdl.data.shard import Position, Shard
 
 # ------------------------------------------------------------------ member → master
 
@@ -37,7 +37,11 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """First message of every connection. Answer: `Welcome`, or a verdict."""
+    """Asks to take part; on every new connection again, before anything else but `FoundShards`. Answer: `Welcome`, or a verdict.
+
+    A member that has not registered yet may send `FoundShards`, `Note` and `ProgramFailed` (a model that can't be built): the
+    connection itself names it.
+    """
 
     member: MemberId
     name: str
@@ -146,7 +150,17 @@ class ProgramFailed:
     traceback: str
 
 
-MemberMessage = Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
+@dataclass(frozen=True, slots=True)
+class FoundShards:
+    """What `create_shards` of a custom reader returned; sent before `Register`, and only by workers of jobs with such a reader.
+
+    The first one counts and is journalled; every member gets it back as `Data`, so that all order the same data.
+    """
+
+    shards: tuple[Shard, ...]
+
+
+MemberMessage = FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
 
 # ------------------------------------------------------------------ master → member
 
@@ -156,6 +170,13 @@ class Welcome:
     """Answer to `Register`: this is master epoch `epoch`."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The job's data, equal for all members; sent on every connection as soon as it is known, also before `Register`."""
+
+    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,4 +239,4 @@ class Failed(Verdict):
     reason: str
 
 
-MasterMessage = Welcome | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
+MasterMessage = Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed

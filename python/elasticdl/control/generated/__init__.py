@@ -1,0 +1,1 @@
+"""Stubs made by `proto/generate.py`; not committed, carried by the wheel."""
