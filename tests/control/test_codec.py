@@ -1,0 +1,81 @@
+"""Every message survives the wire unchanged, and nothing else is taken for one."""
+
+from __future__ import annotations
+
+import typing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from elasticdl.control import codec
+from elasticdl.control.generated import control_pb2 as wire
+from elasticdl.control.messages import MasterMessage, MemberMessage, NewView
+from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.view import Peer, StateId, View, ViewId
+from elasticdl.data.shard import Position, Shard
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+counts = st.integers(0, 2**62)
+numbers = st.floats(allow_nan=False)
+
+for kind, strategy in ((str, words), (int, counts), (float, numbers)):
+    st.register_type_strategy(kind, strategy)
+for value in (Shard, Position, StateId, Peer, View, WorkerStatus):
+    st.register_type_strategy(value, st.builds(value))
+
+
+@pytest.mark.parametrize("kind", typing.get_args(MemberMessage), ids=lambda kind: kind.__name__)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_what_members_say_survives(kind: type, data: st.DataObject) -> None:
+    message = data.draw(st.builds(kind))
+    sent = codec.encode_member(message).SerializeToString()
+    assert codec.decode_member(wire.FromMember.FromString(sent)) == message
+
+
+@pytest.mark.parametrize("kind", typing.get_args(MasterMessage), ids=lambda kind: kind.__name__)
+@settings(max_examples=30, deadline=None)
+@given(data=st.data())
+def test_what_the_master_says_survives(kind: type, data: st.DataObject) -> None:
+    message = data.draw(st.builds(kind))
+    sent = codec.encode_master(message).SerializeToString()
+    assert codec.decode_master(wire.ToMember.FromString(sent)) == message
+
+
+@settings(max_examples=50, deadline=None)
+@given(seen=st.one_of(st.builds(JobStatus), st.builds(JobEvent)))
+def test_what_clients_see_survives(seen: JobStatus | JobEvent) -> None:
+    sent = codec.encode_seen(seen).SerializeToString()
+    assert codec.decode_seen(wire.Seen.FromString(sent)) == seen
+
+
+def a_view() -> View:
+    peer = Peer(typing.cast(typing.Any, "a" * 32), "worker-0-1", "unix:/a")
+    return View(ViewId(3), (peer,), StateId(7, 2), Position(0, 1, 1, 0), (0,), (0,), 1, (None,))
+
+
+def test_a_view_keeps_its_digest() -> None:
+    decoded = codec.decode_master(codec.encode_master(NewView(a_view())))
+    assert isinstance(decoded, NewView)
+    assert decoded.view.digest == a_view().digest
+
+
+def test_a_view_with_another_digest_is_refused() -> None:
+    message = codec.encode_master(NewView(a_view()))
+    message.view.digest ^= 1
+    with pytest.raises(codec.Malformed, match="view 3"):
+        codec.decode_master(message)
+
+
+@pytest.mark.parametrize("record", ["", "{", "[]", "{}", '{"id": 1}'])
+def test_a_view_that_is_none_is_refused(record: str) -> None:
+    with pytest.raises(codec.Malformed):
+        codec.decode_master(wire.ToMember(view=wire.NewView(record=record, digest=0)))
+
+
+def test_an_empty_message_is_refused() -> None:
+    with pytest.raises(codec.Malformed):
+        codec.decode_member(wire.FromMember())
+    with pytest.raises(codec.Malformed):
+        codec.decode_master(wire.ToMember())
