@@ -1,0 +1,207 @@
+"""From what people write to a `JobSpec`: flags, job files and Python arguments, and every mistake in them by name.
+
+All three ways meet in `build`, so that they accept and refuse the same. Paths are looked at in `check_paths`, which only reads
+and leaves nothing behind; what the model file contains is `modelfile.py`'s business.
+"""
+
+from __future__ import annotations
+
+import difflib
+import glob
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import BadData, BadSetting
+from elasticdl.spec import refused
+from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
+from elasticdl.spec.setting import Setting
+
+_NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+_NAME_LIMIT = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A value as somebody wrote it.
+
+    Attributes:
+        value: text of a flag, value of a job file or of Python.
+        where: how its writer calls it: `--seed`, `seed in job.yaml`, `seed=`.
+    """
+
+    value: object
+    where: str
+
+
+def from_arguments(arguments: Mapping[str, object]) -> dict[str, Given]:
+    """Take the keyword arguments of a Python call; None means not given."""
+    return {name: Given(value, f"{name}=") for name, value in arguments.items() if value is not None}
+
+
+def from_file(path: str | os.PathLike[str]) -> dict[str, Given]:
+    """Read a job file: one YAML mapping from setting to value. Raises BadSetting naming file and line."""
+    import yaml
+
+    shown = os.fspath(path)
+    try:
+        body = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadSetting(f"-f {shown}: can't be read: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        raise BadSetting(
+            f"-f {shown}{line}: is not YAML: {getattr(error, 'problem', None) or error}"
+        ) from None
+    if body is None:
+        return {}
+    if not isinstance(body, dict) or not all(isinstance(name, str) for name in body):
+        raise BadSetting(
+            f"-f {shown}: expected one mapping from setting to value, such as `num_workers: 4`, received {_shown(body)}"
+        )
+    return {
+        name.replace("-", "_"): Given(value, f"{name} in {shown}")
+        for name, value in body.items()
+        if value is not None
+    }
+
+
+def build(given: Mapping[str, Given]) -> JobSpec:
+    """Build a job's settings. Raises BadSetting for the first mistake, in the words of whoever wrote it."""
+    values: dict[str, Any] = {}
+    for name, raw in given.items():
+        sentence = refused.SETTINGS.get(name)
+        if sentence is not None:
+            raise BadSetting(f"{raw.where} {sentence}")
+        if name not in SETTINGS:
+            raise BadSetting(f"{raw.where} is not a setting{nearest(name, [*SETTINGS, *refused.SETTINGS])}")
+        values[name] = _read(SETTINGS[name], raw)
+    for setting in SETTINGS.values():
+        if setting.required and values.get(setting.name, "") == "":
+            raise BadSetting(f"--{setting.name} is required. {setting.what}")
+    if values.get("distribution_strategy") is Strategy.LOCAL:
+        values.setdefault("num_workers", WorkerRange(1, 1))
+    spec = JobSpec(**values)
+    return _named(spec, given["job_name"].where if "job_name" in given else "--job_name")
+
+
+def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
+    """Return `; did you mean X?`, or nothing if no name is near."""
+    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"; did you mean {prefix}{near[0]}?" if near else ""
+
+
+def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
+    """Check that what the job reads is there and that what it writes can be written, before anything is started.
+
+    Args:
+        spec: the job.
+        custom_reader: the model file has a reader of its own, so only that knows what `training_data` means.
+
+    Raises BadSetting, or BadData if there is no data.
+    """
+    if not Path(spec.model_zoo).is_dir():
+        raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
+    if not custom_reader:
+        _check_data(spec.training_data)
+    if spec.output:
+        _check_target("output", Path(spec.output), directory=spec.output_format is OutputFormat.SAVED_MODEL)
+    if spec.summary:
+        _check_target("summary", Path(spec.summary), directory=False)
+    if spec.audit:
+        _check_target("audit", Path(spec.audit), directory=True)
+        if Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):
+            raise BadSetting(
+                f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
+            )
+    targets = [os.path.realpath(target) for target in (spec.output, spec.summary, spec.audit) if target]
+    if len(set(targets)) != len(targets):
+        raise BadSetting("--output, --summary and --audit must be different paths")
+
+
+def absolute(spec: JobSpec) -> JobSpec:
+    """Return the job with absolute paths, so that its processes may live in another directory than whoever started it."""
+
+    def full(path: str) -> str:
+        return os.path.abspath(path) if path else ""  # noqa: PTH100 (links must keep their names)
+
+    data = spec.training_data
+    local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))
+    return replace(
+        spec,
+        model_zoo=full(spec.model_zoo),
+        training_data=full(data) if local else data,
+        output=full(spec.output),
+        summary=full(spec.summary),
+        audit=full(spec.audit),
+    )
+
+
+def _read(setting: Setting, raw: Given) -> Any:
+    if isinstance(raw.value, str):
+        sentence = refused.VALUES.get((setting.name, raw.value.lower()))
+        if sentence is not None:
+            raise BadSetting(f"{raw.where} {raw.value} {sentence}")
+    try:
+        return setting.kind.read(raw.value)
+    except (TypeError, ValueError) as error:
+        message = f"{raw.where}: expected {setting.kind.expected}, received {_shown(raw.value)}"
+        # The kinds' own readers raise bare errors; a grammar says which piece is wrong, `int` only repeats the value.
+        detail = str(error) if not str(error).startswith(("invalid literal", "could not convert")) else ""
+        if setting.kind.choices:
+            detail = nearest(str(raw.value), setting.kind.choices).removeprefix("; ")
+        raise BadSetting(message + (f"; {detail}" if detail else "")) from None
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _named(spec: JobSpec, where: str) -> JobSpec:
+    name = spec.job_name or spec.model_def.split(".")[-2].strip("_").replace("_", "-")[:_NAME_LIMIT]
+    if len(name) > _NAME_LIMIT or not name[:1].isalnum() or not set(name) <= set(_NAME):
+        raise BadSetting(
+            f"{where}: expected at most {_NAME_LIMIT} letters, digits, '-', '_' and '.', beginning with a letter or digit, "
+            f"received {_shown(name)}"
+        )
+    return replace(spec, job_name=name)
+
+
+def _check_data(origin: str) -> None:
+    if "://" in origin:
+        return
+    if glob.has_magic(origin) and not os.path.lexists(origin):
+        if not glob.glob(origin, recursive=True):  # noqa: PTH207 (the pattern may be absolute)
+            raise BadData(f"--training_data: no file matches {origin!r} (looked from {Path.cwd()})")
+        return
+    path = Path(origin)
+    if not path.exists():
+        raise BadData(f"--training_data: {origin!r} does not exist (looked from {Path.cwd()})")
+    if path.is_dir() and not any(path.iterdir()):
+        raise BadData(f"--training_data: the directory {origin!r} is empty")
+    if path.is_file() and path.stat().st_size == 0:
+        raise BadData(f"--training_data: the file {origin!r} is empty")
+    if not os.access(path, os.R_OK):
+        raise BadData(f"--training_data: {origin!r} can't be read: permission denied")
+
+
+def _check_target(name: str, target: Path, *, directory: bool) -> None:
+    """Check that `target` can be written by writing beside it: permission bits say too little (read-only mounts, quotas)."""
+    if target.is_dir() and not directory:
+        raise BadSetting(f"--{name}: {str(target)!r} is a directory; name a file in it")
+    if target.exists() and not target.is_dir() and directory:
+        raise BadSetting(f"--{name}: {str(target)!r} is a file; name a directory")
+    folder = target.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    try:
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"\0")
+    except OSError as error:
+        raise BadSetting(f"--{name}: {str(target)!r} can't be written: {folder}: {error.strerror}") from None

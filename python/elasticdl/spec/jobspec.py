@@ -1,0 +1,316 @@
+"""`JobSpec`: every setting of a job once, with its kind, unit, default and reason.
+
+The command line, the job file and `elasticdl.train(...)` build this one object (through `edge.py`); `spec.json` carries it to every
+process of the job. It does not look at files, and it holds nothing that a process of the job finds out: what is here is what was
+asked for, and it never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from elasticdl.errors import BadSetting
+from elasticdl.spec import setting as kinds
+from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.setting import Setting, setting, setting_of
+
+FORMAT = 1
+"""Format number of `spec.json`."""
+
+
+class Strategy(StrEnum):
+    """How workers share the work."""
+
+    ALLREDUCE = "AllreduceStrategy"
+    LOCAL = "Local"
+
+
+class OnNaN(StrEnum):
+    """What a loss or gradient that is not finite does."""
+
+    FAIL = "fail"
+    SKIP_STEP = "skip_step"
+
+
+class OutputFormat(StrEnum):
+    """How the trained model is written."""
+
+    KERAS = "keras"
+    SAVED_MODEL = "saved_model"
+
+
+class JitCompile(StrEnum):
+    """Whether the step is compiled by XLA."""
+
+    AUTO = "auto"
+    ON = "on"
+    OFF = "off"
+
+
+class LogLevel(StrEnum):
+    """Least weight of what the processes log."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class Mode:
+    """What a model file's `feed` is asked for: its second argument."""
+
+    TRAINING = "training"
+    EVALUATION = "evaluation"
+    PREDICTION = "prediction"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """The settings of one job. Build it with `elasticdl.spec.edge.build`, which reads text and names mistakes."""
+
+    # ------------------------------------------------------------------ identity
+    job_name: str = setting(
+        kinds.text("NAME"), "", group="identity", what="Name of the job; made from the model's name if not given.",
+        why="`status`, `logs`, `stop` and the others find the job by it.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ model
+    model_zoo: str = setting(
+        kinds.path("DIR"), ".", group="model", what="Directory in which model files are looked up.",
+        why="The current directory is where people keep the file that they are writing.",
+    )  # fmt: skip
+    model_def: str = setting(
+        kinds.text("MODULE.SYMBOL"), group="model",
+        what="The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py.", why="There is no model to guess.",
+    )  # fmt: skip
+    model_params: Mapping[str, object] = setting(
+        kinds.parameters(), {}, group="model", what="Keyword arguments of the model function, as Python literals.",
+        why="Literals only: a command line never runs code.",
+    )  # fmt: skip
+    feed: str = setting(
+        kinds.text("SYMBOL"), "feed", group="model", what="Function that turns raw records into (features, labels).",
+        why="The name that model files use.",
+    )  # fmt: skip
+    loss: str = setting(
+        kinds.text("SYMBOL"), "loss", group="model", what="Function loss(labels, predictions).",
+        why="The name that model files use.",
+    )  # fmt: skip
+    optimizer: str = setting(
+        kinds.text("SYMBOL"), "optimizer", group="model", what="Function that returns the optimizer.",
+        why="The name that model files use.",
+    )  # fmt: skip
+    eval_metrics_fn: str = setting(
+        kinds.text("SYMBOL"), "eval_metrics_fn", group="model", what="Function that returns the metrics, if defined.",
+        why="The name that model files use.",
+    )  # fmt: skip
+    callbacks: str = setting(
+        kinds.text("SYMBOL"), "callbacks", group="model", what="Function that returns Keras callbacks, if defined.",
+        why="The name that model files use.",
+    )  # fmt: skip
+    custom_data_reader: str = setting(
+        kinds.text("SYMBOL"), "custom_data_reader", group="model",
+        what="Function that returns a reader of one's own, if defined.", why="The name that model files use.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ data
+    training_data: str = setting(
+        kinds.path("DATA"), group="data", what="File, directory or glob to train on, or what the custom reader takes.",
+        why="There is no data to guess.",
+    )  # fmt: skip
+    data_reader_params: Mapping[str, object] = setting(
+        kinds.parameters(), {}, group="data", what="Keyword arguments of the reader, as Python literals.",
+        why="Literals only: a command line never runs code.",
+    )  # fmt: skip
+    minibatch_size: int = setting(
+        kinds.integer(1), 64, group="data", unit="records", what="Records of one chunk: what one worker computes at once.",
+        why="Large enough to keep a core busy, small enough for a laptop's memory.",
+    )  # fmt: skip
+    num_minibatches_per_task: int = setting(
+        kinds.integer(1), 8, group="data", unit="chunks", what="Minibatches of one task, the unit in which data is dealt out.",
+        why="Records are shuffled within a task and tasks within an epoch; longer tasks read files in longer runs.",
+    )  # fmt: skip
+    num_epochs: int = setting(
+        kinds.integer(0), 1, group="data", unit="epochs", what="Passes over the data; 0: until stopped.",
+        why="One pass shows whether everything works.",
+    )  # fmt: skip
+    max_step: int = setting(
+        kinds.integer(0), 0, group="data", unit="steps", what="End after this many committed steps; 0: no limit.",
+        why="The data decides unless somebody wants less.",
+    )  # fmt: skip
+    shuffle: bool = setting(
+        kinds.flag(), True, group="data", what="Train tasks, and records inside tasks, in a seeded random order.",
+        why="Ordered data trains badly.",
+    )  # fmt: skip
+    seed: int = setting(
+        kinds.integer(0), 0, group="data", what="Seed of the data's order, the first weights and all randomness inside the model.",
+        why="The same command gives the same curve.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ strictness
+    max_bad_records: int = setting(
+        kinds.integer(0), 0, group="strictness", unit="records", what="Corrupt records that are skipped and counted before the job fails.",
+        why="Nobody wants to train on less than they think without having said so.",
+    )  # fmt: skip
+    on_nan: OnNaN = setting(
+        kinds.choice(OnNaN), OnNaN.FAIL, group="strictness", what="What a loss or gradient that is not finite does.",
+        why="A model that has diverged rarely comes back; hours of it help nobody.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ strategy
+    distribution_strategy: Strategy = setting(
+        kinds.choice(Strategy), Strategy.ALLREDUCE, group="strategy",
+        what="AllreduceStrategy: a group of worker processes; Local: one member in this process.",
+        why="A group of worker processes survives the loss of any of them.",
+    )  # fmt: skip
+    num_workers: WorkerRange = setting(
+        kinds.workers(), WorkerRange(1, 2), group="strategy", unit="workers",
+        what="Workers to launch; with MIN:MAX the job waits while it has fewer than MIN.",
+        why="Two is the least that survives a loss without starting anew.",
+    )  # fmt: skip
+    global_batch_size: int = setting(
+        kinds.integer(0), 0, group="strategy", unit="records",
+        what="Records of one step whatever the number of workers, a multiple of minibatch_size; 0: minibatch_size for each worker.",
+        why="Every worker is used; with a fixed size, disturbed and undisturbed runs have the same curve.",
+    )  # fmt: skip
+    threads_per_worker: int = setting(
+        kinds.integer(0, zero="auto"), 0, group="strategy", unit="threads",
+        what="Threads with which a worker computes; 0 or auto: cores divided by the most workers, at least 1.",
+        why="More threads than cores slow each other down; the number is fixed for a job because results depend on it in their last bits.",
+    )  # fmt: skip
+    jit_compile: JitCompile = setting(
+        kinds.choice(JitCompile), JitCompile.AUTO, group="strategy", what="Whether XLA compiles the step.",
+        why="The adapter knows where it pays.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ output
+    output: str = setting(
+        kinds.path(), "", group="output", what="Where the trained model is written; nothing is written if not given.",
+        why="A first try should leave nothing behind.",
+    )  # fmt: skip
+    output_format: OutputFormat = setting(
+        kinds.choice(OutputFormat), OutputFormat.KERAS, group="output", what="One .keras file, or a SavedModel directory.",
+        why="The file that Keras itself writes.",
+    )  # fmt: skip
+    summary: str = setting(
+        kinds.path("FILE"), "", group="output", what="File to which the job's summary is written as JSON, also if it failed.",
+        why="The job's folder has one in any case.",
+    )  # fmt: skip
+    audit: str = setting(
+        kinds.path("DIR"), "", group="output", what="Directory for the workers' records of what they trained, for `elasticdl audit`.",
+        why="It grows with the data, so it is written for those who ask.",
+    )  # fmt: skip
+    checkpoint_steps: int = setting(
+        kinds.integer(0), 0, group="output", unit="steps", what="Steps between snapshots; 0: one at the end of each epoch.",
+        why="Snapshots serve only the case that all workers die at once.",
+    )  # fmt: skip
+    log_loss_steps: int = setting(
+        kinds.integer(1), 100, group="output", unit="steps", what="Steps between two lines of progress where there is no terminal.",
+        why="Enough to see a curve in a log file, too little to drown it.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ faults
+    relaunch_on_worker_failure: int = setting(
+        kinds.integer(0), 1, group="faults", unit="times",
+        what="How often one worker is started again after an error of its program; kills and preemptions never count.",
+        why="Once tells an accident from a mistake in the program.",
+    )  # fmt: skip
+    heartbeat_seconds: float = setting(
+        kinds.number(0), 0.5, group="faults", unit="seconds", what="Time between two heartbeats of a worker.",
+        why="A tenth of the time after which silence alone is believed.",
+    )  # fmt: skip
+    witness_seconds: float = setting(
+        kinds.number(0), 5.0, group="faults", unit="seconds",
+        what="How long one witness alone (such as missed heartbeats) must last before a worker is evicted; two evict at once.",
+        why="Longer than a machine under load pauses a process.",
+    )  # fmt: skip
+    silence_seconds: float = setting(
+        kinds.number(0), 5.0, group="faults", unit="seconds",
+        what="Silence in the middle of a transfer after which a peer counts as lost; waiting for its contribution never does.",
+        why="Longer than TCP needs to send a lost packet again.",
+    )  # fmt: skip
+    stall_seconds: float = setting(
+        kinds.number(0), 60.0, group="faults", unit="seconds",
+        what="Least time without progress after which a worker that still sends heartbeats is evicted.",
+        why="A first trace or a compilation may take most of a minute.",
+    )  # fmt: skip
+    stall_steps: float = setting(
+        kinds.number(0), 10.0, group="faults", unit="median steps",
+        what="The same, as a multiple of the median step; the longer of the two counts.",
+        why="No worker of a healthy group is ten times slower than the others.",
+    )  # fmt: skip
+    moment_seconds: float = setting(
+        kinds.number(0, inclusive=True), 0.05, group="faults", unit="seconds",
+        what="How long the master waits for the others' rings to end when a worker has left its own.",
+        why="A ring that is about to complete should; nobody notices the wait.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ process
+    log_level: LogLevel = setting(
+        kinds.choice(LogLevel), LogLevel.INFO, group="process", what="Least weight of what the job's processes log.",
+        why="Every change of the group is one line; nothing repeats by the step.",
+    )  # fmt: skip
+    detach: bool = setting(
+        kinds.flag(), False, group="process", what="Leave the job running and return at once.",
+        why="People want to watch a job that they have just started.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the settings as plain JSON values with their format number; `from_json` is the inverse."""
+        settings = {name: declared.kind.write(getattr(self, name)) for name, declared in SETTINGS.items()}
+        return {"format": FORMAT, "settings": settings}
+
+
+SETTINGS: dict[str, Setting] = {declared.name: setting_of(declared) for declared in fields(JobSpec)}
+"""Every setting by name, in the order of `--help`."""
+
+
+def from_json(body: Mapping[str, Any]) -> JobSpec:
+    """Read what `JobSpec.to_json` wrote.
+
+    Raises BadSetting for another format, naming both numbers, and for content that is not a job's.
+    """
+    if body.get("format") != FORMAT:
+        raise BadSetting(
+            f"the job's settings have format {body.get('format')!r}, this version of elasticdl reads format {FORMAT}; "
+            "use the version that started the job"
+        )
+    settings = body.get("settings")
+    if not isinstance(settings, Mapping) or settings.keys() != SETTINGS.keys():
+        raise BadSetting(
+            "the job's settings are not those of this version of elasticdl; use the version that started the job"
+        )
+    try:
+        return JobSpec(**{name: SETTINGS[name].kind.read(value) for name, value in settings.items()})
+    except (TypeError, ValueError, KeyError) as error:
+        raise BadSetting(f"the job's settings can't be read: {error}") from error
+
+
+def check(spec: JobSpec) -> None:
+    """Check what holds between settings. Raises BadSetting."""
+    module, _, symbol = spec.model_def.rpartition(".")
+    if not module or not all(part.isidentifier() for part in [*module.split("."), symbol]):
+        raise BadSetting(
+            f"--model_def: expected MODULE.SYMBOL, such as mnist.mnist_functional_api.custom_model, received {spec.model_def!r}"
+        )
+    if spec.global_batch_size % spec.minibatch_size:
+        lower = spec.global_batch_size // spec.minibatch_size * spec.minibatch_size
+        near = f"{lower} or {lower + spec.minibatch_size}" if lower else str(spec.minibatch_size)
+        raise BadSetting(
+            f"--global_batch_size: {spec.global_batch_size} is not a multiple of minibatch_size {spec.minibatch_size}; use {near}"
+        )
+    if spec.distribution_strategy is Strategy.LOCAL and spec.num_workers.maximum != 1:
+        raise BadSetting(
+            f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
+            "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
+        )
+    if spec.output and spec.output_format is OutputFormat.KERAS and not spec.output.endswith(".keras"):
+        raise BadSetting(
+            f"--output: the name of a Keras model's file ends in .keras, received {spec.output!r}; "
+            f"write --output={spec.output.rstrip('/')}.keras, or use --output_format=saved_model for a directory"
+        )

@@ -1,0 +1,290 @@
+"""A local job's place: the folder where its settings, token, journal, logs and summary lie, and the one for its sockets.
+
+Everything that belongs to a job is found from here, by its processes (through `ELASTICDL_JOB`) and by commands (through its
+name). It starts nothing and knows no formats but its own. Sockets lie apart because a Unix socket's path ends at 107 bytes, and
+because folders for such things are emptied by the system when it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import BadSetting
+from elasticdl.spec.jobspec import JobSpec, from_json
+
+FORMAT = 1
+"""Format number of `place.json`."""
+
+ENVIRONMENT = "ELASTICDL_JOB"
+"""Environment variable that tells a process of a job the job's folder."""
+
+_TOKEN_BYTES = 32
+_SOCKET_LIMIT = 107
+_MEMBER_LENGTH = 16  # of 32 hexadecimal digits: 64 random bits are unique enough inside one folder
+_SOCKETS_PREFIX = "edl-"
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """One job's folders and addresses.
+
+    Attributes:
+        path: the job's folder; its name, `NAME-N`, is unique among the user's jobs.
+        sockets: folder of its Unix sockets; gone when the job has ended.
+        submitted_at: when the job was submitted, in seconds since the Unix epoch.
+        directory: working directory of its processes.
+    """
+
+    path: Path
+    sockets: Path
+    submitted_at: float
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        """Return the unique name, `NAME-N`."""
+        return self.path.name
+
+    @property
+    def journal(self) -> Path:
+        """Return the directory of the master's journal."""
+        return self.path / "journal"
+
+    @property
+    def logs(self) -> Path:
+        """Return the directory of the processes' logs."""
+        return self.path / "logs"
+
+    @property
+    def summary_path(self) -> Path:
+        """Return where the summary lies once the job has ended."""
+        return self.path / "summary.json"
+
+    @property
+    def control_address(self) -> str:
+        """Return where the master's control plane listens; the same after a restart of the master."""
+        return f"unix:{self.sockets}/control"
+
+    @property
+    def heart_address(self) -> str:
+        """Return where the master takes heartbeats."""
+        return f"unix:{self.sockets}/heart"
+
+    @property
+    def launcher_address(self) -> str:
+        """Return where the launcher listens for the master."""
+        return f"unix:{self.sockets}/launcher"
+
+    def data_address(self, member: str) -> str:
+        """Return where a member's data plane listens; `member` is its id of 32 hexadecimal digits."""
+        return f"unix:{self.sockets}/d{member[:_MEMBER_LENGTH]}"
+
+    def log_path(self, process: str) -> Path:
+        """Return the log of one life of one process, such as `worker-3-2`."""
+        return self.logs / f"{process}.log"
+
+    def token(self) -> bytes:
+        """Read the job's token. Raises BadSetting once the job has ended."""
+        try:
+            return (self.path / "token").read_bytes()
+        except FileNotFoundError:
+            raise BadSetting(
+                f"the job {self.name} has ended; `elasticdl logs {self.name}` shows how"
+            ) from None
+
+    def spec(self) -> JobSpec:
+        """Read the job's settings."""
+        return from_json(json.loads((self.path / "spec.json").read_text(encoding="utf-8")))
+
+    def summary(self) -> dict[str, Any] | None:
+        """Read the job's summary, or None if there is none (yet)."""
+        try:
+            body: dict[str, Any] = json.loads(self.summary_path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return body
+
+    def hold(self) -> int:
+        """Take the lock that says "this job runs" and return its descriptor.
+
+        It is held as long as any process has the descriptor open, so it can't outlive a killed launcher.
+        """
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
+
+    def running(self) -> bool:
+        """Tell whether the job's launcher lives."""
+        try:
+            descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
+    def close(self) -> None:
+        """Remove what only a running job needs: sockets and token. Logs and summary stay."""
+        (self.path / "token").unlink(missing_ok=True)
+        if self.sockets.name.startswith(_SOCKETS_PREFIX):
+            shutil.rmtree(self.sockets, ignore_errors=True)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        self.close()
+        shutil.rmtree(self.path)
+
+
+def jobs_directory() -> Path:
+    """Return the directory of this user's jobs."""
+    state = os.environ.get("XDG_STATE_HOME", "")
+    return (
+        (Path(state) if Path(state).is_absolute() else Path.home() / ".local" / "state")
+        / "elasticdl"
+        / "jobs"
+    )
+
+
+def create(spec: JobSpec) -> JobPlace:
+    """Make the place of a new job. Raises BadSetting if there is no room for it."""
+    root = jobs_directory()
+    try:
+        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = _unique(root, spec.job_name)
+        try:
+            return _fill(path, spec)
+        except BaseException:
+            shutil.rmtree(path, ignore_errors=True)
+            raise
+    except OSError as error:
+        raise BadSetting(
+            f"the job's folder can't be made in {root}: {error.strerror}; set XDG_STATE_HOME to a directory with room"
+        ) from error
+
+
+def open_place(path: Path) -> JobPlace:
+    """Open the place that lies at `path`. Raises BadSetting if it is none, or of another format."""
+    try:
+        body = json.loads((path / "place.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise BadSetting(f"{path} is not the folder of a job") from None
+    if body.get("format") != FORMAT:
+        raise BadSetting(
+            f"the job {path.name} has format {body.get('format')!r}, this version of elasticdl reads format {FORMAT}"
+        )
+    return JobPlace(path, Path(body["sockets"]), body["submitted_at"], Path(body["directory"]))
+
+
+def own_place() -> JobPlace:
+    """Open the place of the job that this process belongs to."""
+    path = os.environ.get(ENVIRONMENT)
+    if not path:
+        raise BadSetting(
+            f"{ENVIRONMENT} is not set: this process is started by a job's launcher, not by hand"
+        )
+    return open_place(Path(path))
+
+
+def places() -> list[JobPlace]:
+    """Return all jobs of this user, the oldest first."""
+    found = []
+    with contextlib.suppress(FileNotFoundError):
+        for path in jobs_directory().iterdir():
+            with contextlib.suppress(BadSetting):
+                found.append(open_place(path))
+    return sorted(found, key=lambda place: place.submitted_at)
+
+
+def find(name: str) -> JobPlace:
+    """Find a job by its unique name, or the newest by its `job_name`, running ones first.
+
+    Raises BadSetting, naming the jobs that there are.
+    """
+    candidates = [place for place in places() if name in (place.name, place.name.rpartition("-")[0])]
+    exact = [place for place in candidates if place.name == name]
+    running = [place for place in candidates if place.running()]
+    for choice in (exact, running, candidates):
+        if choice:
+            return choice[-1]
+    names = [place.name for place in places()]
+    known = f"there are {', '.join(names[-5:])}" if names else "there are no jobs"
+    raise BadSetting(f"no job is named {name!r}; {known} (`elasticdl list` shows all)")
+
+
+def prune() -> Iterator[JobPlace]:
+    """Remove the places of all jobs that have ended, and yield each."""
+    for place in places():
+        if not place.running():
+            place.remove()
+            yield place
+
+
+def _unique(root: Path, name: str) -> Path:
+    number = 1 + max(
+        (int(path.name.rpartition("-")[2]) for path in root.glob(f"{name}-*") if _numbered(path, name)),
+        default=0,
+    )
+    while True:
+        path = root / f"{name}-{number}"
+        try:
+            path.mkdir(mode=0o700)
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _numbered(path: Path, name: str) -> bool:
+    front, _, number = path.name.rpartition("-")
+    return front == name and number.isascii() and number.isdigit()
+
+
+def _fill(path: Path, spec: JobSpec) -> JobPlace:
+    sockets = _sockets()
+    try:
+        place = JobPlace(path, sockets, time.time(), Path.cwd())
+        place.journal.mkdir(mode=0o700)
+        place.logs.mkdir(mode=0o700)
+        descriptor = os.open(path / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_TOKEN_BYTES))
+        (path / "spec.json").write_text(json.dumps(spec.to_json(), indent=1), encoding="utf-8")
+        body = {
+            "format": FORMAT,
+            "sockets": str(sockets),
+            "submitted_at": place.submitted_at,
+            "directory": str(place.directory),
+        }
+        # Last, and at once: a place without this file is none yet.
+        draft = path / "place.json.draft"
+        draft.write_text(json.dumps(body), encoding="utf-8")
+        draft.rename(path / "place.json")
+    except BaseException:
+        shutil.rmtree(sockets, ignore_errors=True)
+        raise
+    return place
+
+
+def _sockets() -> Path:
+    """Make a 0700 folder whose sockets' paths are short enough."""
+    longest = len("/" + _SOCKETS_PREFIX + "12345678" + "/d") + _MEMBER_LENGTH
+    for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
+        fits = Path(base).is_absolute() and len(os.fsencode(base)) + longest <= _SOCKET_LIMIT
+        if fits and os.access(base, os.W_OK | os.X_OK) and Path(base).is_dir():
+            return Path(tempfile.mkdtemp(prefix=_SOCKETS_PREFIX, dir=base))
+    raise OSError(0, "no directory for sockets: XDG_RUNTIME_DIR, TMPDIR and /tmp can't be written")

@@ -1,0 +1,64 @@
+"""Settings and commands that are known and not accepted, each with the sentence that says why or what comes in its place.
+
+People who come from other versions, or read ahead in the documentation, get an answer instead of "unknown flag". Nothing is
+parsed here: whatever value was given, the sentence is the same.
+"""
+
+from __future__ import annotations
+
+_SERVERS = "needs parameter servers, which this version does not have; train with AllreduceStrategy"
+_PODS = "needs Kubernetes, which this version does not have; jobs run on this machine"
+_EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
+_PREDICTION = (
+    "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
+)
+_CHECKPOINTS = "needs checkpoints outside the job's folder, which this version does not have; use --checkpoint_steps and --output"
+_LOOPS = "needs loops of one's own as a library, which this version does not have; write a model file"
+
+
+def _all(names: str, sentence: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), sentence)
+
+
+SETTINGS: dict[str, str] = {
+    **_all(
+        "num_ps_pods use_async grads_to_wait sync_version_tolerance lr_staleness_modulation get_model_steps max_staleness"
+        " ps_replicas ps_restore embedding_threshold embedding_admission embedding_expiry wire_dtype"
+        " ps_resource_request ps_resource_limit ps_pod_priority",
+        _SERVERS,
+    ),
+    **_all(
+        "namespace platform image_name worker_image master_resource_request worker_resource_request master_resource_limit"
+        " worker_resource_limit master_pod_priority worker_pod_priority volume envs populate_env_names image_pull_policy"
+        " cluster_spec cluster_spec_json pod_template oom_memory_limit dry_run",
+        _PODS,
+    ),
+    **_all("validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir", _EVALUATION),
+    **_all("prediction_data prediction_outputs_processor", _PREDICTION),
+    **_all("checkpoint_dir keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
+    **_all("job_command need_tf_config", _LOOPS),
+    "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
+    "--global_batch_size keeps the batch, and with it the right learning rate, the same",
+    "log_file_path": "is not needed: every process of a job logs to the job's folder; read it with `elasticdl logs JOB`",
+    "task_fault_tolerance": "is no longer a setting: all faults are tolerated always; "
+    "relaunch_on_worker_failure limits how often a worker's own errors are",
+    "relaunch_timeout_worker": "is no longer a setting: all faults are tolerated always; "
+    "witness_seconds and stall_seconds say how soon a silent worker is replaced",
+    "restart_policy": "is no longer a setting: all faults are tolerated always; "
+    "relaunch_on_worker_failure says how often a worker is started again",
+}
+"""Setting → what follows its name in the message."""
+
+VALUES: dict[tuple[str, str], str] = {("distribution_strategy", "parameterserverstrategy"): _SERVERS}
+"""(Setting, value in lower case) → the same, for single values."""
+
+COMMANDS: dict[str, str] = {
+    "evaluate": _EVALUATION,
+    "predict": _PREDICTION,
+    "zoo": _PODS,
+    "rbac": _PODS,
+    "doctor": _PODS,
+    "export": _CHECKPOINTS,
+    "checkpoint": _CHECKPOINTS,
+}
+"""Command → what follows its name in the message."""

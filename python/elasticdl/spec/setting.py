@@ -1,0 +1,208 @@
+"""What a setting is: a kind that reads and writes it, a unit, a default and a reason.
+
+Click options, keys of the job file, Python arguments, `spec.json` and the reference page are all made from these values. Not a
+place for what settings exist: that is `jobspec.py`. The kinds are written here and not taken from a validation library because
+reading a job must cost next to nothing: it lies on the way to the first step, in every process of the job.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from elasticdl.spec import grammar
+from elasticdl.spec.grammar import WorkerRange
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How a setting is read from text or a Python value, and written to JSON.
+
+    Attributes:
+        expected: completes "expected …".
+        metavar: what `--help` shows in place of a value.
+        read: value of the edge → value of the setting; raises ValueError or TypeError.
+        write: value of the setting → plain JSON value, which `read` reads back.
+        boolean: the flag may stand without a value.
+        choices: the allowed words, if they are few.
+    """
+
+    expected: str
+    metavar: str
+    read: Callable[[object], Any]
+    write: Callable[[Any], Any] = lambda value: value
+    boolean: bool = False
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a job, for everything that is made from it.
+
+    Attributes:
+        name: its canonical name, with underscores.
+        kind: how it is read and written.
+        default: its default, or None with `required`.
+        required: it has no default.
+        group: heading in `--help` and in the reference.
+        unit: what a number counts, or empty.
+        what: one sentence for `--help`.
+        why: the reason for the default, or for the setting.
+    """
+
+    name: str
+    kind: Kind
+    default: Any
+    required: bool
+    group: str
+    unit: str
+    what: str
+    why: str
+
+
+def setting(kind: Kind, default: Any = MISSING, *, group: str, what: str, why: str, unit: str = "") -> Any:
+    """Declare a field of `JobSpec`."""
+    metadata = {"kind": kind, "group": group, "unit": unit, "what": what, "why": why}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def setting_of(declared: Field[Any]) -> Setting:
+    """Return what `setting` declared."""
+    required = declared.default is MISSING and declared.default_factory is MISSING
+    default = None
+    if not required:
+        default = declared.default_factory() if declared.default_factory is not MISSING else declared.default
+    return Setting(declared.name, default=default, required=required, **declared.metadata)
+
+
+def text(metavar: str = "TEXT") -> Kind:
+    """Any text."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise TypeError
+        return value
+
+    return Kind("text", metavar, read)
+
+
+def path(metavar: str = "PATH") -> Kind:
+    """A path; `~` is the home directory. Path objects are accepted from Python."""
+
+    def read(value: object) -> str:
+        import os
+
+        if not isinstance(value, (str, os.PathLike)):
+            raise TypeError
+        return os.path.expanduser(os.fspath(value))  # noqa: PTH111 (a URL must keep its double slash)
+
+    return Kind("a path", metavar, read)
+
+
+def integer(minimum: int, zero: str = "") -> Kind:
+    """A whole number; `zero` is a word that people may write for 0."""
+    expected = f"a whole number of at least {minimum}" + (f", or {zero!r}" if zero else "")
+
+    def read(value: object) -> int:
+        if zero and value == zero:
+            return 0
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise TypeError
+        number = int(value)
+        if number < minimum:
+            raise ValueError
+        return number
+
+    return Kind(expected, "N", read)
+
+
+def number(above: float, *, inclusive: bool = False) -> Kind:
+    """A finite number above a bound."""
+    expected = f"a number {'of at least' if inclusive else 'above'} {above:g}"
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+            raise TypeError
+        real = float(value)
+        if not math.isfinite(real) or real < above or (real == above and not inclusive):
+            raise ValueError
+        return real
+
+    return Kind(expected, "X", read)
+
+
+def flag() -> Kind:
+    """True or false."""
+    words = {
+        "true": True,
+        "yes": True,
+        "on": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "off": False,
+        "0": False,
+    }
+
+    def read(value: object) -> bool:
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, str):
+            raise TypeError
+        return words[value.lower()] if value.lower() in words else _refuse()
+
+    return Kind("true or false", "[true|false]", read, boolean=True)
+
+
+def choice(of: type[StrEnum]) -> Kind:
+    """One of a few words; case does not matter."""
+    words = tuple(member.value for member in of)
+
+    def read(value: object) -> StrEnum:
+        if isinstance(value, bool):  # YAML reads a bare on/off as a boolean
+            value = "on" if value else "off"
+        if not isinstance(value, str):
+            raise TypeError
+        return next((member for member in of if member.value.lower() == value.lower()), None) or _refuse()
+
+    return Kind(_alternatives(words), f"[{'|'.join(words)}]", read, str, choices=words)
+
+
+def workers() -> Kind:
+    """`N` or `MIN:MAX`."""
+
+    def read(value: object) -> WorkerRange:
+        if isinstance(value, WorkerRange):
+            return value
+        if isinstance(value, bool) or not isinstance(value, (int, str)):
+            raise TypeError
+        return grammar.worker_range(str(value))
+
+    return Kind("N or MIN:MAX, both at least 1", "N|MIN:MAX", read, str)
+
+
+def parameters() -> Kind:
+    """`k=v; k=v`, or a mapping from Python and job files."""
+
+    def read(value: object) -> dict[str, object]:
+        if isinstance(value, str):
+            return grammar.parameters(value)
+        if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+            raise TypeError
+        # What a process of the job can't read back must not leave this one.
+        return {name: grammar.literal(name, repr(content)) for name, content in value.items()}
+
+    return Kind("k=v; k=v with Python literals as values", "K=V;K=V", read, grammar.parameters_text)
+
+
+def _alternatives(words: tuple[str, ...]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _refuse() -> Any:
+    raise ValueError
