@@ -95,29 +95,65 @@ class HeartMonitor:
 
 @final
 class TFRecordFile:
-    """Random access to a TFRecord file through its index (see `index_tfrecord`); CRC checked on every read."""
+    """Random access to a TFRecord file through its index (see `index_tfrecord`); CRC checked on every read.
 
-    def __init__(self, path: str, index: str) -> None: ...
-    def __len__(self) -> int: ...
-    def read(self, records: Sequence[int]) -> list[bytes]:
-        """Return the records in the order asked. Raises BadData naming file, record and byte offset."""
-
-def index_tfrecord(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
-    """Write the index file (written beside, synced, renamed; fingerprint of the file inside); return the number of records."""
-
-@final
-class CSVFile:
-    """Random access to the rows of a CSV file (RFC 4180: quotes, embedded line ends) through its index."""
+    Errors of the file are BadData and name it: unreadable, changed since it was indexed, a corrupt record (with its number,
+    from 0, and byte offset).
+    """
 
     def __init__(self, path: str, index: str) -> None: ...
     def __len__(self) -> int: ...
     @property
-    def header(self) -> list[str]: ...
+    def fingerprint(self) -> str:
+        """Names the state of the file's content; equal or not is all that it says."""
+    def read(self, records: Sequence[int]) -> list[bytes]:
+        """Return the records in the order asked; the first corrupt one raises BadData."""
+    def read_good(self, records: Sequence[int]) -> tuple[list[bytes], list[tuple[int, str]]]:
+        """Return the good ones of the records in the order asked, and (number, what is wrong) of each corrupt one."""
+
+def index_tfrecord(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
+    """Write the index file, unless it is there and fits; return the number of records.
+
+    It is written beside, synced and renamed, with a fingerprint of the file inside. `progress` gets bytes scanned and bytes
+    in all; what it raises ends the scan. Raises BadData for a corrupt or cut file, OSError if the index can't be written.
+    """
+
+@final
+class CSVFile:
+    """Random access to the data rows of a CSV file (RFC 4180: quotes, embedded line ends) through its index.
+
+    `header`: whether the first row names the columns; None: it does if none of its fields is empty or reads as a number.
+    Lines with nothing on them are skipped. Errors as with TFRecordFile; corrupt means a number of fields that is not the
+    first row's, or text that is not UTF-8.
+    """
+
+    def __init__(self, path: str, index: str, delimiter: str = ",", header: bool | None = None) -> None: ...
+    def __len__(self) -> int:
+        """Return the number of data rows (the header excluded)."""
+    @property
+    def header(self) -> list[str] | None:
+        """Names of the columns, None if the file has no header."""
+    @property
+    def columns(self) -> int:
+        """Number of fields of the first row; 0 in a file without rows."""
+    @property
+    def fingerprint(self) -> str:
+        """Names the state of the file's content; equal or not is all that it says."""
     def read(self, records: Sequence[int]) -> list[list[str]]:
-        """Return the rows in the order asked. Raises BadData naming file, row and line."""
+        """Return the data rows in the order asked; the first corrupt one raises BadData."""
+    def read_good(self, records: Sequence[int]) -> tuple[list[list[str]], list[tuple[int, str]]]:
+        """Return the good ones of the data rows in the order asked, and (number, what is wrong) of each corrupt one."""
 
-def index_csv(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
-    """Write the index file; return the number of data rows (header excluded)."""
+def index_csv(
+    path: str, index: str, delimiter: str = ",", progress: Callable[[int, int], None] | None = None
+) -> int:
+    """Do for CSV what `index_tfrecord` does; return the number of rows, a header included."""
 
-def crc32c(data: ReadableBuffer) -> int: ...
-def version() -> str: ...
+def looks_like_tfrecord(start: bytes) -> bool:
+    """Tell whether the first bytes of a file (12 at least) are the head of a TFRecord."""
+
+def crc32c(data: ReadableBuffer) -> int:
+    """Return the CRC32C (Castagnoli) of bytes."""
+
+def version() -> str:
+    """Return the version of the Rust core."""

@@ -4,8 +4,14 @@ use pyo3::prelude::*;
 mod net;
 mod records;
 
+#[pyfunction]
+fn version() -> &'static str {
+    env!("CARGO_PKG_VERSION")
+}
+
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(version, m)?)?;
     net::register(m)?;
     records::register(m)
 }

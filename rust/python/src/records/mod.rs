@@ -1,6 +1,221 @@
-//! Binding; see the module of the same name in `elasticdl-core`.
-use pyo3::prelude::*;
+//! Binding of record files; see the module of the same name in `elasticdl-core`.
+use std::path::PathBuf;
 
-pub fn register(_m: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::tfrecord::{self, TFRecordFile};
+use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum};
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBytes, PyType};
+
+static BAD_DATA: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+
+fn to_python(py: Python<'_>, error: Error) -> PyErr {
+    if let Error::IndexUnwritable { path, source } = error {
+        // An OSError with its number: the caller may choose another place.
+        let plain = std::io::Error::from_raw_os_error(source.raw_os_error().unwrap_or(5));
+        let mapped: PyErr = plain.into();
+        let _ = mapped.value(py).setattr("filename", path);
+        return mapped;
+    }
+    match BAD_DATA.import(py, "elasticdl.errors", "BadData") {
+        Ok(class) => PyErr::from_type(class.clone(), error.to_string()),
+        Err(missing) => missing,
+    }
+}
+
+/// Runs a scan without the GIL; `progress` gets it back for its calls, and what it raises ends the scan.
+fn scan(
+    py: Python<'_>,
+    progress: Option<Py<PyAny>>,
+    run: impl FnOnce(&mut elasticdl_core::records::Progress) -> Result<u64, Error> + Send,
+) -> PyResult<u64> {
+    let mut raised = None;
+    let outcome = py.detach(|| {
+        run(&mut |done, total| {
+            let told = Python::attach(|py| {
+                py.check_signals()?;
+                match &progress {
+                    Some(call) => call.call1(py, (done, total)).map(drop),
+                    None => Ok(()),
+                }
+            });
+            told.map_err(|error| {
+                raised = Some(error);
+                Stop
+            })
+        })
+    });
+    match (raised, outcome) {
+        (Some(error), _) => Err(error),
+        (None, outcome) => outcome.map_err(|error| to_python(py, error)),
+    }
+}
+
+fn one_byte(delimiter: &str) -> PyResult<u8> {
+    match *delimiter.as_bytes() {
+        [byte] if !matches!(byte, b'"' | b'\n' | b'\r') => Ok(byte),
+        _ => Err(PyValueError::new_err(format!(
+            "delimiter must be one ASCII character, no quote and no line end; got {delimiter:?}"
+        ))),
+    }
+}
+
+/// Good records in the order asked, and number and message of each bad one.
+type Good<T> = (Vec<T>, Vec<(u64, String)>);
+
+fn messages(bad: &Bad) -> Vec<(u64, String)> {
+    bad.iter()
+        .map(|(record, error)| (*record, error.to_string()))
+        .collect()
+}
+
+fn bytes_of(py: Python<'_>, records: &[Vec<u8>]) -> Vec<Py<PyBytes>> {
+    records
+        .iter()
+        .map(|record| PyBytes::new(py, record).unbind())
+        .collect()
+}
+
+/// Names the state of a file's content, for comparison only.
+fn text_of(fingerprint: Fingerprint) -> String {
+    format!(
+        "{}-{}-{:08x}",
+        fingerprint.size, fingerprint.changed, fingerprint.sample
+    )
+}
+
+#[pyclass(frozen, module = "elasticdl._core", name = "TFRecordFile")]
+struct PyTFRecordFile(TFRecordFile);
+
+#[pymethods]
+impl PyTFRecordFile {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf, index: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| TFRecordFile::open(&path, &index));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.count() as usize
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        text_of(self.0.fingerprint())
+    }
+
+    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(&records));
+        read.map(|read| bytes_of(py, &read))
+            .map_err(|error| to_python(py, error))
+    }
+
+    fn read_good(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Good<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read_good(&records));
+        read.map(|(good, bad)| (bytes_of(py, &good), messages(&bad)))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pyclass(frozen, module = "elasticdl._core", name = "CSVFile")]
+struct PyCsvFile(CsvFile);
+
+#[pymethods]
+impl PyCsvFile {
+    #[new]
+    #[pyo3(signature = (path, index, delimiter = ",", header = None))]
+    fn new(
+        py: Python<'_>,
+        path: PathBuf,
+        index: PathBuf,
+        delimiter: &str,
+        header: Option<bool>,
+    ) -> PyResult<Self> {
+        let delimiter = one_byte(delimiter)?;
+        let header = match header {
+            Some(true) => Header::Yes,
+            Some(false) => Header::No,
+            None => Header::Auto,
+        };
+        let opened = py.detach(|| CsvFile::open(&path, &index, delimiter, header));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.count() as usize
+    }
+
+    #[getter]
+    fn header(&self) -> Option<Vec<String>> {
+        self.0.header().map(<[String]>::to_vec)
+    }
+
+    #[getter]
+    fn columns(&self) -> usize {
+        self.0.columns()
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        text_of(self.0.fingerprint())
+    }
+
+    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Vec<String>>> {
+        py.detach(|| self.0.read(&records))
+            .map_err(|error| to_python(py, error))
+    }
+
+    fn read_good(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Good<Vec<String>>> {
+        let read = py.detach(|| self.0.read_good(&records));
+        read.map(|(good, bad)| (good, messages(&bad)))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, index, progress = None))]
+fn index_tfrecord(
+    py: Python<'_>,
+    path: PathBuf,
+    index: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    scan(py, progress, |tell| tfrecord::index(&path, &index, tell))
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, index, delimiter = ",", progress = None))]
+fn index_csv(
+    py: Python<'_>,
+    path: PathBuf,
+    index: PathBuf,
+    delimiter: &str,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    let delimiter = one_byte(delimiter)?;
+    scan(py, progress, |tell| {
+        csv::index(&path, &index, delimiter, tell)
+    })
+}
+
+#[pyfunction]
+fn looks_like_tfrecord(start: &[u8]) -> bool {
+    tfrecord::looks_like(start)
+}
+
+#[pyfunction]
+fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
+    Ok(checksum(&data.to_vec(py)?))
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyTFRecordFile>()?;
+    m.add_class::<PyCsvFile>()?;
+    m.add_function(wrap_pyfunction!(index_tfrecord, m)?)?;
+    m.add_function(wrap_pyfunction!(index_csv, m)?)?;
+    m.add_function(wrap_pyfunction!(looks_like_tfrecord, m)?)?;
+    m.add_function(wrap_pyfunction!(crc32c, m)?)
 }

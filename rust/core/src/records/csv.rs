@@ -1,0 +1,357 @@
+//! CSV files: rows by RFC 4180, with quotes, embedded line ends and any of the three line ends.
+//!
+//! A record is a data row as strings. Lines with nothing on them are skipped. A row is fetched and parsed by itself,
+//! so that memory is one row's; the scan keeps no row at all.
+//!
+//! The header rule is [`Header`]. All rows must have as many fields as the first one.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
+
+use super::index::{Index, Writer};
+use super::{
+    Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
+    unreadable,
+};
+
+/// A longer row is taken for a quote that was never closed.
+pub const LONGEST_ROW: u64 = 64 << 20;
+
+/// Whether the first row names the columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Header {
+    Yes,
+    No,
+    /// It does if none of its fields is empty or reads as a number.
+    Auto,
+}
+
+fn reader(delimiter: u8) -> Reader {
+    ReaderBuilder::new().delimiter(delimiter).build()
+}
+
+/// Scans `path` and writes `index`, unless it is there and fits; returns the number of rows, a header row included.
+pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) -> Result<u64> {
+    let mut file = File::open(path).map_err(|source| unreadable(path, source))?;
+    let fingerprint = Fingerprint::of(&file).map_err(|source| unreadable(path, source))?;
+    let kind = Kind::Csv { delimiter };
+    if let Some(found) = Index::open_fitting(index, kind, fingerprint) {
+        return Ok(found.count());
+    }
+    let size = fingerprint.size;
+    let mut writer = Writer::create(index)?;
+    let mut scan = Scan {
+        reader: reader(delimiter),
+        begin: 0,
+        offset: 0,
+        fields: vec![0; SCAN_BUFFER],
+        ends: vec![0; 64],
+    };
+    let mut buffer = vec![0; SCAN_BUFFER];
+    let (mut rows, mut told) = (0, 0);
+    loop {
+        let filled = file
+            .read(&mut buffer)
+            .map_err(|source| unreadable(path, source))?;
+        if filled == 0 {
+            break;
+        }
+        let mut input = &buffer[..filled];
+        while let Some(begin) = scan.next_row(&mut input) {
+            writer.push(begin)?;
+            rows += 1;
+        }
+        if scan.offset - scan.begin > LONGEST_ROW {
+            return Err(open_quote(
+                path,
+                rows,
+                scan.begin,
+                "it is longer than 64 MiB",
+            ));
+        }
+        if scan.offset - told >= PROGRESS_EVERY {
+            told = scan.offset;
+            progress(scan.offset, size).map_err(|_| Error::Stopped)?;
+        }
+    }
+    // A row `x` after the end shows where the scan stands: inside a quote it is swallowed; after a whole row it is a
+    // row of its own; otherwise its line end closes the last row.
+    let mut input = b"\nx\n".as_slice();
+    match scan.next_row(&mut input) {
+        None => {
+            return Err(open_quote(
+                path,
+                rows,
+                scan.begin,
+                "the file ends inside it",
+            ));
+        }
+        Some(begin) if begin < size && !input.is_empty() => writer.push(begin)?,
+        Some(_) => {}
+    }
+    if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != fingerprint {
+        return Err(Error::Changed {
+            path: path.to_owned(),
+        });
+    }
+    let count = writer.finish(kind, fingerprint, size)?;
+    progress(size, size).map_err(|_| Error::Stopped)?;
+    Ok(count)
+}
+
+fn open_quote(path: &Path, row: u64, begin: u64, what: &str) -> Error {
+    Error::Corrupt {
+        path: path.to_owned(),
+        record: row,
+        place: format!("a header row included, byte {begin}"),
+        what: format!("{what}; is a quote never closed?"),
+    }
+}
+
+/// Finds the rows of a stream of bytes, keeping none.
+struct Scan {
+    reader: Reader,
+    /// Where the row under way begins; line ends that belong to the row before may be counted in.
+    begin: u64,
+    /// Bytes consumed.
+    offset: u64,
+    fields: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+impl Scan {
+    /// Consumes `input` up to the end of a row and returns where the row begins; None when it needs more input.
+    fn next_row(&mut self, input: &mut &[u8]) -> Option<u64> {
+        while !input.is_empty() {
+            let (result, read, _, _) =
+                self.reader
+                    .read_record(input, &mut self.fields, &mut self.ends);
+            *input = &input[read..];
+            self.offset += read as u64;
+            // Full output needs no care: what was written is not wanted.
+            if matches!(result, ReadRecordResult::Record) {
+                let begin = self.begin;
+                self.begin = self.offset;
+                return Some(begin);
+            }
+        }
+        None
+    }
+}
+
+/// Parses the bytes of one row.
+fn parse(delimiter: u8, bytes: &[u8]) -> Vec<Vec<u8>> {
+    let mut reader = reader(delimiter);
+    let mut text = vec![0; bytes.len()];
+    let mut ends = vec![0; 16];
+    let (mut input, mut written, mut fields) = (bytes, 0, 0);
+    loop {
+        let (result, read, wrote, ended) =
+            reader.read_record(input, &mut text[written..], &mut ends[fields..]);
+        input = &input[read..];
+        written += wrote;
+        fields += ended;
+        match result {
+            // Without more input, the next turn tells the parser that this is the end.
+            ReadRecordResult::InputEmpty => {}
+            ReadRecordResult::OutputFull => text.resize(text.len() + 64, 0),
+            ReadRecordResult::OutputEndsFull => ends.resize(ends.len() * 2, 0),
+            ReadRecordResult::Record | ReadRecordResult::End => break,
+        }
+    }
+    let mut begin = 0;
+    let mut row = Vec::with_capacity(fields);
+    for &end in &ends[..fields] {
+        row.push(text[begin..end].to_vec());
+        begin = end;
+    }
+    row
+}
+
+/// Random access to the data rows of one file.
+pub struct CsvFile {
+    path: PathBuf,
+    file: File,
+    index: Index,
+    delimiter: u8,
+    columns: usize,
+    header: Option<Vec<String>>,
+}
+
+impl CsvFile {
+    /// Opens a file with its index. Refuses an index of another state of the file.
+    pub fn open(path: &Path, index: &Path, delimiter: u8, header: Header) -> Result<Self> {
+        let file = File::open(path).map_err(|source| unreadable(path, source))?;
+        let index = Index::open(index, Kind::Csv { delimiter })?;
+        if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != index.fingerprint {
+            return Err(Error::Changed {
+                path: path.to_owned(),
+            });
+        }
+        let mut opened = Self {
+            path: path.to_owned(),
+            file,
+            index,
+            delimiter,
+            columns: 0,
+            header: None,
+        };
+        if opened.index.count() > 0 {
+            let first = opened.parse_row(0)?;
+            opened.columns = first.len();
+            let is_header = match header {
+                Header::Yes => true,
+                Header::No => false,
+                Header::Auto => first.iter().all(|field| is_name(field)),
+            };
+            if is_header {
+                opened.header = Some(opened.strings(0, first)?);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// Number of data rows.
+    pub fn count(&self) -> u64 {
+        self.index.count() - u64::from(self.header.is_some())
+    }
+
+    /// Names of the columns; None if the file has no header row.
+    pub fn header(&self) -> Option<&[String]> {
+        self.header.as_deref()
+    }
+
+    /// Number of fields of each row; 0 in a file without rows.
+    pub fn columns(&self) -> usize {
+        self.columns
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.index.fingerprint
+    }
+
+    /// Returns the data rows in the order asked; the first bad one is the error.
+    pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<String>>> {
+        self.check_unchanged()?;
+        records
+            .iter()
+            .map(|&record| self.read_one(record))
+            .collect()
+    }
+
+    /// Returns the good ones of the data rows in the order asked, and what is wrong with the others.
+    pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<String>>, Bad)> {
+        self.check_unchanged()?;
+        read_good(records, |record| self.read_one(record))
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        match self.index.fingerprint.still_holds(&self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Changed {
+                path: self.path.clone(),
+            }),
+            Err(source) => Err(unreadable(&self.path, source)),
+        }
+    }
+
+    fn read_one(&self, record: u64) -> Result<Vec<String>> {
+        if record >= self.count() {
+            return Err(Error::NoSuchRecord {
+                path: self.path.clone(),
+                record,
+                count: self.count(),
+            });
+        }
+        let row = record + u64::from(self.header.is_some());
+        let fields = self.parse_row(row)?;
+        if fields.len() != self.columns {
+            let what = format!(
+                "it has {} fields, the first row has {}",
+                fields.len(),
+                self.columns
+            );
+            return Err(self.corrupt(row, what));
+        }
+        self.strings(row, fields)
+    }
+
+    fn parse_row(&self, row: u64) -> Result<Vec<Vec<u8>>> {
+        let (begin, end) = self.index.range(row).expect("the row exists");
+        // The parser drops a byte order mark at its very beginning. That is right for the first row only; before
+        // the others goes an empty line, which is skipped.
+        let lead = usize::from(begin > 0);
+        let mut bytes = vec![b'\n'; lead + (end - begin) as usize];
+        self.file
+            .read_exact_at(&mut bytes[lead..], begin)
+            .map_err(|source| unreadable(&self.path, source))?;
+        Ok(parse(self.delimiter, &bytes))
+    }
+
+    fn strings(&self, row: u64, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
+        let mut strings = Vec::with_capacity(fields.len());
+        for (column, field) in fields.into_iter().enumerate() {
+            match String::from_utf8(field) {
+                Ok(string) => strings.push(string),
+                Err(error) => {
+                    let byte = error.as_bytes()[error.utf8_error().valid_up_to()];
+                    let what = format!(
+                        "field {} is not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8",
+                        column + 1
+                    );
+                    return Err(self.corrupt(row, what));
+                }
+            }
+        }
+        Ok(strings)
+    }
+
+    fn corrupt(&self, row: u64, what: String) -> Error {
+        Error::Corrupt {
+            path: self.path.clone(),
+            record: row.saturating_sub(u64::from(self.header.is_some())),
+            place: match self.line(row) {
+                Ok(line) => format!("line {line}"),
+                Err(_) => "line unknown".into(),
+            },
+            what,
+        }
+    }
+
+    /// Counts the line that a row begins on, from 1, as editors do. Reads the file up to there: only errors need it.
+    fn line(&self, row: u64) -> std::io::Result<u64> {
+        let (begin, end) = self.index.range(row).expect("the row exists");
+        let mut buffer = vec![0; SCAN_BUFFER];
+        let (mut offset, mut line, mut after_return) = (0, 1, false);
+        while offset < end {
+            let wanted = buffer.len().min((end - offset) as usize);
+            let read = self.file.read_at(&mut buffer[..wanted], offset)?;
+            if read == 0 {
+                break;
+            }
+            for (at, &byte) in (offset..).zip(&buffer[..read]) {
+                let line_end = matches!(byte, b'\n' | b'\r');
+                if at >= begin && !line_end {
+                    return Ok(line);
+                }
+                // "\r\n" is one line end.
+                if line_end && !(byte == b'\n' && after_return) {
+                    line += 1;
+                }
+                after_return = byte == b'\r';
+            }
+            offset += read as u64;
+        }
+        Ok(line)
+    }
+}
+
+fn is_name(field: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(field);
+    let text = text.trim();
+    !text.is_empty() && text.parse::<f64>().is_err()
+}

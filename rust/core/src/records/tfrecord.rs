@@ -1,0 +1,199 @@
+//! TFRecord files: length, masked CRC32C of the length, data, masked CRC32C of the data, for each record.
+//!
+//! Format: <https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details>. The scan checks every
+//! length (a wrong one makes the rest of the file unreadable), each read checks the data.
+
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::index::{Index, Writer};
+use super::{
+    Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
+    unreadable,
+};
+
+/// Length and its checksum.
+pub const HEAD: u64 = 12;
+/// The data's checksum.
+pub const TAIL: u64 = 4;
+
+/// Masks a CRC, so that the CRC of data that contains CRCs is still a good one.
+pub fn masked_crc(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
+        .rotate_right(15)
+        .wrapping_add(0xa282_ead8)
+}
+
+/// Returns the length of the data if `head` is the head of a record with a right checksum.
+fn length(head: &[u8; HEAD as usize]) -> Option<u64> {
+    let (length, crc) = head.split_at(8);
+    let stored = u32::from_le_bytes(crc.try_into().expect("four bytes"));
+    (masked_crc(length) == stored)
+        .then(|| u64::from_le_bytes(length.try_into().expect("eight bytes")))
+}
+
+/// Says whether bytes that begin a file are the head of a TFRecord.
+pub fn looks_like(start: &[u8]) -> bool {
+    start
+        .first_chunk()
+        .is_some_and(|head| length(head).is_some())
+}
+
+/// Scans `path` and writes `index`, unless it is there and fits; returns the number of records.
+pub fn index(path: &Path, index: &Path, progress: &mut Progress) -> Result<u64> {
+    let file = File::open(path).map_err(|source| unreadable(path, source))?;
+    let fingerprint = Fingerprint::of(&file).map_err(|source| unreadable(path, source))?;
+    if let Some(found) = Index::open_fitting(index, Kind::TFRecord, fingerprint) {
+        return Ok(found.count());
+    }
+    let size = fingerprint.size;
+    let mut writer = Writer::create(index)?;
+    let mut reader = BufReader::with_capacity(SCAN_BUFFER, &file);
+    let (mut offset, mut record, mut told) = (0, 0, 0);
+    while offset < size {
+        let truncated = |needed| Error::Truncated {
+            path: path.to_owned(),
+            record,
+            offset,
+            needed,
+            left: size - offset,
+        };
+        if size - offset < HEAD {
+            return Err(truncated(HEAD + TAIL));
+        }
+        let mut head = [0; HEAD as usize];
+        reader
+            .read_exact(&mut head)
+            .map_err(|source| unreadable(path, source))?;
+        let Some(length) = length(&head) else {
+            return Err(corrupt(
+                path,
+                record,
+                offset,
+                "the checksum of its length is wrong, nothing after it can be read",
+            ));
+        };
+        let needed = length.saturating_add(HEAD + TAIL);
+        if needed > size - offset {
+            return Err(truncated(needed));
+        }
+        writer.push(offset)?;
+        reader
+            .seek_relative((length + TAIL) as i64)
+            .map_err(|source| unreadable(path, source))?;
+        offset += needed;
+        record += 1;
+        if offset - told >= PROGRESS_EVERY {
+            told = offset;
+            progress(offset, size).map_err(|_| Error::Stopped)?;
+        }
+    }
+    if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != fingerprint {
+        return Err(Error::Changed {
+            path: path.to_owned(),
+        });
+    }
+    let count = writer.finish(Kind::TFRecord, fingerprint, size)?;
+    progress(size, size).map_err(|_| Error::Stopped)?;
+    Ok(count)
+}
+
+fn corrupt(path: &Path, record: u64, offset: u64, what: &str) -> Error {
+    Error::Corrupt {
+        path: path.to_owned(),
+        record,
+        place: format!("byte {offset}"),
+        what: what.to_owned(),
+    }
+}
+
+/// Random access to the records of one file.
+pub struct TFRecordFile {
+    path: PathBuf,
+    file: File,
+    index: Index,
+}
+
+impl TFRecordFile {
+    /// Opens a file with its index. Refuses an index of another state of the file.
+    pub fn open(path: &Path, index: &Path) -> Result<Self> {
+        let file = File::open(path).map_err(|source| unreadable(path, source))?;
+        let index = Index::open(index, Kind::TFRecord)?;
+        if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != index.fingerprint {
+            return Err(Error::Changed {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            index,
+        })
+    }
+
+    pub fn count(&self) -> u64 {
+        self.index.count()
+    }
+
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.index.fingerprint
+    }
+
+    /// Returns the records in the order asked; the first bad one is the error.
+    pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<u8>>> {
+        self.check_unchanged()?;
+        records
+            .iter()
+            .map(|&record| self.read_one(record))
+            .collect()
+    }
+
+    /// Returns the good ones of the records in the order asked, and what is wrong with the others.
+    pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<u8>>, Bad)> {
+        self.check_unchanged()?;
+        read_good(records, |record| self.read_one(record))
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        match self.index.fingerprint.still_holds(&self.file) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Error::Changed {
+                path: self.path.clone(),
+            }),
+            Err(source) => Err(unreadable(&self.path, source)),
+        }
+    }
+
+    fn read_one(&self, record: u64) -> Result<Vec<u8>> {
+        let Some((begin, end)) = self.index.range(record) else {
+            return Err(Error::NoSuchRecord {
+                path: self.path.clone(),
+                record,
+                count: self.count(),
+            });
+        };
+        let mut bytes = vec![0; (end - begin) as usize];
+        self.file
+            .read_exact_at(&mut bytes, begin)
+            .map_err(|source| unreadable(&self.path, source))?;
+        let length_stored = bytes.first_chunk().and_then(length);
+        if length_stored != Some(end - begin - HEAD - TAIL) {
+            return Err(corrupt(&self.path, record, begin, "its length is damaged"));
+        }
+        let crc_at = bytes.len() - TAIL as usize;
+        let crc = u32::from_le_bytes(bytes[crc_at..].try_into().expect("four bytes"));
+        if masked_crc(&bytes[HEAD as usize..crc_at]) != crc {
+            return Err(corrupt(
+                &self.path,
+                record,
+                begin,
+                "the checksum of its data is wrong",
+            ));
+        }
+        bytes.truncate(crc_at);
+        bytes.drain(..HEAD as usize);
+        Ok(bytes)
+    }
+}
