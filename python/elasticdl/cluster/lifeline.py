@@ -1,0 +1,32 @@
+"""The lifeline: how processes of a local job notice that their launcher has died, however it died.
+
+Each inherits the read end of a pipe whose write end only the launcher has, so that its death is an end of file, without
+polling. Not for orderly ends: the launcher signals its children then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+ENVIRONMENT = "ELASTICDL_LIFELINE"
+"""Environment variable with the descriptor of the read end."""
+
+ORPHANED = 1
+"""Exit code of a process whose launcher has died; nobody is left to read it."""
+
+
+def watch_lifeline() -> None:
+    """Start the thread that ends this process at once when its launcher has died; do nothing without a launcher."""
+    text = os.environ.pop(ENVIRONMENT, "")
+    if not text:
+        return
+    descriptor = int(text)
+    os.set_inheritable(descriptor, False)
+    threading.Thread(target=_end_with, args=(descriptor,), name="lifeline", daemon=True).start()
+
+
+def _end_with(descriptor: int) -> None:
+    while os.read(descriptor, 1):
+        pass
+    os._exit(ORPHANED)
