@@ -469,7 +469,9 @@ def _history(story: _Story, finished: _Finished | None) -> list[_View]:
     while step:
         known = story.bases.get(view)
         if known is None:
-            raise AuditFailed(f"step {step} counts in view {view}, but no file tells of that view")
+            raise AuditFailed(
+                f"step {step} counts in view {view}, but no file tells of that view: files are missing or cut"
+            )
         base, where = known
         if base.step >= step:
             raise AuditFailed(
