@@ -1,8 +1,10 @@
 """What happens to a synchronous member, and what it is to do: the vocabulary of `worker/member.py`.
 
 Plain values. The state machine takes an event and returns instructions; the shell (`worker/synchronous.py`) and the simulator carry
-them out and bring their outcomes back as events. *Work* is what takes time; at most one piece of work is outstanding at any moment,
-and its outcome always comes back, also when the member has sealed meanwhile (then usually as `WorkCancelled`).
+them out and bring their outcomes back as events. *Work* is what takes time; its outcome always comes back, also when the member has
+sealed meanwhile (then usually as `WorkCancelled`), and no view is installed before it has. At most one piece of work is outstanding at
+any moment, with one exception: a joiner that owns no slot in its first step gets `Contribute(blank=True)` while its `Heal` still runs, so
+that nobody waits for the transfer. If a seal cancels both, each comes back on its own (`WorkCancelled` twice is enough).
 """
 
 from __future__ import annotations
