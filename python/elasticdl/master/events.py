@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from elasticdl.control.messages import MasterMessage, MemberMessage
 from elasticdl.control.view import MemberId
+from elasticdl.data.shard import Shard
 from elasticdl.master.records import Record
 
 # ------------------------------------------------------------------ events
@@ -39,6 +40,15 @@ class Appended:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """Another master appended the record of that number: this one is replaced (J2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOpened:
+    """A worker opened a control stream; it may speak (`ProgramFailed`, `FoundShards`) before it registers."""
+
+    connection: int
+    member: MemberId
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +100,13 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class DataFound:
+    """The master's own reader has opened the data (custom readers run in workers: `FoundShards`); the first finding is journalled."""
+
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """A client wants an early end; answered by `Reply` after the append (D7)."""
 
@@ -135,8 +152,8 @@ class Tick:
 
 
 Event = (
-    JournalRead | Appended | Conflict | Heard | ConnectionLost | Beat | WorkerEnded | StopAsked | ScaleAsked | GiveUp
-    | Published | Tick
+    JournalRead | Appended | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
+    | ScaleAsked | GiveUp | Published | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions

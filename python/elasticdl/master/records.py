@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from elasticdl.control.view import MemberId, StateId, View, ViewId, view_from_json
-from elasticdl.data.shard import Position
+from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadData
 
 FORMAT = 1
@@ -24,6 +24,13 @@ class EpochRecord:
     """A master began: its epoch, one more than any before."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardsRecord:
+    """The job's data, for all members and for ever."""
+
+    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +113,8 @@ class KnownRecord:
 
 
 Record = (
-    EpochRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord | FinishedRecord
-    | FailedRecord | KnownRecord
+    EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
+    | FinishedRecord | FailedRecord | KnownRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -119,6 +126,7 @@ class Journal:
     Attributes:
         length: number of records that exist; the next one is `length + 1`.
         epoch: highest master epoch.
+        shards: the job's data, None until it is known.
         view: the current view, None before the first.
         known: ids that ever stood in a view, oldest first (D8).
         snapshot: the last snapshot.
@@ -130,6 +138,7 @@ class Journal:
 
     length: int = 0
     epoch: int = 0
+    shards: tuple[Shard, ...] | None = None
     view: View | None = None
     known: tuple[MemberId, ...] = ()
     snapshot: SnapshotRecord | None = None
@@ -144,6 +153,8 @@ class Journal:
         match record:
             case EpochRecord(epoch):
                 return replace(after, epoch=max(self.epoch, epoch))
+            case ShardsRecord(shards):
+                return replace(after, shards=shards)
             case ViewRecord(view):
                 new = tuple(peer.id for peer in view.members if peer.id not in self.known)
                 return replace(after, view=view, known=self.known + new)
@@ -174,6 +185,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     """Return fewer records that say the same (J3): last view, last snapshot, all known ids, epoch, stopping, the end, wanted, errors."""
     journal = read_journal(records)
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(journal.known)]
+    kept += [] if journal.shards is None else [ShardsRecord(journal.shards)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.snapshot is None else [journal.snapshot]
     kept += [] if journal.wanted is None else [WantedRecord(journal.wanted)]
@@ -188,6 +200,8 @@ def record_to_json(record: Record) -> dict[str, Any]:
     match record:
         case EpochRecord(epoch):
             return {"type": "epoch", "epoch": epoch}
+        case ShardsRecord(shards):
+            return {"type": "shards", "shards": [[shard.name, shard.start, shard.count] for shard in shards]}
         case ViewRecord(view):
             return {"type": "view", "view": view.to_json()}
         case SnapshotRecord(view_id, state, position, path):
@@ -207,7 +221,13 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "digest": digest, "metrics": [list(item) for item in metrics],
             }  # fmt: skip
         case FailedRecord(reason, kind, worker, traceback):
-            return {"type": "failed", "reason": reason, "kind": kind, "worker": worker, "traceback": traceback}
+            return {
+                "type": "failed",
+                "reason": reason,
+                "kind": kind,
+                "worker": worker,
+                "traceback": traceback,
+            }
         case KnownRecord(members):
             return {"type": "known", "members": list(members)}
     assert_never(record)
@@ -216,13 +236,15 @@ def record_to_json(record: Record) -> dict[str, Any]:
 def record_from_json(body: dict[str, Any]) -> Record:
     """Read a record from what `record_to_json` wrote. Raises BadData for anything else."""
     try:
-        return _READERS[body["type"]](body)
+        record: Record = _READERS[body["type"]](body)
     except (KeyError, TypeError, ValueError) as error:
         raise BadData(f"not a journal record of format {FORMAT}: {str(body)[:200]}") from error
+    return record
 
 
 _READERS: dict[str, Any] = {
     "epoch": lambda b: EpochRecord(int(b["epoch"])),
+    "shards": lambda b: ShardsRecord(tuple(Shard(str(n), int(s), int(c)) for n, s, c in b["shards"])),
     "view": lambda b: ViewRecord(view_from_json(b["view"])),
     "snapshot": lambda b: SnapshotRecord(
         ViewId(int(b["view"])), StateId(*b["state"]), Position(*b["position"]), str(b["path"])
