@@ -1,0 +1,57 @@
+# `make setup` needs Python 3.11 to 3.13 and cargo, nothing else; all other targets use what it made in .venv.
+
+BIN := .venv/bin
+RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock $(wildcard rust/*.toml rust/*/Cargo.toml)
+CARGO := cargo --locked
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: setup demo test check bench chaos docs wheel clean
+
+setup: .venv/.core .venv/.stubs
+
+.venv/.packages: pyproject.toml .ci/environment
+	@.ci/environment
+	@touch $@
+
+.venv/.stubs: .venv/.packages $(shell find proto -name '*.proto' -o -name '*.py')
+	@$(BIN)/python proto/generate.py
+	@touch $@
+
+.venv/.core: .venv/.packages $(RUST)
+	@echo "building the Rust core"
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --quiet $$(test -x $(BIN)/uv && echo --uv)
+	@touch $@
+
+demo: setup
+	$(BIN)/python -m examples.demo
+
+test: setup
+	cd rust && $(CARGO) test --quiet --package elasticdl-core
+	$(BIN)/pytest
+
+check: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m docs.generate --check
+	cd rust && cargo fmt --check
+	cd rust && $(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+chaos: setup
+	$(BIN)/python -m tests.simulation --schedules 100000
+	$(BIN)/python -m tests.chaos --faults 200 --minutes 60
+
+docs: setup
+	$(BIN)/python -m docs.generate
+
+wheel: setup
+	$(BIN)/maturin build --release --locked --quiet --out dist
+
+clean:
+	rm -rf .venv .bench .demo .chaos dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find python -name '_core*.so' -delete
+	find python/elasticdl/control/generated -name '*_pb2*' -delete
