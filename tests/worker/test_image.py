@@ -14,12 +14,22 @@ from elasticdl.worker.adapter import StateImage
 from elasticdl.worker.image import RunningSums, State, decode, encode, write
 
 BODY = np.arange(37, dtype=np.uint8)
-STATE = State(StateId(7, 3), Position(1, 4, 2, 5), RunningSums(1.5, 64.0), StateImage({"shapes": [[3, 4]], "callbacks": {}}, BODY))
+STATE = State(
+    StateId(7, 3),
+    Position(1, 4, 2, 5),
+    RunningSums(1.5, 64.0),
+    StateImage({"shapes": [[3, 4]], "callbacks": {}}, BODY),
+)
 
 
 def test_decode_returns_what_encode_was_given() -> None:
     back = decode(encode(STATE))
-    assert (back.id, back.position, back.sums, back.image.meta) == (STATE.id, STATE.position, STATE.sums, STATE.image.meta)
+    assert (back.id, back.position, back.sums, back.image.meta) == (
+        STATE.id,
+        STATE.position,
+        STATE.sums,
+        STATE.image.meta,
+    )
     assert back.image.body.tolist() == BODY.tolist()
 
 

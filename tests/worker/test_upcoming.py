@@ -11,13 +11,20 @@ from elasticdl.worker.upcoming import Need, upcoming
 
 
 def view(schedule: Schedule, members: int, first: tuple[int, ...], wave_slots: int) -> View:
-    peers = tuple(Peer(MemberId(f"{rank:032x}"), f"worker-{rank}-1", f"unix:/{rank}") for rank in range(members))
+    peers = tuple(
+        Peer(MemberId(f"{rank:032x}"), f"worker-{rank}-1", f"unix:/{rank}") for rank in range(members)
+    )
     later = tuple(slot % members for slot in range(max(wave_slots, len(first))))
     position = schedule.start(len(first))
     return View(ViewId(1), peers, StateId(0, 1), position, first, later, wave_slots, (None,) * members)
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3))
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=5),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
 def test_all_members_together_need_every_chunk_of_every_epoch_once(
     counts: list[int], members: int, wave_slots: int, max_step_base: int
 ) -> None:

@@ -14,10 +14,10 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, assert_never
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +44,8 @@ from elasticdl.worker.events import (
     Export,
     ExportWritten,
     Heal,
-    HealeeLeft,
     Healed,
+    HealeeLeft,
     HealFailed,
     Instruction,
     KeepSnapshot,
@@ -62,19 +62,13 @@ from elasticdl.worker.events import (
     WorkCancelled,
 )
 from elasticdl.worker.image import RunningSums, State, decode, encode, write
+from elasticdl.worker.member import Member
 from elasticdl.worker.upcoming import Need, upcoming
 
 _AHEAD = 4
 """Chunks that are read and converted before they are needed; more only costs memory."""
 
 _TRACEBACK_LIMIT = 64 * 1024
-
-
-class Machine(Protocol):
-    """The member's state machine as the loop drives it."""
-
-    def handle(self, event: Event) -> tuple[Machine, tuple[Instruction, ...]]:
-        """Return the next state and what is to be done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +108,7 @@ class SynchronousWorker:
 
     def __init__(
         self,
-        machine: Machine,
-        member: MemberId,
+        member: Member,
         adapter: Adapter,
         endpoint: Endpoint,
         chunks: ChunkSource,
@@ -125,8 +118,8 @@ class SynchronousWorker:
         send: Callable[[MemberMessage], bool],
         settings: LoopSettings,
     ) -> None:
-        self._machine = machine
-        self._member = member
+        self._machine = member
+        self._member = member.id
         self._adapter = adapter
         self._endpoint = endpoint
         self._chunks = chunks
@@ -147,14 +140,13 @@ class SynchronousWorker:
         self._server: StateServer | None = None
         self._transfer: StateTransfer | None = None
         self._sealed_at: float | None = None
-        self._progress = 0
 
         self._result: npt.NDArray[Any] = np.zeros(adapter.size, adapter.dtype)
         self._zeros: npt.NDArray[Any] | None = None
         self._position: Position | None = None
         self._sums = RunningSums()
         self._needs: deque[Need] = deque()
-        self._plan = iter(())  # type: Any
+        self._plan: Iterator[Need] = iter(())
         self._plan_of: tuple[int, int] | None = None
         self._copy: tuple[StateId, Position, bytearray] | None = None
 
@@ -166,6 +158,7 @@ class SynchronousWorker:
             self._machine, instructions = self._machine.handle(event)
             for instruction in instructions:
                 self._carry_out(instruction)
+            self._heart.set(*self._machine.beat)
 
     def _carry_out(self, instruction: Instruction) -> None:
         match instruction:
@@ -228,7 +221,9 @@ class SynchronousWorker:
                 self._work(item)
             except BadInput as error:
                 self._fail("bad-input", error)
-            except Exception as error:  # the user's code may raise anything; the machine decides what it means (D10)
+            except (
+                Exception
+            ) as error:  # the user's code may raise anything; the machine decides what it means (D10)
                 self._fail("program", error)
 
     def _fail(self, kind: str, error: Exception) -> None:
@@ -236,7 +231,11 @@ class SynchronousWorker:
 
     def _describe_chunk(self) -> str:
         position = self._position
-        return "" if position is None else f"epoch {position.epoch}, task place {position.first_task}, chunk {position.chunk}"
+        return (
+            ""
+            if position is None
+            else f"epoch {position.epoch}, task place {position.first_task}, chunk {position.chunk}"
+        )
 
     def _stale(self, item: _Item) -> bool:
         """Tell whether the item's view was sealed meanwhile; the machine then hears of its end."""
@@ -253,7 +252,11 @@ class SynchronousWorker:
             case _Load(state):
                 self._load(state)
             case TakeSnapshot():
-                self._copy = (instruction.state, instruction.position, self._encode(instruction.state, instruction.position))
+                self._copy = (
+                    instruction.state,
+                    instruction.position,
+                    self._encode(instruction.state, instruction.position),
+                )
             case KeepSnapshot():
                 self._keep_snapshot(instruction)
             case DropSnapshot():
@@ -276,12 +279,6 @@ class SynchronousWorker:
                 raise AssertionError(f"{instruction} is carried out elsewhere")
             case _:
                 assert_never(instruction)
-        self._progress += 1
-        self._beat()
-
-    def _beat(self) -> None:
-        view = self._view
-        self._heart.set(view.id if view else 0, 0, self._progress)
 
     def _begin_view(self, opening: OpenView) -> None:
         if not opening.keep:
@@ -325,6 +322,9 @@ class SynchronousWorker:
             self.feed(ChunkComputed(compute.slot, 0, 0.0, 0.0))
             return
         records, batch = self._chunks.get(need.key)
+        if batch is None:  # every record of the chunk was bad, and may be
+            self.feed(ChunkComputed(compute.slot, records, 0.0, 0.0))
+            return
         result = self._adapter.compute(batch, compute.step, compute.slot)
         self.feed(ChunkComputed(compute.slot, records, result.examples, result.loss))
 
@@ -340,7 +340,13 @@ class SynchronousWorker:
             assert self._position is not None
             self._audit.contributed(work.view, work.step, self._position.epoch, work.lines)
         sums = work.trailer
-        trailer = [float(sums.records), sums.examples, sums.loss, float(sums.flag), *map(float, sums.contributors)]
+        trailer = [
+            float(sums.records),
+            sums.examples,
+            sums.loss,
+            float(sums.flag),
+            *map(float, sums.contributors),
+        ]
         try:
             total = ring.reduce(work.step, self._given(work), self._result, trailer)
         except RingBroken as broken:
@@ -350,13 +356,20 @@ class SynchronousWorker:
         except Cancelled:
             self.feed(WorkCancelled())
             return
-        reduced = Trailer(int(total[0]), total[1], total[2], int(total[3]), tuple(int(count) for count in total[4:]))
+        reduced = Trailer(
+            int(total[0]), total[1], total[2], int(total[3]), tuple(int(count) for count in total[4:])
+        )
         if not (math.isfinite(reduced.loss) and self._adapter.finite(self._result)):
             if self._settings.on_nan == "fail":
                 self.feed(_not_finite(work.step, reduced))
                 return
             # every member sees the same bits, so every member skips the same step
-            self._note("note", work.view, work.step, f"step {work.step} is not finite and changes nothing (on_nan=skip_step)")
+            self._note(
+                "note",
+                work.view,
+                work.step,
+                f"step {work.step} is not finite and changes nothing (on_nan=skip_step)",
+            )
             reduced = replace(reduced, examples=0.0, loss=0.0)
         self.feed(RingCompleted(work.view, work.step, reduced))
 
@@ -380,7 +393,13 @@ class SynchronousWorker:
         if self._sealed_at is not None:
             seconds = time.monotonic() - self._sealed_at
             self._sealed_at = None
-            self._note("committed-first", commit.view, commit.state.step, f"step {commit.state.step} is committed", seconds)
+            self._note(
+                "committed-first",
+                commit.view,
+                commit.state.step,
+                f"step {commit.state.step} is committed",
+                seconds,
+            )
         self.feed(Applied(commit.state))
         if reason is not None:
             self.feed(StopRequested(reason))
@@ -428,10 +447,17 @@ class SynchronousWorker:
                 donor = next(peer for peer in view.members if peer.id == heal.source)
                 wanted = (heal.state.step, heal.state.view)
                 transfer = StateTransfer(
-                    self._endpoint, view.id, view.digest, wanted, (donor.id, donor.address), self._settings.silence
+                    self._endpoint,
+                    view.id,
+                    view.digest,
+                    wanted,
+                    (donor.id, donor.address),
+                    self._settings.silence,
                 )
                 self._transfer = transfer
-            threading.Thread(target=self._receive, args=(heal, transfer, donor.name), name="heal", daemon=True).start()
+            threading.Thread(
+                target=self._receive, args=(heal, transfer, donor.name), name="heal", daemon=True
+            ).start()
 
     def _receive(self, heal: Heal, transfer: StateTransfer, donor: str) -> None:
         began = time.monotonic()
@@ -463,7 +489,12 @@ class SynchronousWorker:
             state = (serve.state.step, serve.state.view)
             server = StateServer(self._endpoint, view.id, view.digest, state, image)
             self._server = server
-        self._note("serving", serve.view, serve.state.step, f"serving step {serve.state.step} to {len(serve.healees)} members")
+        self._note(
+            "serving",
+            serve.view,
+            serve.state.step,
+            f"serving step {serve.state.step} to {len(serve.healees)} members",
+        )
         arguments = (serve, server)
         threading.Thread(target=self._watch_healees, args=arguments, name="serve", daemon=True).start()
 
@@ -488,13 +519,17 @@ class SynchronousWorker:
         arguments = (keep, *copy)
         threading.Thread(target=self._write_snapshot, args=arguments, name="snapshot", daemon=True).start()
 
-    def _write_snapshot(self, keep: KeepSnapshot, state: StateId, position: Position, data: bytearray) -> None:
+    def _write_snapshot(
+        self, keep: KeepSnapshot, state: StateId, position: Position, data: bytearray
+    ) -> None:
         path = self._settings.snapshots / f"step-{state.step}-view-{state.view}.state"
         try:
             write(path, data)
         except OSError as error:
             # training is worth more than a snapshot: say it and go on; the next one may fit
-            self._note("note", keep.view, state.step, f"could not write the snapshot {path}: {error.strerror}")
+            self._note(
+                "note", keep.view, state.step, f"could not write the snapshot {path}: {error.strerror}"
+            )
             return
         self.feed(SnapshotWritten(keep.view, state, position, str(path)))
 
@@ -509,7 +544,11 @@ class SynchronousWorker:
 
 
 def _not_finite(step: int, trailer: Trailer) -> ProgramError:
-    what = f"the loss of step {step} is {trailer.loss}" if not math.isfinite(trailer.loss) else f"the gradient of step {step} is not finite"
+    what = (
+        f"the loss of step {step} is {trailer.loss}"
+        if not math.isfinite(trailer.loss)
+        else f"the gradient of step {step} is not finite"
+    )
     text = f"{what}. Lower the learning rate, clip gradients, or set --on_nan=skip_step."
     return ProgramError("nan", f"not finite at step {step}", "", text)
 

@@ -10,11 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from elasticdl.control.view import View
+from elasticdl.data.prefetch import ChunkKey
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position, Task
-
-ChunkKey = tuple[int, int, int]
-"""Epoch, task id, chunk number: names a chunk for ever."""
 
 
 @dataclass(frozen=True, slots=True)
