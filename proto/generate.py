@@ -37,7 +37,12 @@ def main() -> int:
     if status == 0:
         stubs = TARGET / "control_pb2_grpc.py"
         # protoc writes absolute imports of the proto's folder; the package needs its own.
-        text = re.sub(r"^import control_pb2", "from elasticdl.control.generated import control_pb2", stubs.read_text(), flags=re.M)
+        text = re.sub(
+            r"^import control_pb2",
+            "from elasticdl.control.generated import control_pb2",
+            stubs.read_text(),
+            flags=re.M,
+        )
         stubs.write_text(text)
     return status
 

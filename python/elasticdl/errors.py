@@ -12,6 +12,7 @@
     ├── RingBroken          a ring lost a member; the view ends (never a program error)
     ├── Cancelled           a blocking call was cancelled from the control thread
     ├── TransferFailed      a state transfer broke off or did not verify
+    ├── MasterAway          the job's master does not answer: it starts again, or the job has ended
     ├── JournalConflict     another master appended this record: this master is replaced
     └── AuditFailed         the audit's proof does not hold
 
@@ -70,6 +71,10 @@ class Cancelled(ElasticDLError):
 
 class TransferFailed(ElasticDLError):
     """A state transfer broke off or its checksum did not match."""
+
+
+class MasterAway(ElasticDLError):
+    """The job's master does not answer: it starts again, or the job has ended."""
 
 
 class JournalConflict(ElasticDLError):

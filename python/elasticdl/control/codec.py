@@ -102,7 +102,9 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
         case FoundShards(shards):
             body = wire.FoundShards(shards=_shards(shards))
         case Register(member, called, address, epoch, report):
-            body = wire.Register(member=member, name=called, address=address, epoch=epoch, report=_report(report))
+            body = wire.Register(
+                member=member, name=called, address=address, epoch=epoch, report=_report(report)
+            )
         case NextView(report):
             body = wire.NextView(report=_report(report))
         case Progress():
@@ -117,7 +119,9 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
         case Saved(view, state, position, path):
             body = wire.Saved(view=view, state=_state(state), position=_position(position), path=path)
         case Exported(view, state, path, digest, metrics):
-            body = wire.Exported(view=view, state=_state(state), path=path, digest=digest, metrics=_figures(metrics))
+            body = wire.Exported(
+                view=view, state=_state(state), path=path, digest=digest, metrics=_figures(metrics)
+            )
         case _:
             body = _plain(getattr(wire, type(message).__name__), message)
     return wire.FromMember(**{name: body})
@@ -131,7 +135,9 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
         case "found_shards":
             decoded = FoundShards(_read_shards(body.shards))
         case "register":
-            decoded = Register(MemberId(body.member), body.name, body.address, body.epoch, _read_report(body.report))
+            decoded = Register(
+                MemberId(body.member), body.name, body.address, body.epoch, _read_report(body.report)
+            )
         case "next_view":
             decoded = NextView(_read_report(body.report))
         case "progress":
@@ -144,10 +150,16 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
                 _read_figures(body.metrics),
             )
         case "saved":
-            decoded = Saved(ViewId(body.view), _read_state(body.state), _read_position(body.position), body.path)
+            decoded = Saved(
+                ViewId(body.view), _read_state(body.state), _read_position(body.position), body.path
+            )
         case "exported":
             decoded = Exported(
-                ViewId(body.view), _read_state(body.state), body.path, body.digest, _read_figures(body.metrics)
+                ViewId(body.view),
+                _read_state(body.state),
+                body.path,
+                body.digest,
+                _read_figures(body.metrics),
             )
         case _:
             decoded = _read_plain(_BY_NAME[name], body)

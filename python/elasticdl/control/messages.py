@@ -160,7 +160,9 @@ class FoundShards:
     shards: tuple[Shard, ...]
 
 
-MemberMessage = FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
+MemberMessage = (
+    FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
+)
 
 # ------------------------------------------------------------------ master → member
 
@@ -239,4 +241,6 @@ class Failed(Verdict):
     reason: str
 
 
-MasterMessage = Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
+MasterMessage = (
+    Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
+)

@@ -48,7 +48,9 @@ class Journal:
             records = self._read_back_from(numbers[-1])
             if records is not None:
                 return records, numbers[-1]
-        raise JobFailed(f"the journal in {self._directory} is damaged: records are missing that no compaction covers")
+        raise JobFailed(
+            f"the journal in {self._directory} is damaged: records are missing that no compaction covers"
+        )
 
     def append(self, number: int, record: Record) -> None:
         """Append `record` as number `number`, durably, if no such number exists.
@@ -84,10 +86,13 @@ class Journal:
     # ------------------------------------------------------------------ reading
 
     def _numbers(self) -> list[int]:
-        numbers = sorted(int(name) for name in os.listdir(self._directory) if name.isascii() and name.isdigit())
+        names = [path.name for path in self._directory.iterdir()]
+        numbers = sorted(int(name) for name in names if name.isascii() and name.isdigit())
         if numbers != list(range(1, len(numbers) + 1)):
             missing = sorted(set(range(1, numbers[-1])) - set(numbers))
-            raise JobFailed(f"the journal in {self._directory} is damaged: record {missing[0]} of {numbers[-1]} is missing")
+            raise JobFailed(
+                f"the journal in {self._directory} is damaged: record {missing[0]} of {numbers[-1]} is missing"
+            )
         return numbers
 
     def _read_back_from(self, last: int) -> tuple[Record, ...] | None:
@@ -126,7 +131,9 @@ class Journal:
     # ------------------------------------------------------------------ writing
 
     def _put(self, number: int, content: dict[str, Any]) -> None:
-        text = json.dumps({"format": FORMAT, "writer": self._writer, **content}, separators=(",", ":"), sort_keys=True)
+        text = json.dumps(
+            {"format": FORMAT, "writer": self._writer, **content}, separators=(",", ":"), sort_keys=True
+        )
         body = (text + "\n").encode()
         try:
             self._write_draft(body)
@@ -148,12 +155,16 @@ class Journal:
 
     def _link(self, number: int, body: bytes) -> None:
         if number > 1 and not self._path(number - 1).exists():
-            raise JournalConflict(f"record {number} of the journal can't follow: there is no record {number - 1}")
+            raise JournalConflict(
+                f"record {number} of the journal can't follow: there is no record {number - 1}"
+            )
         try:
             os.link(self._draft, self._path(number))
         except FileExistsError:
             if self._path(number).read_bytes() != body:
-                raise JournalConflict(f"record {number} of the journal exists, another master wrote it") from None
+                raise JournalConflict(
+                    f"record {number} of the journal exists, another master wrote it"
+                ) from None
 
     def _sync_directory(self) -> None:
         descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

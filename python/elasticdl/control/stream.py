@@ -1,0 +1,473 @@
+"""The control plane's connections: the master's end (`ControlServer`) and a member's (`MemberStream`), over gRPC.
+
+They carry messages and say when a connection comes and goes; what a message means is decided elsewhere. A member makes a new channel
+for every attempt, because gRPC's own reconnection waits longer and longer, and a restarted master should be found at once. Nothing
+starts at import, and gRPC is imported when the first connection is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from elasticdl.control import credentials as proofs
+from elasticdl.control.messages import MasterMessage, MemberMessage
+from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.control.view import MemberId
+from elasticdl.errors import BadSetting
+
+if TYPE_CHECKING:
+    import grpc
+
+_log = logging.getLogger(__name__)
+
+MESSAGE_LIMIT = 16 * 1024 * 1024
+"""Bytes of one message; the longest is a list of shards, about 100 bytes each."""
+_STREAMS = 512
+"""Connections at once, each with a thread while it lasts."""
+_ANSWER_SECONDS = 30.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+"""Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
+_FLUSH_SECONDS = 2.0
+
+
+def options() -> list[tuple[str, int]]:
+    """Return the options of every channel and server of the control plane."""
+    return [
+        ("grpc.max_receive_message_length", MESSAGE_LIMIT),
+        ("grpc.max_send_message_length", MESSAGE_LIMIT),
+        ("grpc.so_reuseport", 0),  # otherwise a second server on a taken port goes unnoticed
+        ("grpc.use_local_subchannel_pool", 1),  # otherwise new channels inherit the waiting times of old ones
+        ("grpc.min_reconnect_backoff_ms", 2000),  # this is also the longest time that one attempt takes
+        ("grpc.enable_retries", 0),
+    ]
+
+
+def target(address: str) -> str:
+    """Return gRPC's name of `unix:PATH` or `tcp:HOST:PORT`. Raises BadSetting for anything else."""
+    kind, _, rest = address.partition(":")
+    if kind == "unix" and rest:
+        if len(rest.encode()) > 107:
+            raise BadSetting(f"the socket's path is longer than the 107 bytes that Unix allows: {rest}")
+        return address
+    host = rest.rpartition(":")[0]
+    if kind == "tcp" and host:
+        if host not in ("127.0.0.1", "[::1]", "localhost"):
+            raise BadSetting(
+                f"the control plane of a local job listens on this machine only; received {address!r}"
+            )
+        return rest
+    raise BadSetting(f"an address is unix:PATH or tcp:HOST:PORT; received {address!r}")
+
+
+# ------------------------------------------------------------------ the master's end
+
+
+@dataclass(frozen=True, slots=True)
+class MemberOpened:
+    """A member that knows the token is there; it has said nothing yet.
+
+    Attributes:
+        connection: number of this connection, never reused in this process.
+        worker: name of its process, `worker-3-2`.
+        member: its member id.
+    """
+
+    connection: int
+    worker: str
+    member: MemberId
+
+
+@dataclass(frozen=True, slots=True)
+class MemberSaid:
+    """A member's message; those of one connection come in order."""
+
+    connection: int
+    message: MemberMessage
+
+
+@dataclass(frozen=True, slots=True)
+class MemberClosed:
+    """The connection is gone; nothing more comes from it."""
+
+    connection: int
+
+
+Answer = Callable[[bool, str], None]
+"""Call once: accepted?, and a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopWanted:
+    """A client wants an early end of the job."""
+
+    reason: str
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleWanted:
+    """A client wants another number of workers."""
+
+    workers: int
+    answer: Answer
+
+
+ServerEvent = MemberOpened | MemberSaid | MemberClosed | StopWanted | ScaleWanted
+
+
+class ControlServer:
+    """Where members and clients reach the master.
+
+    A Unix socket left by a killed master is taken over. Events are delivered on gRPC's threads, so `deliver` must not block.
+    """
+
+    def __init__(self, address: str, token: bytes, deliver: Callable[[ServerEvent], None]) -> None:
+        """Bind and listen. Raises BadSetting if the address is in use or can't be had."""
+        import grpc
+
+        from elasticdl.control import codec
+        from elasticdl.control.generated import control_pb2 as wire
+        from elasticdl.control.generated import control_pb2_grpc as service
+
+        self._grpc = grpc
+        self._codec = codec
+        self._wire = wire
+        self._token = token
+        self._deliver = deliver
+        self._numbers = itertools.count(1)
+        self._lock = threading.Lock()
+        self._outboxes: dict[int, queue.SimpleQueue[Any]] = {}
+        self._watchers: set[queue.SimpleQueue[Any]] = set()
+        self._status: JobStatus | None = None
+        self._events: list[JobEvent] = []
+        self._closed = False
+        self.refused = 0
+        """Connections refused so far: wrong token or another version."""
+        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "control"), options=options())
+        service.add_ControlServicer_to_server(self._servicer(service), self._server)
+        try:
+            port = self._server.add_insecure_port(target(address))
+        except RuntimeError as error:
+            raise BadSetting(
+                f"the control plane can't listen at {address}: the port or socket is in use"
+            ) from error
+        self.address = (
+            f"tcp:{target(address).rpartition(':')[0]}:{port}" if address.startswith("tcp:") else address
+        )
+        """Where it listens in fact."""
+        if address.startswith("unix:"):
+            Path(address.removeprefix("unix:")).chmod(0o600)
+        self._server.start()
+
+    def send(self, connection: int, message: MasterMessage) -> bool:
+        """Send to a member; False if the connection is gone. What is sent to one connection arrives in order or not at all."""
+        outbox = self._outboxes.get(connection)
+        if outbox is None:
+            return False
+        outbox.put(self._codec.encode_master(message))
+        return True
+
+    def publish(self, seen: JobStatus | JobEvent) -> None:
+        """Show a status or an event to all who watch, and to those who will ask."""
+        message = self._codec.encode_seen(seen)
+        with self._lock:
+            if isinstance(seen, JobStatus):
+                self._status = seen
+            else:
+                self._events.append(seen)
+            for watcher in self._watchers:
+                watcher.put(message)
+
+    def close(self) -> None:
+        """End all connections once what was sent has been delivered, then stop listening and remove the socket.
+
+        Not for a master that was replaced: the socket may be its successor's by now.
+        """
+        with self._lock:
+            self._closed = True
+            waiting = [*self._outboxes.values(), *self._watchers]
+        for outbox in waiting:
+            outbox.put(None)
+        self._server.stop(_FLUSH_SECONDS).wait()
+
+    # ------------------------------------------------------------------ on gRPC's threads
+
+    def _servicer(self, service: Any) -> Any:
+        server = self
+
+        class Servicer(service.ControlServicer):  # type: ignore[misc]
+            """gRPC's face of the server."""
+
+            def Member(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+                """Carry one member's messages both ways."""
+                return server._member(requests, context)
+
+            def Status(self, request: Any, context: grpc.ServicerContext) -> Any:
+                """Return the last status."""
+                return server._show(context)
+
+            def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+                """Send what happened, then what happens."""
+                return server._watch(request.since, context)
+
+            def Stop(self, request: Any, context: grpc.ServicerContext) -> Any:
+                """Ask for an early end."""
+                return server._ask(lambda answer: StopWanted(request.reason, answer), context)
+
+            def Scale(self, request: Any, context: grpc.ServicerContext) -> Any:
+                """Ask for another number of workers."""
+                return server._ask(lambda answer: ScaleWanted(request.num_workers, answer), context)
+
+        return Servicer()
+
+    def _admit(self, context: grpc.ServicerContext) -> dict[str, str | bytes]:
+        opening = dict(context.invocation_metadata())
+        proof = proofs.answer(self._token, opening)
+        if proof is None:
+            self._refuse(
+                context, self._grpc.StatusCode.UNAUTHENTICATED, "the caller does not know the job's token"
+            )
+        other = proofs.other_version(opening)
+        if other is not None:
+            self._refuse(context, self._grpc.StatusCode.FAILED_PRECONDITION, other)
+        context.send_initial_metadata(proof)
+        return opening
+
+    def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:
+        with self._lock:
+            self.refused += 1
+        _log.warning("connection from %s refused: %s", context.peer() or "a socket", reason)
+        context.abort(code, reason)
+        raise AssertionError("abort raises")
+
+    def _member(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
+        opening = self._admit(context)
+        outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        with self._lock:
+            if self._closed:
+                return
+            connection = next(self._numbers)
+            self._outboxes[connection] = outbox
+        worker, member = str(opening.get(proofs.CALLER, "")), MemberId(str(opening.get(proofs.MEMBER, "")))
+        self._deliver(MemberOpened(connection, worker, member))
+        reader = threading.Thread(
+            target=self._read, args=(connection, requests), name=f"control-{connection}", daemon=True
+        )
+        reader.start()
+        while (message := outbox.get()) is not None:
+            yield message
+
+    def _read(self, connection: int, requests: Iterator[Any]) -> None:
+        try:
+            for request in requests:
+                self._deliver(MemberSaid(connection, self._codec.decode_member(request)))
+        except self._codec.Malformed as error:
+            _log.warning("connection %d is closed: %s", connection, error)
+        except Exception:
+            # gRPC ends the iterator of a broken stream with a bare Exception; what is known is that it ended.
+            _log.debug("connection %d broke", connection)
+        with self._lock:
+            outbox = self._outboxes.pop(connection)
+        outbox.put(None)
+        self._deliver(MemberClosed(connection))
+
+    def _show(self, context: grpc.ServicerContext) -> Any:
+        self._admit(context)
+        status = self._status
+        if status is None:
+            context.abort(self._grpc.StatusCode.UNAVAILABLE, "the master is starting")
+            raise AssertionError("abort raises")
+        return self._codec.encode_status(status)
+
+    def _watch(self, since: float, context: grpc.ServicerContext) -> Iterator[Any]:
+        self._admit(context)
+        outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        context.add_callback(lambda: outbox.put(None))
+        with self._lock:
+            if self._closed:
+                return
+            for event in self._events:
+                if event.time > since:
+                    outbox.put(self._codec.encode_seen(event))
+            if self._status is not None:
+                outbox.put(self._codec.encode_seen(self._status))
+            self._watchers.add(outbox)
+        try:
+            while (message := outbox.get()) is not None:
+                yield message
+        finally:
+            with self._lock:
+                self._watchers.discard(outbox)
+
+    def _ask(self, make: Callable[[Answer], ServerEvent], context: grpc.ServicerContext) -> Any:
+        self._admit(context)
+        answers: queue.SimpleQueue[tuple[bool, str]] = queue.SimpleQueue()
+        self._deliver(make(lambda accepted, text: answers.put((accepted, text))))
+        try:
+            accepted, text = answers.get(timeout=_ANSWER_SECONDS)
+        except queue.Empty:
+            context.abort(
+                self._grpc.StatusCode.UNAVAILABLE, "the master could not record it in time; ask again"
+            )
+            raise AssertionError("abort raises") from None
+        return self._wire.Answer(accepted=accepted, text=text)
+
+
+# ------------------------------------------------------------------ a member's end
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOpened:
+    """The connection to a master stands (again); the first message is to be `Register`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamClosed:
+    """The connection broke; the next attempt is under way."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReceived:
+    """The master's message; those of one connection come in order."""
+
+    message: MasterMessage
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRefused:
+    """The master refuses this process for good: the token, or another version. No further attempt is made."""
+
+    reason: str
+
+
+StreamEvent = StreamOpened | StreamClosed | StreamReceived | StreamRefused
+
+
+class MemberStream:
+    """A member's connection to whatever master there is; a missing master is no error, it is tried for ever.
+
+    Events come on one thread of the stream, in order, none after `close`.
+    """
+
+    def __init__(
+        self, address: str, token: bytes, name: str, member: MemberId, on_event: Callable[[StreamEvent], None]
+    ) -> None:
+        """Begin to connect. `name`: the process's, `worker-3-2`; `member`: its member id."""
+        self._target = target(address)
+        self._address = address
+        self._token = token
+        self._name = name
+        self._member = member
+        self._on_event = on_event
+        self._closing = threading.Event()
+        self._lock = threading.Lock()
+        self._outbox: queue.SimpleQueue[Any] | None = None
+        self._call: Any = None
+        self._thread = threading.Thread(target=self._run, name="control", daemon=True)
+        self._thread.start()
+
+    def send(self, message: MemberMessage) -> bool:
+        """Send to the master; False if there is no connection (the message is dropped then)."""
+        from elasticdl.control import codec
+
+        encoded = codec.encode_member(message)
+        with self._lock:
+            if self._outbox is None:
+                return False
+            self._outbox.put(encoded)
+            return True
+
+    def close(self) -> None:
+        """Deliver what was sent, within two seconds, and end; callable from any thread, also from `on_event`."""
+        with self._lock:
+            self._closing.set()
+            outbox, self._outbox = self._outbox, None
+            call = self._call
+        if outbox is not None:
+            outbox.put(None)
+        if threading.current_thread() is self._thread:
+            return
+        self._thread.join(_FLUSH_SECONDS)
+        if self._thread.is_alive() and call is not None:
+            call.cancel()
+            self._thread.join(_FLUSH_SECONDS)
+
+    def _run(self) -> None:
+        pause = _SHORTEST_PAUSE
+        while not self._closing.is_set():
+            opened = self._converse()
+            if opened is None:
+                return
+            pause = _SHORTEST_PAUSE if opened else min(2 * pause, _LONGEST_PAUSE)
+            self._closing.wait(pause)
+
+    def _converse(self) -> bool | None:
+        """Hold one connection as long as it lasts; return whether it was opened, None if the master refused for good."""
+        import grpc
+
+        from elasticdl.control.generated import control_pb2_grpc as service
+
+        outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        opening = proofs.credentials(self._token, self._name, self._member)
+        with contextlib.closing(grpc.insecure_channel(self._target, options=options())) as channel:
+            call: Any = service.ControlStub(channel).Member(
+                iter(outbox.get, None), metadata=opening.metadata()
+            )
+            with self._lock:
+                if self._closing.is_set():
+                    call.cancel()
+                    return False
+                self._call = call
+            try:
+                confirmed = opening.confirmed_by(dict(call.initial_metadata() or ()))
+                if not confirmed:
+                    return self._not_confirmed(call, grpc)
+                with self._lock:
+                    if not self._closing.is_set():
+                        self._outbox = outbox
+                self._tell(StreamOpened())
+                self._receive(call, grpc)
+            finally:
+                with self._lock:
+                    self._outbox = None
+                    self._call = None
+                outbox.put(None)  # ends gRPC's thread that waits for the next message
+                call.cancel()
+            self._tell(StreamClosed())
+            return True
+
+    def _not_confirmed(self, call: Any, grpc: Any) -> bool | None:
+        """Tell a master that is away from one that refuses, and from somebody who is no master of this job."""
+        ended = threading.Event()
+        if call.add_callback(ended.set) and not ended.wait(_FLUSH_SECONDS):
+            reason = f"what listens at {self._address} does not know the job's token"
+        elif call.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION):
+            reason = call.details()
+        else:
+            return False
+        self._tell(StreamRefused(reason))
+        return None
+
+    def _receive(self, call: Any, grpc: Any) -> None:
+        from elasticdl.control import codec
+
+        try:
+            for message in call:
+                self._tell(StreamReceived(codec.decode_master(message)))
+        except codec.Malformed as error:
+            _log.warning("the connection to the master is closed: %s", error)
+        except grpc.RpcError as error:
+            _log.debug("the connection to the master broke: %s", error)
+
+    def _tell(self, event: StreamEvent) -> None:
+        if not self._closing.is_set():
+            self._on_event(event)

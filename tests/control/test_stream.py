@@ -1,0 +1,386 @@
+"""Connections of the control plane: order, reconnection, and who is refused."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.control import credentials
+from elasticdl.control.client import JobClient
+from elasticdl.control.messages import (
+    Data,
+    Finished,
+    FoundShards,
+    NextView,
+    Note,
+    Register,
+    Report,
+    StopJob,
+    Welcome,
+)
+from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.control.stream import (
+    ControlServer,
+    MemberClosed,
+    MemberOpened,
+    MemberSaid,
+    MemberStream,
+    ScaleWanted,
+    StopWanted,
+    StreamClosed,
+    StreamOpened,
+    StreamReceived,
+    StreamRefused,
+)
+from elasticdl.control.view import MemberId, ViewId
+from elasticdl.data.shard import Shard
+from elasticdl.errors import BadSetting, MasterAway
+
+TOKEN = b"the job's token"
+MEMBER = MemberId("5" * 32)
+SECONDS = 20.0
+
+
+class Events:
+    """What came, in order; `until` waits for one."""
+
+    def __init__(self) -> None:
+        self.queue: queue.Queue[Any] = queue.Queue()
+
+    def __call__(self, event: Any) -> None:
+        self.queue.put(event)
+
+    def next(self) -> Any:
+        return self.queue.get(timeout=SECONDS)
+
+    def until(self, kind: type) -> Any:
+        while True:
+            event = self.next()
+            if isinstance(event, kind):
+                return event
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="edl-") as folder:
+        yield f"unix:{folder}/control"
+
+
+@pytest.fixture
+def close() -> Iterator[Callable[[Any], Any]]:
+    opened: list[Any] = []
+    yield lambda thing: (opened.append(thing), thing)[1]
+    for thing in reversed(opened):
+        thing.close()
+
+
+def member(address: str, events: Events, token: bytes = TOKEN) -> MemberStream:
+    return MemberStream(address, token, "worker-0-1", MEMBER, events)
+
+
+def test_messages_go_both_ways_in_order(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(address, TOKEN, here))
+    stream = close(member(address, there))
+    opened = here.next()
+    assert opened == MemberOpened(opened.connection, "worker-0-1", MEMBER)
+    assert there.next() == StreamOpened()
+    said = [Note("note", ViewId(0), step, "x") for step in range(200)]
+    assert all(stream.send(note) for note in said)
+    assert [here.next() for _ in said] == [MemberSaid(opened.connection, note) for note in said]
+    told = [Welcome(number) for number in range(200)]
+    assert all(server.send(opened.connection, welcome) for welcome in told)
+    assert [there.next() for _ in told] == [StreamReceived(welcome) for welcome in told]
+    stream.close()
+    assert here.next() == MemberClosed(opened.connection)
+    assert not server.send(opened.connection, Welcome(1))
+    assert not stream.send(said[0])
+
+
+def test_a_long_message(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(address, TOKEN, here))
+    stream = close(member(address, there))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    shards = tuple(
+        Shard(f"/a/rather/long/path/to/a/file/with/records-{number:06d}", 0, number)
+        for number in range(80_000)
+    )
+    stream.send(FoundShards(shards))
+    assert here.next() == MemberSaid(connection, FoundShards(shards))
+    server.send(connection, Data(shards))
+    assert there.next() == StreamReceived(Data(shards))
+
+
+def test_what_was_sent_before_an_end_arrives(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server = ControlServer(address, TOKEN, here)
+    stream = close(member(address, there))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    server.send(connection, Finished("done"))
+    server.close()
+    assert there.next() == StreamReceived(Finished("done"))
+    assert there.next() == StreamClosed()
+    assert not stream.send(StopJob(""))
+    assert not Path(address.removeprefix("unix:")).exists()
+
+
+def test_a_member_says_its_last_word(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    close(ControlServer(address, TOKEN, here))
+    stream = member(address, there)
+    there.until(StreamOpened)
+    stream.send(StopJob("last"))
+    stream.close()
+    assert here.until(MemberSaid).message == StopJob("last")
+    here.until(MemberClosed)
+
+
+SERVER = """
+import sys, threading
+from elasticdl.control.stream import ControlServer
+server = ControlServer(sys.argv[1], b"the job's token", lambda event: print(event, flush=True))
+print("bound", flush=True)
+threading.Event().wait()
+"""
+
+
+def serve(address: str) -> subprocess.Popen[str]:
+    process = subprocess.Popen([sys.executable, "-c", SERVER, address], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "bound\n"
+    return process
+
+
+def test_a_member_finds_a_restarted_master_at_the_same_address(
+    address: str, close: Callable[[Any], Any]
+) -> None:
+    there = Events()
+    close(member(address, there))
+    for _ in range(3):
+        process = serve(address)
+        assert there.next() == StreamOpened()
+        process.kill()
+        assert there.next() == StreamClosed()
+        process.communicate()
+    here = Events()
+    close(ControlServer(address, TOKEN, here))
+    bound = time.monotonic()
+    assert there.next() == StreamOpened()
+    assert time.monotonic() - bound < 5, "gRPC's own back-off is in the way"
+
+
+def test_a_killed_member_is_noticed(address: str, close: Callable[[Any], Any]) -> None:
+    here = Events()
+    close(ControlServer(address, TOKEN, here))
+    script = (
+        "import sys, threading; from elasticdl.control.stream import MemberStream;"
+        "s = MemberStream(sys.argv[1], b\"the job's token\", 'worker-1-1', '0'*32, print); threading.Event().wait()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script, address], stdout=subprocess.DEVNULL)
+    opened = here.until(MemberOpened)
+    process.kill()
+    assert here.until(MemberClosed) == MemberClosed(opened.connection)
+    process.wait()
+
+
+def test_a_wrong_token_is_refused_counted_and_never_tried_again(
+    address: str, close: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(address, TOKEN, here))
+    stream = close(member(address, there, b"a guess"))
+    refused = there.next()
+    assert isinstance(refused, StreamRefused)
+    assert "token" in refused.reason
+    assert not stream.send(StopJob(""))
+    with pytest.raises(BadSetting, match="token"):
+        close(JobClient(address, b"another guess")).stop("please")
+    with pytest.raises(BadSetting, match="token"):
+        next(close(JobClient(address, b"another guess")).watch())
+    assert server.refused == 3
+    assert here.queue.empty()
+    assert len([record for record in caplog.records if "refused" in record.message]) == 3
+
+
+def test_another_version_is_refused_with_both_numbers(
+    address: str, close: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = Events(), Events()
+    close(ControlServer(address, TOKEN, here))
+    metadata = credentials.Credentials.metadata
+
+    def older(mine: credentials.Credentials) -> tuple[tuple[str, str], ...]:
+        return tuple((key, "0.0.7" if key == "elasticdl-version" else value) for key, value in metadata(mine))
+
+    monkeypatch.setattr(credentials.Credentials, "metadata", older)
+    close(member(address, there))
+    refused = there.next()
+    assert isinstance(refused, StreamRefused)
+    assert "0.0.7" in refused.reason
+    assert credentials.version() in refused.reason
+    assert here.queue.empty()
+
+
+def test_a_false_master_is_told_nothing(address: str, close: Callable[[Any], Any]) -> None:
+    """It may let everybody in, but it can't prove that it knows the token."""
+    here, there = Events(), Events()
+    server = close(ControlServer(address, b"a guess", here))
+    server._token = TOKEN  # admits the caller …
+    proof = credentials.answer
+
+    def lie(token: bytes, opening: Any) -> Any:  # … and answers with a guess
+        return None if proof(token, opening) is None else (("elasticdl-proof", "0" * 64),)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(credentials, "answer", lie)
+        stream = close(member(address, there))
+        refused = there.next()
+        assert isinstance(refused, StreamRefused)
+        assert not stream.send(
+            Register(
+                MEMBER, "worker-0-1", "", 0, Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+            )
+        )
+        server.publish(status(1))
+        with pytest.raises(MasterAway):
+            close(JobClient(address, TOKEN)).status()
+
+
+def test_a_malformed_message_ends_its_connection_only(address: str, close: Callable[[Any], Any]) -> None:
+    here, there, others = Events(), Events(), Events()
+    close(ControlServer(address, TOKEN, here))
+    stream, other = close(member(address, there)), close(member(address, others))
+    assert isinstance(here.next(), MemberOpened)
+    assert isinstance(here.next(), MemberOpened)
+    there.until(StreamOpened)
+    others.until(StreamOpened)
+    from elasticdl.control.generated import control_pb2 as wire
+
+    stream._outbox.put(wire.FromMember())
+    here.until(MemberClosed)
+    there.until(StreamClosed)
+    there.until(StreamOpened)
+    here.until(MemberOpened)
+    assert other.send(StopJob("still here"))
+    assert here.until(MemberSaid).message == StopJob("still here")
+
+
+def status(step: int) -> JobStatus:
+    return JobStatus("j", "training", "", 1, step, 0, 1, 0.5, None, 10, None, None, 2, ())
+
+
+def test_clients_watch_ask_and_are_answered(address: str, close: Callable[[Any], Any]) -> None:
+    here = Events()
+    server = close(ControlServer(address, TOKEN, here))
+    client = close(JobClient(address, TOKEN))
+    with pytest.raises(MasterAway, match="starting"):
+        client.status()
+    first, second = (
+        JobEvent(1.0, "joined", "worker-0-1", 1, 0, "x"),
+        JobEvent(2.0, "view", "", 1, 0, "y", 0.5),
+    )
+    server.publish(first)
+    server.publish(status(3))
+    assert client.status() == status(3)
+    seen = client.watch()
+    assert [next(seen), next(seen)] == [first, status(3)]
+    server.publish(second)
+    assert next(seen) == second
+    later = close(JobClient(address, TOKEN)).watch(since=1.0)
+    assert [next(later), next(later)] == [second, status(3)]
+    server.close()
+    assert list(seen) == []
+
+
+def test_requests_wait_for_the_answer(address: str, close: Callable[[Any], Any]) -> None:
+    from concurrent.futures import ThreadPoolExecutor
+
+    here = Events()
+    close(ControlServer(address, TOKEN, here))
+    client = close(JobClient(address, TOKEN))
+    with ThreadPoolExecutor() as pool:
+        stopping = pool.submit(client.stop, "enough")
+        wanted = here.next()
+        assert isinstance(wanted, StopWanted)
+        assert wanted.reason == "enough"
+        assert not stopping.done()
+        wanted.answer(True, "stops")
+        assert stopping.result(SECONDS) == "stops"
+        scaling = pool.submit(client.scale, 0)
+        wanted = here.next()
+        assert isinstance(wanted, ScaleWanted)
+        wanted.answer(False, "at least 1 worker")
+        with pytest.raises(BadSetting, match="at least 1"):
+            scaling.result(SECONDS)
+
+
+def test_a_lost_master_is_said(address: str, close: Callable[[Any], Any]) -> None:
+    client = close(JobClient(address, TOKEN))
+    with pytest.raises(MasterAway):
+        client.status()
+    process = serve(address)
+    seen = close(JobClient(address, TOKEN)).watch()
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(next, seen)
+        member_seen = Events()
+        close(member(address, member_seen))
+        member_seen.until(StreamOpened)
+        process.kill()
+        with pytest.raises(MasterAway):
+            waiting.result(SECONDS)
+    process.communicate()
+
+
+def test_a_taken_port_is_said(close: Callable[[Any], Any]) -> None:
+    server = close(ControlServer("tcp:127.0.0.1:0", TOKEN, Events()))
+    assert not server.address.endswith(":0")
+    with pytest.raises(BadSetting, match="in use"):
+        ControlServer(server.address, TOKEN, Events())
+    assert close(JobClient(server.address, TOKEN)).stop  # connects on the first call only
+
+
+@pytest.mark.parametrize(
+    "address", ["", "unix:", "tcp:", "tcp:host", "localhost:1", "tcp:0.0.0.0:1", "unix:/" + "x" * 120]
+)
+def test_what_is_no_address_is_refused(address: str) -> None:
+    with pytest.raises(BadSetting):
+        JobClient(address, TOKEN)
+
+
+def test_importing_starts_nothing() -> None:
+    script = (
+        "import sys, threading, elasticdl.control.stream, elasticdl.control.client;"
+        "assert threading.active_count() == 1; assert 'grpc' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_message_takes_little_time(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(address, TOKEN, here))
+    stream = close(member(address, there))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    report = Report(ViewId(1), ViewId(1), None, None, frozenset(), False)
+    began = time.perf_counter()
+    for _ in range(200):
+        stream.send(NextView(report))
+        here.next()
+        server.send(connection, Welcome(1))
+        there.next()
+    seconds = (time.perf_counter() - began) / 200
+    print(f"round trip {seconds * 1e6:.0f} µs")
+    assert seconds < 0.1
