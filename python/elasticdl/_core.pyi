@@ -114,7 +114,7 @@ class TFRecordFile:
 def index_tfrecord(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
     """Write the index file, unless it is there and fits; return the number of records.
 
-    It is written beside, synced and renamed, with a fingerprint of the file inside. `progress` gets bytes scanned and bytes
+    It is written beside and renamed, with checksums and a fingerprint of the file inside. `progress` gets bytes scanned and bytes
     in all; what it raises ends the scan. Raises BadData for a corrupt or cut file, OSError if the index can't be written.
     """
 

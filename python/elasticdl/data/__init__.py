@@ -1,0 +1,1 @@
+"""Shards, ledger, schedule, readers: which records exist, in which order, and how they are read."""

@@ -1,6 +1,7 @@
 """Shards, tasks and positions: the vocabulary of dynamic data sharding.
 
-Plain values, no I/O: readers make shards, the ledger cuts them in tasks, and a position says how far a model state has come.
+Plain values, no I/O: readers make shards, the ledger cuts them in tasks, and a position says how far a model
+state has come.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ class Position:
     Attributes:
         epoch: epoch of the *next* step; equal to the job's number of epochs when the data has ended.
         first_task: place of the wave's first task in the epoch's shuffled order, 0 … num_tasks - 1.
-        slots: K, the number of tasks of the current wave (already cut at the epoch's end; at least 1, or 0 at the end of data).
+        slots: K, the number of tasks of the current wave (already cut at the epoch's end; at least 1, or 0 at
+            the end of data).
         chunk: j, the chunk of each task that the next step consumes; 0 at the beginning of a wave.
     """
 

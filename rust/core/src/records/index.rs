@@ -7,8 +7,8 @@
 //! 16  size of the file, u64     40  number of records, u64   64  offsets, u64 each: one per record, then the end
 //! ```
 //!
-//! All numbers are little-endian. The file is written under another name, synced and renamed, so that it is whole
-//! or not there; it is mapped for reading, so that it costs no memory of the process's own.
+//! All numbers are little-endian. The file is written under another name and renamed, so that it is whole or not
+//! there; it is mapped for reading, so that it costs no memory of the process's own.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -193,13 +193,8 @@ impl Writer {
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header)?;
         self.out.flush()?;
-        self.out.get_ref().sync_all()?;
-        fs::rename(&self.beside, &self.target)?;
-        let folder = self
-            .target
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty());
-        File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+        // Not synced: what a power cut could leave under the name fails its checksums, and is made anew.
+        fs::rename(&self.beside, &self.target)
     }
 }
 

@@ -1,0 +1,122 @@
+"""Reading ahead: chunks are read and converted on a thread of their own while the loop computes.
+
+It decides nothing about order: the loop says which chunks it expects, and asks for them one by one. All
+reading and converting happens on the one thread, so that readers and `feed` need no locks; a chunk that
+nobody expected just goes first.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.reader import Reader
+from elasticdl.errors import Cancelled
+
+ChunkKey = tuple[int, int, int]
+"""Epoch, task id, chunk number: names a chunk for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    records: int
+    batch: Any
+    error: BaseException | None = None
+
+
+class ChunkSource:
+    """Chunks by their keys, made ahead of need.
+
+    At most `ahead` chunks wait to be fetched, so memory is bounded whatever is expected.
+    """
+
+    def __init__(
+        self, reader: Reader, ledger: Ledger, convert: Callable[[list[Any]], Any], ahead: int
+    ) -> None:
+        self._reader = reader
+        self._ledger = ledger
+        self._convert = convert
+        self._ahead = ahead
+        self._changed = threading.Condition()
+        self._expected: dict[ChunkKey, None] = {}
+        self._made: dict[ChunkKey, _Made] = {}
+        self._urgent: ChunkKey | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def want(self, keys: Sequence[ChunkKey]) -> None:
+        """Expect these chunks, in this order, and no others; what is made of them already is kept."""
+        with self._changed:
+            self._expected = dict.fromkeys(keys)
+            self._made = {key: made for key, made in self._made.items() if key in self._expected}
+            self._wake()
+
+    def get(self, key: ChunkKey) -> tuple[int, Any]:
+        """Wait for a chunk; return the number of records read and the converted batch.
+
+        Records that were bad, and may be, count as read; where none is left the batch is None. Raises what
+        reading or converting raised, and Cancelled after `close`.
+        """
+        with self._changed:
+            self._urgent = key
+            self._wake()
+            self._changed.wait_for(lambda: self._closed or key in self._made)
+            self._urgent = None
+            if self._closed:
+                raise Cancelled("no more chunks are read: the worker ends")
+            made = self._made.pop(key)
+            self._expected.pop(key, None)
+            self._wake()
+        if made.error is not None:
+            raise made.error
+        return made.records, made.batch
+
+    def close(self) -> None:
+        """Stop reading; a `get` that waits ends with Cancelled. Does not wait for a reader that hangs."""
+        with self._changed:
+            self._closed = True
+            self._made.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if thread and thread is not threading.current_thread():
+            thread.join(timeout=1.0)
+
+    def _wake(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
+            self._thread.start()
+        self._changed.notify_all()
+
+    def _next(self) -> ChunkKey | None:
+        if self._urgent is not None and self._urgent not in self._made:
+            return self._urgent
+        if len(self._made) < self._ahead:
+            return next((key for key in self._expected if key not in self._made), None)
+        return None
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed or self._next() is not None)
+                key = self._next()
+                if self._closed or key is None:
+                    return
+            made = self._make(key)
+            with self._changed:
+                # What was given up meanwhile (`want`) is dropped.
+                if not self._closed and (key in self._expected or key == self._urgent):
+                    self._made[key] = made
+                self._changed.notify_all()
+
+    def _make(self, key: ChunkKey) -> _Made:
+        epoch, task_id, chunk = key
+        try:
+            task = self._ledger.task_by_id(epoch, task_id)
+            wanted = self._ledger.chunk(task, chunk).tolist()
+            records = self._reader.read(task, wanted)
+            return _Made(len(wanted), self._convert(records) if records else None)
+        except BaseException as error:  # whatever it is, the one who waits must hear of it
+            return _Made(0, None, error)

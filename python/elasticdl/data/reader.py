@@ -1,0 +1,101 @@
+"""Readers: where records come from, seen by everybody else.
+
+Built-in readers (`recordfiles.py`) and the wrapper around a user's own (`custom.py`) implement the same small
+Protocol. A reader knows nothing of epochs and order; the ledger says which records a chunk has, the reader
+fetches them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from elasticdl.data.shard import Shard, Task
+from elasticdl.errors import BadData
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What `feed` is told about the records.
+
+    Attributes:
+        column_names: the columns of a CSV file in their order; empty where records have no columns.
+        column_dtypes: type of each column by its name; CSV gives `string` for all.
+    """
+
+    column_names: tuple[str, ...] = ()
+    column_dtypes: Mapping[str, str] = field(default_factory=dict)
+
+
+class Reader(Protocol):
+    """A source of records with random access."""
+
+    @property
+    def metadata(self) -> Any:
+        """Return what `feed` gets as `metadata`: a Metadata, or the object that a user's reader offers."""
+
+    def create_shards(self) -> list[tuple[str, int, int]]:
+        """Return (name, index of the first record, number of records) of each shard. Raises BadData."""
+
+    def read_records(self, task: Task) -> Iterator[Any]:
+        """Yield the records of `task` in their order in the source. Raises BadData."""
+
+    def read(self, task: Task, records: Sequence[int]) -> list[Any]:
+        """Return `records` (indices inside the source, all of them of `task`) in the order asked.
+
+        Records that `max_bad_records` allows to be bad are left out. Raises BadData.
+        """
+
+
+def shards_of(reader: Reader) -> tuple[Shard, ...]:
+    """Return the reader's shards as values. Raises BadData for what can't be shards."""
+    shards = []
+    for entry in reader.create_shards():
+        match entry:
+            case (str(name), int(start), int(count)) if start >= 0 and count >= 0:
+                shards.append(Shard(name, start, count))
+            case _:
+                raise BadData(
+                    "create_shards must return (name, start, count) for each shard: a string and two integers "
+                    f"that are not negative; got {entry!r}"
+                )
+    names = [shard.name for shard in shards]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadData(f"create_shards returned two shards named {twice!r}; each needs a name of its own")
+    return tuple(shards)
+
+
+class BadRecords:
+    """The policy `max_bad_records`: how many corrupt records a process may leave out before the job fails.
+
+    A bad record stays in the ledger, counts as read, and is absent from its chunk. So the chunk is the same
+    records whoever computes it, and the audit's count is the ledger's. The limit counts different records
+    that one process has met: meeting the same one in the next epoch costs nothing.
+
+    Attributes:
+        limit: how many are allowed.
+    """
+
+    def __init__(self, limit: int = 0) -> None:
+        self.limit = limit
+        self._lock = threading.Lock()
+        self._met: dict[tuple[str, int], str] = {}
+
+    @property
+    def met(self) -> list[str]:
+        """Return what was wrong with each bad record so far."""
+        with self._lock:
+            return list(self._met.values())
+
+    def allow(self, shard: str, bad: Sequence[tuple[int, str]]) -> None:
+        """Take note of bad records, (index, what is wrong). Raises BadData with the first beyond the limit."""
+        with self._lock:
+            for record, what in bad:
+                self._met[shard, record] = what
+                if len(self._met) > self.limit:
+                    raise BadData(
+                        f"{what} ({len(self._met)} bad records met, max_bad_records is {self.limit})"
+                    )
