@@ -83,7 +83,7 @@ def other_version(opening: Mapping[str, str | bytes]) -> str | None:
     if theirs == mine:
         return None
     return (
-        f"{opening.get(CALLER, 'the caller')} is of version {theirs[0]} (control format {theirs[1]}), the job's master is of "
+        f"{opening.get(CALLER, 'the caller')!s} is of version {theirs[0]} (control format {theirs[1]}), the job's master is of "
         f"version {mine[0]} (control format {mine[1]}); all processes of a job must be of one version"
     )
 
