@@ -69,6 +69,9 @@ class Adapter(Protocol):
     dtype: npt.DTypeLike
     """float32, or float64 if the model has a variable of that type."""
 
+    writes: bool
+    """Whether this member writes what callbacks write to files; exactly one member of a view does."""
+
     def prepare(self, sample: Records) -> None:
         """Build everything and run the compiled step once on `sample`, without any lasting effect.
 

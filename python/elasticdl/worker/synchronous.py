@@ -284,6 +284,7 @@ class SynchronousWorker:
         if not opening.keep:
             self._adapter.zero()
         self._plan_of = None
+        self._adapter.writes = opening.view.rank(self._member) == 0
         if self._audit is not None:
             self._audit.base(opening.view)
 
@@ -348,7 +349,7 @@ class SynchronousWorker:
             *map(float, sums.contributors),
         ]
         try:
-            total = ring.reduce(work.step, self._given(work), self._result, trailer)
+            total = ring.reduce(work.step, self._given(work), memoryview(self._result), trailer)
         except RingBroken as broken:
             accused = view.members[broken.rank].id if broken.rank is not None else None
             self.feed(RingFailed(work.view, work.step, accused, broken.how))

@@ -1,0 +1,294 @@
+"""The entry point of a worker process: prepares everything, then lets the loop run.
+
+Preparation is ordered by what takes longest: TensorFlow is imported on the main thread while the connection to the master is made and
+the data is found on others. The member asks to join only when its model is built and its step compiled, so that the group never waits
+for a start. It decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.cluster.lifeline import watch_lifeline
+from elasticdl.cluster.local import PROCESS_ENVIRONMENT
+from elasticdl.control.messages import Data, FoundShards, MemberMessage
+from elasticdl.control.stream import (
+    MemberStream,
+    StreamClosed,
+    StreamEvent,
+    StreamOpened,
+    StreamReceived,
+    StreamRefused,
+)
+from elasticdl.control.view import MemberId
+from elasticdl.data.shard import Shard
+from elasticdl.errors import BadInput
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.place import JobPlace, own_place
+from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
+
+if TYPE_CHECKING:
+    from elasticdl.data.reader import Reader
+    from elasticdl.data.schedule import Schedule
+    from elasticdl.keras.adapter import KerasAdapter
+    from elasticdl.worker.synchronous import SynchronousWorker
+
+_log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 1.0
+"""How often unanswered messages are repeated; a lost connection repeats them at once."""
+_LEAVE_SECONDS = 5.0
+"""How long the main thread may take to end by itself once the member has ended; after that the process goes."""
+_AHEAD = 4
+"""Chunks read and converted before they are needed; the loop asks for as many."""
+
+
+class WorkerProcess:
+    """One life of one worker."""
+
+    def __init__(self, place: JobPlace, name: str) -> None:
+        self._place = place
+        self._name = name
+        self._spec: JobSpec = place.spec()
+        self._id = MemberId(secrets.token_hex(16))
+        self._lock = threading.Lock()
+        self._worker: Callable[[Event], None] | None = None
+        self._connected = False
+        self._draining = False
+        self._shards: Future[tuple[Shard, ...]] = Future()
+        self._found: FoundShards | None = None
+        self._stream = MemberStream(place.control_address, place.token(), name, self._id, self._on_stream)
+
+    # ------------------------------------------------------------------ events, on other threads
+
+    def _on_stream(self, event: StreamEvent) -> None:
+        match event:
+            case StreamReceived(Data(shards)):
+                if not self._shards.done():
+                    self._shards.set_result(shards)
+            case StreamReceived(message):
+                self._give(Received(message))
+            case StreamOpened():
+                with self._lock:
+                    self._connected = True
+                    found = self._found
+                if found is not None and not self._shards.done():
+                    self._stream.send(found)
+                self._give(Connected())
+            case StreamClosed():
+                with self._lock:
+                    self._connected = False
+                self._give(Disconnected())
+            case StreamRefused(reason):
+                _log.error("the master refuses this worker: %s", reason)
+                os._exit(1)
+
+    def _give(self, event: Event) -> None:
+        """Hand an event to the member; before it exists only connections matter, and they are made up for."""
+        with self._lock:
+            worker = self._worker
+        if worker is not None:
+            worker(event)
+
+    def drain(self) -> None:
+        """Ask the member to leave at the next step boundary; a worker that has not joined yet just ends."""
+        with self._lock:
+            self._draining = True
+            worker = self._worker
+        if worker is None:
+            os._exit(0)
+        worker(DrainRequested())
+
+    # ------------------------------------------------------------------ the main thread
+
+    def run(self) -> int:
+        """Prepare, train, and return the process's exit code."""
+        from elasticdl.worker.synchronous import program_error
+
+        try:
+            worker = self._prepare()
+        except Exception as error:  # the user's program may raise anything while it is loaded
+            kind = "bad-input" if isinstance(error, BadInput) else "program"
+            return self._report(program_error(kind, error))
+        self._attach(worker.feed)
+        ended = worker.run()
+        return self._leave(ended)
+
+    def _attach(self, feed: Callable[[Event], None]) -> None:
+        """Connect the member to what happens; what happened before is told now."""
+        with self._lock:
+            self._worker = feed
+            connected, draining = self._connected, self._draining
+        if draining:
+            feed(DrainRequested())
+        if connected:
+            feed(Connected())
+        threading.Thread(target=self._tick, args=(feed,), name="tick", daemon=True).start()
+
+    def _tick(self, feed: Callable[[Event], None]) -> None:
+        pause = threading.Event()
+        while not pause.wait(_TICK_SECONDS):
+            feed(Tick())
+
+    def _leave(self, ended: Exit) -> int:
+        _log.info("ends with code %d: %s", ended.code, ended.reason)
+        timer = threading.Timer(_LEAVE_SECONDS, os._exit, (ended.code,))
+        timer.daemon = True
+        timer.start()
+        self._stream.close()
+        return ended.code
+
+    def _report(self, error: Any) -> int:
+        """Tell the master why this worker can't start; without an answer it counts as a crash."""
+        from elasticdl.worker.member import Member
+
+        member = Member(self._id, self._name, "", _no_schedule())
+        ended: Future[Exit] = Future()
+        lock = threading.RLock()
+
+        def feed(event: Event) -> None:
+            nonlocal member
+            with lock:
+                member, instructions = member.handle(event)
+                for instruction in instructions:
+                    if isinstance(instruction, Exit) and not ended.done():
+                        ended.set_result(instruction)
+                    message = getattr(instruction, "message", None)
+                    if message is not None:
+                        self._stream.send(message)
+
+        feed(error)
+        self._attach(feed)
+        return self._leave(ended.result())
+
+    def _send(self, message: MemberMessage) -> bool:
+        return self._stream.send(message)
+
+    def _prepare(self) -> SynchronousWorker:
+        """Build the member: model, data, compiled step, data plane."""
+        spec, place = self._spec, self._place
+        from elasticdl.keras import runtime
+
+        runtime.start(threads_per_worker(spec))
+        from elasticdl.keras.adapter import KerasAdapter
+        from elasticdl.keras.modelfile import load
+
+        user = load(spec)
+        reader = self._open_reader(user.custom_data_reader)
+        adapter = KerasAdapter(user, spec, reader.metadata)
+        schedule = self._schedule()
+        return self._build(adapter, reader, schedule, place)
+
+    def _open_reader(self, custom: Callable[..., Any] | None) -> Reader:
+        from elasticdl.data.custom import open_custom_reader
+        from elasticdl.data.reader import BadRecords, shards_of
+        from elasticdl.data.recordfiles import open_reader
+
+        spec = self._spec
+        if custom is not None:
+            per_task = spec.minibatch_size * spec.num_minibatches_per_task
+            own = open_custom_reader(custom, spec.training_data, per_task, spec.data_reader_params)
+            with self._lock:
+                self._found = FoundShards(shards_of(own))
+            self._stream.send(self._found)
+            return own
+        self._shards.result()  # the master has indexed the files; this worker then finds the indexes
+        return open_reader(
+            spec.training_data,
+            spec.data_reader_params,
+            self._place.path / "data",
+            BadRecords(spec.max_bad_records),
+        )
+
+    def _schedule(self) -> Schedule:
+        from elasticdl.data.ledger import Ledger
+        from elasticdl.data.schedule import Schedule
+
+        spec = self._spec
+        per_task = spec.minibatch_size * spec.num_minibatches_per_task
+        ledger = Ledger(self._shards.result(), per_task, spec.minibatch_size, spec.seed, spec.shuffle)
+        return Schedule(ledger, spec.num_epochs, spec.max_step)
+
+    def _build(
+        self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: JobPlace
+    ) -> SynchronousWorker:
+        from elasticdl._core import Endpoint, Heart
+        from elasticdl.data.prefetch import ChunkSource
+        from elasticdl.worker.auditlog import AuditLog
+        from elasticdl.worker.member import Member
+        from elasticdl.worker.synchronous import LoopSettings, SynchronousWorker
+
+        spec = self._spec
+        ledger = schedule.ledger
+        first = ledger.task(0, 0)
+        adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        token = place.token()
+        endpoint = Endpoint(place.data_address(self._id), self._id, token)
+        output = Path(spec.output) if spec.output else None
+        return SynchronousWorker(
+            member=Member(self._id, self._name, endpoint.address, schedule, spec.checkpoint_steps),
+            adapter=adapter,
+            endpoint=endpoint,
+            chunks=ChunkSource(reader, ledger, adapter.convert, _AHEAD),
+            schedule=schedule,
+            audit=AuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
+            heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds),
+            send=self._send,
+            settings=LoopSettings(
+                spec.silence_seconds,
+                spec.on_nan.value,
+                output,
+                spec.output_format.value,
+                place.path / "snapshots",
+            ),
+        )
+
+
+def threads_per_worker(spec: JobSpec) -> int:
+    """Return the threads with which each worker computes: fixed for the job, because results depend on them in their last bits."""
+    cores = len(os.sched_getaffinity(0))
+    return spec.threads_per_worker or max(1, cores // spec.num_workers.maximum)
+
+
+def _no_schedule() -> Schedule:
+    """Return a schedule for a member that will never train: it only has an error to report."""
+    from elasticdl.data.ledger import Ledger
+    from elasticdl.data.schedule import Schedule
+
+    return Schedule(Ledger([Shard("none", 0, 1)], 1, 1, 0, False), 1, 0)
+
+
+def main() -> int:
+    """Run the worker that the environment names."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
+    watch_lifeline()
+    place = own_place()
+    spec = place.spec()
+    logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    process = WorkerProcess(place, os.environ[PROCESS_ENVIRONMENT])
+
+    def await_term() -> None:
+        signal.sigwait({signal.SIGTERM})
+        process.drain()
+
+    threading.Thread(target=await_term, name="sigterm", daemon=True).start()
+    code = process.run()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(
+        code
+    )  # threads of the framework and of the user's program must not hold up an end that the master awaits
+
+
+if __name__ == "__main__":
+    main()
