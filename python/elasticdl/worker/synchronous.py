@@ -349,7 +349,7 @@ class SynchronousWorker:
             *map(float, sums.contributors),
         ]
         try:
-            total = ring.reduce(work.step, self._given(work), memoryview(self._result), trailer)
+            total = ring.reduce(work.step, self._given(work), self._result.data, trailer)
         except RingBroken as broken:
             accused = view.members[broken.rank].id if broken.rank is not None else None
             self.feed(RingFailed(work.view, work.step, accused, broken.how))
