@@ -1,0 +1,45 @@
+"""The command line: reads words, calls the library, turns errors into exit codes. No logic of its own.
+
+Importing it loads nothing but click: help must appear at once, and `train` starts a job's processes before anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
+    import click
+
+    from elasticdl.cli.commands import elasticdl
+    from elasticdl.cli.flags import message
+    from elasticdl.errors import BadInput, ElasticDLError, Interrupted
+
+    try:
+        code = elasticdl.main(
+            args=None if argv is None else list(argv), prog_name="elasticdl", standalone_mode=False
+        )
+        sys.stdout.flush()
+    except click.ClickException as error:
+        return _error(message(error), 2)
+    except BadInput as error:
+        return _error(str(error), 2)
+    except Interrupted as error:
+        return _error(str(error), 130)
+    except (KeyboardInterrupt, click.Abort):
+        return _error("interrupted", 130)
+    except ElasticDLError as error:
+        return _error(str(error), 1)
+    except BrokenPipeError:
+        # Whoever read the output has gone; Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return code if isinstance(code, int) else 0
+
+
+def _error(text: str, code: int) -> int:
+    print(f"error: {text}", file=sys.stderr)
+    return code

@@ -1,0 +1,1 @@
+"""Jobs from end to end: submitting, launching, showing, and the processes' entry points."""

@@ -160,14 +160,19 @@ def jobs_directory() -> Path:
     )
 
 
-def create(spec: JobSpec) -> JobPlace:
-    """Make the place of a new job. Raises BadSetting if there is no room for it."""
+def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
+    """Make the place of a new job. Raises BadSetting if there is no room for it.
+
+    Args:
+        spec: the job.
+        submitted_at: when it was submitted, in seconds since the Unix epoch; now if not given.
+    """
     root = jobs_directory()
     try:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         path = _unique(root, spec.job_name)
         try:
-            return _fill(path, spec)
+            return _fill(path, spec, time.time() if submitted_at is None else submitted_at)
         except BaseException:
             shutil.rmtree(path, ignore_errors=True)
             raise
@@ -254,10 +259,10 @@ def _numbered(path: Path, name: str) -> bool:
     return front == name and number.isascii() and number.isdigit()
 
 
-def _fill(path: Path, spec: JobSpec) -> JobPlace:
+def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
     sockets = _sockets()
     try:
-        place = JobPlace(path, sockets, time.time(), Path.cwd())
+        place = JobPlace(path, sockets, submitted_at, Path.cwd())
         place.journal.mkdir(mode=0o700)
         place.logs.mkdir(mode=0o700)
         descriptor = os.open(path / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

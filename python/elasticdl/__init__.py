@@ -1,0 +1,34 @@
+"""ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
+
+The three doors for people who write Python: `train`, `Mode` (for `feed`) and the errors in `elasticdl.errors`. Importing the
+package imports nothing else, because every process of a job does it on the way to its first step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from elasticdl.job.submit import train
+    from elasticdl.spec.jobspec import Mode
+
+__all__ = ["Mode", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    match name:
+        case "train":
+            from elasticdl.job.submit import train
+
+            return train
+        case "Mode":
+            from elasticdl.spec.jobspec import Mode
+
+            return Mode
+        case "__version__":
+            from importlib.metadata import version
+
+            return version("elasticdl")
+        case _:
+            raise AttributeError(f"module 'elasticdl' has no attribute {name!r}")

@@ -1,0 +1,106 @@
+"""Flags made from settings, and messages for those that don't exist.
+
+Whatever a flag's value is, it is read by `elasticdl.spec.edge`, not here: job files and Python calls must get the same answers.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import Any
+
+import click
+
+from elasticdl.spec import refused
+from elasticdl.spec.edge import nearest
+from elasticdl.spec.jobspec import SETTINGS
+from elasticdl.spec.setting import Setting
+
+
+class SettingsCommand(click.Command):
+    """A command whose flags are a job's settings, listed under the headings of their groups."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the flags."""
+        options = {option.name: option for option in self.get_params(ctx)}
+        for group, settings in groupby(SETTINGS.values(), lambda setting: setting.group):
+            rows = [options.pop(setting.name).get_help_record(ctx) for setting in settings]
+            with formatter.section(group.capitalize()):
+                formatter.write_dl([row for row in rows if row is not None])
+        with formatter.section("Other"):
+            formatter.write_dl(
+                [row for option in options.values() if (row := option.get_help_record(ctx)) is not None]
+            )
+
+
+class Commands(click.Group):
+    """The group of commands, with an answer for those that are known and not there."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command, also one that only refuses."""
+        sentence = refused.COMMANDS.get(cmd_name)
+        if sentence is not None:
+            return _refusing(cmd_name, sentence)
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a command; an unknown name is answered with the nearest known one."""
+        if not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            raise click.UsageError(
+                f"there is no command {args[0]!r}{nearest(args[0], self.list_commands(ctx))}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+
+def setting_flags() -> list[click.Parameter]:
+    """Return one flag for each setting, and hidden ones for those that are refused."""
+    known: list[click.Parameter] = [_flag(setting) for setting in SETTINGS.values()]
+    hidden = [
+        click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
+        for name in refused.SETTINGS
+    ]
+    return known + hidden
+
+
+def message(error: click.ClickException) -> str:
+    """Return click's message, with the nearest known flag in our words."""
+    if isinstance(error, click.NoSuchOption):
+        known = (
+            [option for parameter in error.ctx.command.params for option in parameter.opts]
+            if error.ctx
+            else []
+        )
+        return f"there is no flag {error.option_name}{nearest(error.option_name, known)}"
+    text = error.format_message().rstrip(".")
+    return text[:1].lower() + text[1:]
+
+
+def _flag(setting: Setting) -> click.Option:
+    optional: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.kind.boolean else {}
+    return click.Option(
+        [f"--{setting.name}"], metavar=setting.kind.metavar, default=None, help=_help(setting), **optional
+    )
+
+
+def _help(setting: Setting) -> str:
+    if setting.required:
+        return f"{setting.what}  [required]"
+    default = setting.kind.write(setting.default)
+    if default == "" or default is False:
+        return setting.what
+    shown = "true" if default is True else f"{default:g}" if isinstance(default, float) else str(default)
+    return f"{setting.what}  [default: {shown}{f' {setting.unit}' if setting.unit else ''}]"
+
+
+def _refusing(name: str, sentence: str) -> click.Command:
+    def refuse(rest: tuple[str, ...]) -> None:
+        raise click.UsageError(f"`elasticdl {name}` {sentence}")
+
+    return click.Command(
+        name,
+        callback=refuse,
+        params=[click.Argument(["rest"], nargs=-1, type=click.UNPROCESSED)],
+        context_settings={"ignore_unknown_options": True, "help_option_names": []},
+        hidden=True,
+    )

@@ -1,0 +1,288 @@
+"""What a person sees of a running job: lines for what happens, live figures where there is a terminal, and the summary.
+
+Turning values into text is pure and the same for both displays; they differ only in how they put it on the screen. Nothing here
+asks the master: whoever watches the job gives what it sees.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+    from elasticdl.control.status import JobEvent, JobStatus
+
+_SHOWN = frozenset(
+    {
+        *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
+        *("snapshot", "stopping", "exported", "finished", "failed", "master", "note"),
+    }
+)
+"""Kinds of events that are worth a line; the others are steps of these, and in the log."""
+
+
+def clock(seconds: float) -> str:
+    """Return a duration for people: `4.2 s`, `3:05`, `2:03:05`."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def event_line(event: JobEvent) -> str | None:
+    """Return the line for an event, or None if it is not worth one."""
+    if event.kind not in _SHOWN:
+        return None
+    text = event.text if not event.worker or event.worker in event.text else f"{event.worker} {event.text}"
+    took = (
+        f" ({event.seconds:.2f} s)" if event.seconds is not None and not _states_duration(event.text) else ""
+    )
+    return text + took
+
+
+def status_line(status: JobStatus) -> str:
+    """Return one line about how the job stands."""
+    parts = [epoch_text(status), f"step {status.step}"]
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.4f}")
+    if status.records_per_second is not None:
+        parts.append(f"{status.records_per_second:,.0f} records/s")
+    parts.append(workers_text(status))
+    if status.seconds_left is not None:
+        parts.append(f"{clock(status.seconds_left)} left")
+    return ", ".join(parts)
+
+
+def epoch_text(status: JobStatus) -> str:
+    """Return `epoch 2/3`; the epoch after the last is the last."""
+    if status.num_epochs == 0:
+        return f"epoch {status.epoch + 1}"
+    return f"epoch {min(status.epoch + 1, status.num_epochs)}/{status.num_epochs}"
+
+
+def workers_text(status: JobStatus) -> str:
+    """Return how many workers train, and how many should."""
+    training = sum(
+        worker.state in ("training", "draining", "sealed", "finishing") for worker in status.workers
+    )
+    return f"{training} of {status.wanted_workers} workers"
+
+
+def status_lines(status: JobStatus) -> list[str]:
+    """Return how the job stands, in full."""
+    lines = [f"{status.job_name}: {status.state}" + (f" ({status.reason})" if status.reason else "")]
+    lines.append(status_line(status))
+    if status.done is not None:
+        lines.append(f"{status.done:.0%} of all records trained")
+    lines += [
+        f"  {worker.name:<14} {worker.state}" + (f"  pid {worker.pid}" if worker.pid is not None else "")
+        for worker in status.workers
+    ]
+    return lines
+
+
+def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the summary as (label, text): the same values as in `summary.json`, without those that say nothing."""
+    rows = [("job", str(summary.get("job", ""))), ("status", str(summary.get("status", "unknown")))]
+    rows.append(("reason", str(summary.get("reason", ""))))
+    for name, label, form in (
+        ("epochs", "epochs", "{:,}"),
+        ("steps", "steps", "{:,}"),
+        ("loss", "loss of the last step", "{:.4f}"),
+        ("records_trained", "records trained", "{:,}"),
+        ("records_per_second", "records per second", "{:,.0f}"),
+        ("redone_steps", "steps redone", "{:,}"),
+        ("view_changes", "changes of the group", "{:,}"),
+        ("bad_records", "bad records skipped", "{:,}"),
+        ("threads_per_worker", "threads per worker", "{:,}"),
+        ("seconds_to_first_step", "seconds to the first step", "{:.2f}"),
+        ("seconds", "seconds in all", "{:.1f}"),
+    ):
+        value = summary.get(name)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            rows.append((label, form.format(value)))
+    rows += _members_rows(summary.get("members"))
+    recoveries = summary.get("recoveries")
+    if isinstance(recoveries, Sequence) and recoveries:
+        seconds = sorted(float(recovery.get("seconds") or 0.0) for recovery in recoveries)
+        rows.append(
+            (
+                "recoveries",
+                f"{len(seconds)}, median {seconds[len(seconds) // 2]:.2f} s, longest {seconds[-1]:.2f} s",
+            )
+        )
+    metrics = summary.get("metrics")
+    if isinstance(metrics, Mapping):
+        rows += [(str(name), f"{value:.4f}") for name, value in metrics.items()]
+    outputs = summary.get("outputs")
+    if isinstance(outputs, Sequence) and not isinstance(outputs, str):
+        rows += [("output", str(path)) for path in outputs]
+    return [(label, text) for label, text in rows if text]
+
+
+class Display(Protocol):
+    """Where a job is shown."""
+
+    def notice(self, text: str) -> None:
+        """Show one line."""
+
+    def event(self, event: JobEvent) -> None:
+        """Show what happened, if it is worth a line."""
+
+    def status(self, status: JobStatus) -> None:
+        """Show how the job stands."""
+
+    def close(self) -> None:
+        """Stop showing live figures."""
+
+
+class PlainDisplay:
+    """Lines only, for files, pipes and notebooks."""
+
+    def __init__(self, stream: TextIO, started: float, every: int) -> None:
+        """Write to `stream`.
+
+        Args:
+            stream: where lines go.
+            started: when the job was submitted; each line begins with the seconds since then.
+            every: steps between two lines about the training.
+        """
+        self._stream = stream
+        self._started = started
+        self._every = every
+        self._shown = -1
+
+    def notice(self, text: str) -> None:
+        """Write one line."""
+        import time
+
+        self._write(time.time(), text)
+
+    def event(self, event: JobEvent) -> None:
+        """Write an event's line."""
+        line = event_line(event)
+        if line is not None:
+            self._write(event.time, line)
+
+    def status(self, status: JobStatus) -> None:
+        """Write the first figures at once, then one line every so many steps."""
+        if status.loss is None or status.step < 1 or status.step // self._every == self._shown:
+            return
+        self._shown = status.step // self._every
+        self.notice(status_line(status))
+
+    def close(self) -> None:
+        """Do nothing: lines stay."""
+
+    def _write(self, when: float, text: str) -> None:
+        print(f"{max(0.0, when - self._started):8.1f} s  {text}", file=self._stream, flush=True)
+
+
+class LiveDisplay:
+    """Lines above, and live figures in the last rows of a terminal."""
+
+    def __init__(self, console: Console, started: float) -> None:
+        """Show on `console`; `started`: when the job was submitted."""
+        from rich.live import Live
+
+        self._console = console
+        self._started = started
+        self._status: JobStatus | None = None
+        self._first = True
+        self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
+        self._live.start()
+
+    def notice(self, text: str) -> None:
+        """Print one line above the figures."""
+        import time
+
+        self._print(time.time(), text)
+
+    def event(self, event: JobEvent) -> None:
+        """Print an event's line above the figures."""
+        line = event_line(event)
+        if line is not None:
+            self._print(event.time, line)
+
+    def status(self, status: JobStatus) -> None:
+        """Show new figures; the first loss is also a line of its own."""
+        self._status = status
+        if self._first and status.loss is not None and status.step >= 1:
+            self._first = False
+            self.notice(status_line(status))
+
+    def close(self) -> None:
+        """Take the figures off the screen."""
+        self._live.stop()
+
+    def _print(self, when: float, text: str) -> None:
+        from rich.text import Text
+
+        self._console.print(Text.assemble((f"{max(0.0, when - self._started):8.1f} s  ", "dim"), text))
+
+    def _render(self) -> RenderableType:
+        from rich.console import Group
+        from rich.progress_bar import ProgressBar
+        from rich.text import Text
+
+        status = self._status
+        if status is None:
+            return Text("starting", style="dim")
+        workers = Text("  ".join(f"{worker.name} {worker.state}" for worker in status.workers), style="dim")
+        rows: list[RenderableType] = [
+            Text(f"{status.job_name}  {status.state}  {status_line(status)}"),
+            workers,
+        ]
+        if status.done is not None:
+            rows.insert(1, ProgressBar(total=1.0, completed=status.done, width=60))
+        return Group(*rows)
+
+
+def open_display(started: float, every: int, stream: TextIO | None = None) -> Display:
+    """Return the display that suits the stream (standard error if none is given)."""
+    stream = sys.stderr if stream is None else stream
+    if not stream.isatty():
+        return PlainDisplay(stream, started, every)
+    from rich.console import Console
+
+    return LiveDisplay(Console(file=stream, highlight=False), started)
+
+
+def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
+    """Print the summary; a user's traceback comes first, once."""
+    stream = sys.stdout if stream is None else stream
+    traceback = summary.get("traceback")
+    if isinstance(traceback, str) and traceback:
+        print(traceback.rstrip(), file=stream)
+    rows = summary_rows(summary)
+    width = max(len(label) for label, _ in rows)
+    if not stream.isatty():
+        for label, text in rows:
+            print(f"{label:<{width}}  {text}", file=stream)
+        stream.flush()
+        return
+    from rich.box import SIMPLE
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=SIMPLE, show_header=False, pad_edge=False)
+    for label, text in rows:
+        table.add_row(label, text, style="bold" if label == "status" else "")
+    Console(file=stream, highlight=False, markup=False).print(table)
+
+
+def _members_rows(members: object) -> list[tuple[str, str]]:
+    if not isinstance(members, Mapping):
+        return []
+    counts = {
+        name: len(value) if isinstance(value, (list, tuple)) else value for name, value in members.items()
+    }
+    return [("workers", ", ".join(f"{count} {name}" for name, count in counts.items()))]
+
+
+def _states_duration(text: str) -> bool:
+    return text.rstrip(".").endswith(" s") or " s)" in text or " s " in text

@@ -1,0 +1,266 @@
+"""One local job from its launcher's side: start, watch, end, sum up. Also the launcher's own process with `--detach`.
+
+The one who submitted the job becomes its launcher. The master is started before anything that only people need is imported, and
+what watches it for them runs in a thread of low priority, because on the way to the first step every core belongs to the workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.local import Launcher
+from elasticdl.cluster.supervision import JobEnded
+from elasticdl.job.display import Display, PlainDisplay
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.place import JobPlace, open_place
+
+INTERRUPT = "interrupt"
+"""Reason of a stop by Ctrl-C: the master ends the job as `interrupted`, with code 130."""
+
+STATUS_OF_CODE = {0: "finished", 1: "failed", 2: "failed", 130: "interrupted"}
+
+_PYTHON = (sys.executable, "-P", "-m")
+ARGV: Mapping[Role, Sequence[str]] = {
+    Role.MASTER: (*_PYTHON, "elasticdl.job.master"),
+    Role.WORKER: (*_PYTHON, "elasticdl.job.worker"),
+}
+"""Commands of a job's processes; `-P` keeps the current directory's files from shadowing modules."""
+
+_RETRY_SECONDS = 0.1
+_DISPLAY_NICENESS = 10
+_DRAW_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a job ended.
+
+    Attributes:
+        code: 0 done, 1 failed, 2 bad input, 130 interrupted.
+        summary: what `summary.json` says.
+        place: the job's place; its sockets and token are gone.
+    """
+
+    code: int
+    summary: dict[str, Any]
+    place: JobPlace
+
+
+def supervise(
+    place: JobPlace,
+    spec: JobSpec,
+    display: Callable[[], Display],
+    argv: Mapping[Role, Sequence[str]] = ARGV,
+) -> Outcome:
+    """Be the launcher of a job until nothing of it runs any more.
+
+    Ctrl-C (and SIGTERM) once asks the master to end the job at the next step boundary, twice kills it. Outside the main thread
+    signals belong to somebody else and are left alone.
+
+    Args:
+        place: the job's place; the caller holds its lock, and it is closed here.
+        spec: its settings.
+        display: makes the display; called once the job has been started.
+        argv: command of each role.
+    """
+    watch = _Watch(place, display)
+    launcher = Launcher(place, argv, watch.notice)
+    try:
+        with _interrupts(launcher, place, watch):
+            launcher.start()
+            watch.start()
+            end = launcher.wait()
+            assert end is not None
+    except BaseException:
+        launcher.kill()
+        launcher.wait(_DRAW_SECONDS)
+        raise
+    finally:
+        watch.close()
+        first_step = watch.first_step
+        place.close()
+    return Outcome(end.code, sum_up(place, spec, end, first_step), place)
+
+
+def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | None) -> dict[str, Any]:
+    """Complete the master's summary, or write one if there is none, and copy it to where the job wants it.
+
+    Args:
+        place: the job's place.
+        spec: its settings.
+        end: how the master ended.
+        first_step: when the first step was seen, in seconds since the Unix epoch, or None.
+    """
+    summary: dict[str, Any] = {"job": place.name, "status": STATUS_OF_CODE[end.code], "reason": end.reason}
+    summary |= place.summary() or {}
+    summary.setdefault("seconds", round(time.time() - place.submitted_at, 3))
+    if first_step is not None:
+        summary.setdefault("seconds_to_first_step", round(first_step - place.submitted_at, 3))
+    text = json.dumps(summary, indent=2) + "\n"
+    for path in (place.summary_path, Path(spec.summary) if spec.summary else None):
+        if path is not None:
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                _replace(path, text)
+            except OSError as error:  # a full disk must not hide how the job ended
+                print(f"the summary can't be written to {path}: {error.strerror}", file=sys.stderr)
+    return summary
+
+
+class _Watch:
+    """A thread that shows a job to people: what the master tells, again from where it was after a restart of the master."""
+
+    def __init__(self, place: JobPlace, display: Callable[[], Display]) -> None:
+        self.first_step: float | None = None
+        self._place = place
+        self._token = place.token()
+        self._make = display
+        self._display: Display | None = None
+        self._early: list[str] = []
+        self._lock = threading.Lock()  # the display, and `_early`
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def notice(self, text: str) -> None:
+        """Show a line, from any thread; kept until there is a display."""
+        with self._lock:
+            if self._display is None:
+                self._early.append(text)
+            else:
+                self._display.notice(text)
+
+    def close(self) -> None:
+        """Show what is still on its way, then nothing more."""
+        self._stopped.set()
+        if self._thread.ident is not None:
+            self._thread.join(_DRAW_SECONDS)
+        with self._lock:
+            if self._display is None and self._early:
+                self._display = self._make()
+                for text in self._early:
+                    self._display.notice(text)
+            if self._display is not None:
+                self._display.close()
+
+    def _run(self) -> None:
+        with contextlib.suppress(OSError, AttributeError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _DISPLAY_NICENESS)
+        with self._lock:
+            self._display = self._make()
+            for text in self._early:
+                self._display.notice(text)
+        from elasticdl.control.client import JobClient
+        from elasticdl.control.status import JobEvent
+        from elasticdl.errors import BadSetting, MasterAway
+
+        since = 0.0
+        while True:
+            last_time = self._stopped.is_set()
+            try:
+                with JobClient(self._place.control_address, self._token) as client:
+                    for seen in client.watch(since):
+                        if isinstance(seen, JobEvent):
+                            since = max(since, seen.time)
+                        self._show(seen)
+            except MasterAway:
+                pass
+            except BadSetting as error:
+                self.notice(f"the job can't be watched: {error}")
+                return
+            if last_time or self._stopped.wait(_RETRY_SECONDS):
+                return
+
+    def _show(self, seen: Any) -> None:
+        from elasticdl.control.status import JobEvent
+
+        if self.first_step is None and (seen.kind == "step" if isinstance(seen, JobEvent) else seen.step > 0):
+            self.first_step = seen.time if isinstance(seen, JobEvent) else time.time()
+        with self._lock:
+            assert self._display is not None
+            if isinstance(seen, JobEvent):
+                self._display.event(seen)
+            else:
+                self._display.status(seen)
+
+
+@contextlib.contextmanager
+def _interrupts(launcher: Launcher, place: JobPlace, watch: _Watch) -> Iterator[None]:
+    """Turn the first SIGINT or SIGTERM into a request to the master, and the second into the end of everything."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    count = 0
+    token = place.token()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        nonlocal count
+        count += 1
+        # In threads: a handler may interrupt a holder of the very lock that these need.
+        if count == 1:
+            threading.Thread(target=_ask_to_stop, args=(launcher, place, token, watch), daemon=True).start()
+        else:
+            threading.Thread(target=launcher.kill, daemon=True).start()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ask_to_stop(launcher: Launcher, place: JobPlace, token: bytes, watch: _Watch) -> None:
+    watch.notice(
+        "interrupted: the job ends at the next step and writes what there is; once more to stop at once"
+    )
+    from elasticdl.control.client import JobClient
+    from elasticdl.errors import BadSetting, MasterAway
+
+    while launcher.wait(_RETRY_SECONDS) is None:
+        try:
+            with JobClient(place.control_address, token) as client:
+                client.stop(INTERRUPT)
+        except MasterAway:
+            continue
+        except BadSetting as error:
+            watch.notice(f"the job can't be stopped in order: {error}")
+        return
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def main(argv: Sequence[str]) -> int:
+    """Be the launcher of a detached job: `python -m elasticdl.job.launcher JOB_FOLDER`; its output is the launcher's log."""
+    place = open_place(Path(argv[0]))
+    spec = place.spec()
+    outcome = supervise(
+        place, spec, lambda: PlainDisplay(sys.stdout, place.submitted_at, spec.log_loss_steps)
+    )
+    return outcome.code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,122 @@
+"""Submitting a job: everything that can be known to be wrong is refused first, then the job gets a place and a launcher.
+
+`submit` is what the command line calls, `train` what people call from Python. Both leave nothing behind when they refuse.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+from elasticdl.errors import BadInput, Interrupted, JobFailed
+from elasticdl.job import launcher
+from elasticdl.job.launcher import Outcome
+from elasticdl.spec import edge
+from elasticdl.spec import place as places
+from elasticdl.spec.jobspec import JobSpec, Strategy
+from elasticdl.spec.modelfile import check_model_file
+from elasticdl.spec.place import JobPlace
+
+
+def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
+    """Train a model, wait, and return the summary.
+
+    The settings are those of `elasticdl train --help`, as keyword arguments; text is read as on the command line. With
+    `detach=True` the job runs on by itself and the summary only has its name.
+
+    Raises BadInput before anything is started, or for what only running shows; JobFailed; Interrupted after Ctrl-C.
+    """
+    spec = replace_settings(spec, settings)
+    if spec.detach:
+        return {"job": detach(spec).name, "status": "running"}
+    outcome = submit(spec)
+    reason = str(outcome.summary.get("reason", ""))
+    match outcome.code:
+        case 0:
+            return outcome.summary
+        case 2:
+            raise BadInput(reason)
+        case 130:
+            raise Interrupted(reason)
+        case _:
+            raise JobFailed(f"{reason}; `elasticdl logs {outcome.place.name}` shows more")
+
+
+def replace_settings(spec: JobSpec | None, settings: dict[str, object]) -> JobSpec:
+    """Return the settings of a call: a ready `JobSpec`, or one made of keyword arguments; both is refused."""
+    if spec is None:
+        return edge.build(edge.from_arguments(settings))
+    if settings:
+        raise BadInput(
+            "train() takes a JobSpec or settings, not both; change a JobSpec with dataclasses.replace"
+        )
+    return spec
+
+
+def submit(spec: JobSpec, submitted_at: float | None = None) -> Outcome:
+    """Run a job in this process's care until it has ended, showing it on standard error and its summary on standard output.
+
+    Args:
+        spec: the settings.
+        submitted_at: when the person asked for it, if that was noticeably before now.
+
+    Raises BadInput before anything is started.
+    """
+    from elasticdl.job import display
+
+    place, lock = prepare(spec, submitted_at)
+    spec = place.spec()
+    try:
+        if spec.distribution_strategy is Strategy.LOCAL:
+            from elasticdl.job.local_run import run_local
+
+            outcome = run_local(spec, place)
+        else:
+            outcome = launcher.supervise(
+                place, spec, lambda: display.open_display(place.submitted_at, spec.log_loss_steps)
+            )
+    finally:
+        place.close()
+        os.close(lock)
+    display.print_summary(outcome.summary)
+    return outcome
+
+
+def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
+    """Start a job with a launcher of its own, which lives on when this process ends."""
+    if spec.distribution_strategy is Strategy.LOCAL:
+        raise BadInput(
+            "--detach: the Local strategy trains in this process; use AllreduceStrategy with --num_workers=1"
+        )
+    place, lock = prepare(spec, submitted_at)
+    try:
+        with open(place.log_path("launcher-0-1"), "ab") as log:
+            # The lock goes with the launcher, so that there is no moment in which the job seems to have ended.
+            subprocess.Popen(
+                [sys.executable, "-P", "-m", "elasticdl.job.launcher", str(place.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=(lock,),
+                start_new_session=True,
+            )
+    except BaseException:
+        place.remove()
+        raise
+    finally:
+        os.close(lock)
+    return place
+
+
+def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace, int]:
+    """Check everything that can be checked without running anything, and make the job's place.
+
+    Returns the place and the descriptor of its lock. Raises BadInput.
+    """
+    model = check_model_file(spec)
+    edge.check_paths(spec, custom_reader=model.custom_reader)
+    place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
+    return place, place.hold()
