@@ -1,0 +1,1176 @@
+"""The synchronous master as a pure state machine: time and events in, instructions out (`master/events.py` has both vocabularies).
+
+It decides *when* a view ends and who may stand in the next one, what is journalled, and what each connection is told; what a view
+contains is decided in `master/views.py`, who is suspected in `master/witnesses.py`. The journal is its only state: everything else here is
+memory that may be lost at any moment, because members repeat what they said. That is why telling is done by levels (what should this
+connection know by now?) and not by remembering what is still to be told. Rule numbers are those of the note on the protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from elasticdl.control.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    FoundShards,
+    Lost,
+    MasterMessage,
+    MemberMessage,
+    NewView,
+    NextView,
+    Note,
+    Pending,
+    ProgramFailed,
+    Progress,
+    Register,
+    Released,
+    Report,
+    Saved,
+    Stop,
+    StopJob,
+    Welcome,
+)
+from elasticdl.control.view import MemberId, Peer, View, ViewId
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Shard
+from elasticdl.master.events import (
+    Announce,
+    Append,
+    Appended,
+    Beat,
+    Conflict,
+    ConnectionLost,
+    ConnectionOpened,
+    DataFound,
+    End,
+    Event,
+    GiveUp,
+    Heard,
+    Instruction,
+    JournalRead,
+    Kill,
+    Publish,
+    Published,
+    Reply,
+    Scale,
+    ScaleAsked,
+    StopAsked,
+    Tell,
+    Tick,
+    WorkerEnded,
+)
+from elasticdl.master.records import (
+    EpochRecord,
+    ErrorRecord,
+    FailedRecord,
+    FinishedRecord,
+    Journal,
+    Record,
+    ShardsRecord,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+    WantedRecord,
+    read_journal,
+)
+from elasticdl.master.views import PolicySlots, Situation, Stander, next_view
+from elasticdl.master.witnesses import Accusation, Statement, Times, Witness, feuds, judge, loser, stall_limit
+
+Out = list[Instruction]
+"""Instructions of one transition, in order; made and emptied within `handle`."""
+
+NO_VIEW = ViewId(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the master takes from the job's settings.
+
+    Attributes:
+        workers: how many workers the job wants (until `scale` says otherwise).
+        minimum: with how many the first view may begin once the gathering time is over.
+        relaunches: program errors per worker index that do not fail the job.
+        plan: the job's data → the order in which it is consumed.
+        policy_slots: the batch policy, number of members → K.
+        times: of the protocol.
+    """
+
+    workers: int
+    minimum: int
+    relaunches: int
+    plan: Callable[[tuple[Shard, ...]], Schedule]
+    policy_slots: PolicySlots
+    times: Times = field(default_factory=Times)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One control stream, and what was said on it.
+
+    Attributes:
+        member: whose.
+        name: what people call it.
+        registered: `Register` came.
+        welcomed: `Welcome` was told.
+        data: `Data` was told.
+        view: id of the view told last.
+        pending: view of the last `Pending`.
+        stop: view of the last `Stop`.
+        stop_at: when that was told.
+        verdict: a verdict was told.
+    """
+
+    member: MemberId
+    name: str
+    registered: bool = False
+    welcomed: bool = False
+    data: bool = False
+    view: ViewId = NO_VIEW
+    pending: ViewId = NO_VIEW
+    stop: ViewId = NO_VIEW
+    stop_at: float = 0.0
+    verdict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What this master has heard of one member.
+
+    Attributes:
+        peer: who.
+        report: what it said last that it holds and has promised.
+        connection: its control stream, None if it broke.
+        registered_at: when it registered first.
+        cut_at: when its control stream broke.
+        beat_at: when its last heartbeat came, None before the first.
+        beat: view, step and progress of that heartbeat.
+        moved_at: when these changed last.
+    """
+
+    peer: Peer
+    report: Report
+    connection: int | None
+    registered_at: float
+    cut_at: float | None = None
+    beat_at: float | None = None
+    beat: tuple[int, int, int] = (0, 0, 0)
+    moved_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A loss that the group has not recovered from yet.
+
+    Attributes:
+        since: when the first sign of it came.
+        view: the view that it broke.
+        worker: who was lost.
+        cause: in a few words.
+    """
+
+    since: float
+    view: ViewId
+    worker: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A program error that waits for its record or its answer."""
+
+    name: str
+    error: ProgramFailed
+
+
+@dataclass(frozen=True, slots=True)
+class Master:
+    """One master: the journal, and the memory of one life.
+
+    Attributes:
+        settings: of the job.
+        journal: what has been read or appended (J1: nothing else is ever told).
+        opened: my epoch is journalled, or the job has ended: I may speak.
+        schedule: the order of the data, None until the shards are journalled.
+        started_at: when I read the journal.
+        appending: the record whose append is outstanding.
+        links: control streams.
+        seen: members heard of.
+        gone: names of workers proven dead → cause.
+        failures: program errors, by member.
+        asked_stop: reasons of stop requests, and which client requests wait for the record.
+        waiting_stop: client requests to answer when `stopping` is journalled.
+        asked_scale: the number of workers asked for, and by which request.
+        found: shards that were found and are not journalled yet.
+        give_up: the job can't go on.
+        saved: the snapshot report that waits for its record.
+        saved_by: who sent it.
+        exported: the export report that waits for its record, with its sender.
+        accusations: of the current view.
+        accused_at: when a member of the current view was accused first.
+        sealed_at: when somebody was first known to have sealed the current view.
+        aborted: the current view was left because of a broken connection.
+        feud: pairs that broke the last view although everybody lived (D9).
+        trouble: losses since the last commit.
+        condemned: workers left out on suspicion → when; they are killed if they do not end.
+        progress: the last one heard.
+        progress_at: when.
+        paces: seconds of recent steps.
+        ended_at: when the terminal record was appended or read.
+        published: the result lies at its final path.
+        over: this master has ended.
+    """
+
+    settings: Settings
+    journal: Journal = field(default_factory=Journal)
+    opened: bool = False
+    schedule: Schedule | None = None
+    started_at: float = 0.0
+    appending: Record | None = None
+    links: Mapping[int, Link] = field(default_factory=dict)
+    seen: Mapping[MemberId, Seen] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[MemberId, Failure] = field(default_factory=dict)
+    asked_stop: str | None = None
+    waiting_stop: tuple[int, ...] = ()
+    asked_scale: ScaleAsked | None = None
+    found: tuple[Shard, ...] | None = None
+    give_up: GiveUp | None = None
+    saved: Saved | None = None
+    saved_by: MemberId | None = None
+    exported: Exported | None = None
+    accusations: tuple[Accusation, ...] = ()
+    accused_at: Mapping[MemberId, float] = field(default_factory=dict)
+    sealed_at: float | None = None
+    aborted: bool = False
+    feud: frozenset[frozenset[str]] = frozenset()
+    trouble: tuple[Trouble, ...] = ()
+    condemned: Mapping[str, float] = field(default_factory=dict)
+    progress: Progress | None = None
+    progress_at: float = 0.0
+    paces: tuple[float, ...] = ()
+    ended_at: float | None = None
+    published: bool = False
+    over: bool = False
+
+    # ------------------------------------------------------------------ what others may ask
+
+    @property
+    def view(self) -> View | None:
+        """Return the current view."""
+        return self.journal.view
+
+    @property
+    def wanted(self) -> int:
+        """Return how many workers the job wants now."""
+        return self.settings.workers if self.journal.wanted is None else self.journal.wanted
+
+    def state_of(self, member: MemberId) -> str:
+        """Return a member's state for people, one of `WorkerStatus.state`."""
+        seen, view = self.seen.get(member), self.view
+        if seen is None or seen.peer.name in self.gone:
+            return "ended" if seen is not None else "starting"
+        if view is None or view.rank(member) is None:
+            return "lost" if member in self.journal.known else "joining"
+        if seen.connection is None:
+            return "lost"
+        if seen.report.draining:
+            return "draining"
+        if seen.report.sealed >= view.id:
+            return "sealed"
+        if view.final:
+            return "finishing"
+        rank = view.rank(member)
+        assert rank is not None
+        return "training" if view.sources[rank] is None or seen.report.state is not None else "healing"
+
+    # ------------------------------------------------------------------ the transition
+
+    def handle(self, now: float, event: Event) -> tuple[Master, tuple[Instruction, ...]]:
+        """Take an event at time `now` (seconds, any monotonic clock); return the next state and what is to be done, in order."""
+        if self.over:
+            return self, ()
+        out: Out = []
+        master = self._take(now, event, out)
+        if not master.over:
+            master = master._settle(now, out)
+        return master, tuple(out)
+
+    def _take(self, now: float, event: Event, out: Out) -> Master:
+        match event:
+            case JournalRead(records, length):
+                return self._open(now, read_journal(records, length), out)
+            case Appended(record):
+                return self._appended(now, record, out)
+            case Conflict():
+                return self._replaced("another master has appended to the journal", out)
+            case ConnectionOpened(connection, member, name):
+                return replace(self, links={**self.links, connection: Link(member, name)})
+            case ConnectionLost(connection):
+                return self._disconnect(now, connection)
+            case Heard(connection, message):
+                link = self.links.get(connection)
+                return self if link is None else self._hear(now, connection, link, message, out)
+            case Beat():
+                return self._beat(now, event)
+            case WorkerEnded(worker, cause):
+                return self._worker_ended(now, worker, cause)
+            case DataFound(shards):
+                return self._find(shards)
+            case StopAsked(request, reason):
+                return self._ask_stop(request, reason, out)
+            case ScaleAsked():
+                return self._ask_scale(event, out)
+            case GiveUp():
+                return replace(self, give_up=self.give_up or event)
+            case Published(error):
+                return self._after_publishing(error, out)
+            case Tick():
+                return self
+        assert_never(event)
+
+    # ------------------------------------------------------------------ the journal
+
+    def _open(self, now: float, journal: Journal, out: Out) -> Master:
+        """Begin a life: what the journal says is all that is known."""
+        schedule = None if journal.shards is None else self.settings.plan(journal.shards)
+        master = replace(self, journal=journal, schedule=schedule, started_at=now)
+        if journal.wanted is not None:
+            out.append(Scale(journal.wanted))
+        if journal.terminal is not None:
+            return replace(master, opened=True)._reach_end(now, out)
+        return master._append(EpochRecord(journal.epoch + 1), out)
+
+    def _append(self, record: Record, out: Out) -> Master:
+        """J1, J2: durable first; told when `Appended` comes."""
+        out.append(Append(self.journal.length + 1, record))
+        return replace(self, appending=record)
+
+    def _appended(self, now: float, record: Record, out: Out) -> Master:
+        before = self.journal.view
+        master = replace(self, journal=self.journal.with_record(record), appending=None)
+        match record:
+            case EpochRecord():
+                return replace(master, opened=True)
+            case ViewRecord(view):
+                return master._after_view(now, before, view, out)
+            case ShardsRecord(shards):
+                return replace(master, schedule=self.settings.plan(shards), found=None)
+            case SnapshotRecord():
+                text = f"snapshot of step {record.state.step} at {record.path}"
+                out.append(Announce("snapshot", "", record.view, record.state.step, text))
+                return master._acknowledge_saved(out)
+            case StoppingRecord(reason):
+                return master._after_stopping(reason, out)
+            case WantedRecord(workers):
+                return master._after_scale(workers, out)
+            case ErrorRecord():
+                return master  # `_tell_one` answers
+            case FinishedRecord() | FailedRecord():
+                return master._reach_end(now, out)
+            case _:
+                return master
+
+    def _next_record(self, now: float) -> Record | None:
+        """Return what should be appended next; after a terminal record nothing is (D7)."""
+        if not self._may_append():
+            return None
+        return (
+            self._wanted_failure()
+            or self._wanted_finish()
+            or self._wanted_stop()
+            or self._wanted_scale()
+            or self._wanted_shards()
+            or self._wanted_snapshot()
+            or self._wanted_view(now)
+        )
+
+    def _may_append(self) -> bool:
+        return self.opened and self.appending is None and self.journal.terminal is None
+
+    def _settle(self, now: float, out: Out) -> Master:
+        """After every event: append what is due, tell what is known, end when all is done."""
+        master = self
+        record = master._next_record(now)
+        if record is not None:
+            master = master._append(record, out)
+        if master.opened:
+            master = master._tell_all(now, out)
+            master = master._kill_condemned(now, out)
+        return master._maybe_end(now, out)
+
+    def _replaced(self, why: str, out: Out) -> Master:
+        out.append(End("replaced", why, 1))
+        return replace(self, over=True)
+
+    # ------------------------------------------------------------------ what comes in
+
+    def _disconnect(self, now: float, connection: int) -> Master:
+        links = dict(self.links)
+        link = links.pop(connection, None)
+        if link is None:
+            return self
+        master = replace(self, links=links)
+        seen = self.seen.get(link.member)
+        if seen is None or seen.connection != connection:
+            return master
+        return master._note(replace(seen, connection=None, cut_at=now))
+
+    def _note(self, seen: Seen) -> Master:
+        return replace(self, seen={**self.seen, seen.peer.id: seen})
+
+    def _link(self, connection: int, **changes: Any) -> Master:
+        return replace(self, links={**self.links, connection: replace(self.links[connection], **changes)})
+
+    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Master:
+        match message:
+            case Register():
+                return self._register(now, connection, message, out)
+            case NextView(report):
+                seen = self.seen.get(link.member)
+                return (
+                    self
+                    if seen is None
+                    else self._note(replace(seen, report=report))._notice_seal(now, seen.peer, report)
+                )
+            case Lost():
+                return self._accuse(now, link, message)
+            case Progress():
+                return self._advance(now, link, message, out)
+            case Note(kind, view, step, text, seconds):
+                out.append(Announce(kind, link.name, view, step, text, seconds))
+                return self
+            case Saved():
+                return self._take_saved(connection, link, message, out)
+            case Exported():
+                return self._take_exported(link, message)
+            case StopJob(reason):
+                if self.journal.stopping is not None:
+                    self._tell(connection, Acknowledged("stop_job"), out)
+                    return self
+                return replace(self, asked_stop=self.asked_stop or reason)
+            case ProgramFailed():
+                return self._take_failure(connection, link, message, out)
+            case FoundShards(shards):
+                return self._find(shards)
+        assert_never(message)
+
+    def _register(self, now: float, connection: int, register: Register, out: Out) -> Master:
+        if register.epoch > self.journal.epoch and self.opened:
+            return self._replaced(f"{register.name} has seen master epoch {register.epoch}", out)
+        peer = Peer(register.member, register.name, register.address)
+        known = self.seen.get(register.member)
+        seen = Seen(peer, register.report, connection, now) if known is None else replace(
+            known, peer=peer, report=register.report, connection=connection, cut_at=None
+        )  # fmt: skip
+        master = self._note(seen)._link(connection, registered=True)
+        return master._notice_seal(now, peer, register.report)
+
+    def _notice_seal(self, now: float, peer: Peer, report: Report) -> Master:
+        view = self.view
+        if (
+            view is None
+            or view.rank(peer.id) is None
+            or report.sealed < view.id
+            or self.sealed_at is not None
+        ):
+            return self
+        return replace(self, sealed_at=now)
+
+    def _accuse(self, now: float, link: Link, lost: Lost) -> Master:
+        view = self.view
+        if view is None or lost.current != view.id or view.rank(link.member) is None:
+            return self
+        master = replace(self, aborted=True)
+        if lost.accused is None or view.rank(lost.accused) is None:
+            return master
+        accused_at = {lost.accused: now, **self.accused_at}
+        return replace(
+            master,
+            accusations=(*self.accusations, Accusation(link.member, lost.accused)),
+            accused_at=accused_at,
+        )
+
+    def _beat(self, now: float, beat: Beat) -> Master:
+        seen = self.seen.get(beat.member)
+        if seen is None:
+            return self
+        said = (beat.view, beat.step, beat.progress)
+        moved_at = seen.moved_at if said == seen.beat else now
+        return self._note(replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at))
+
+    def _worker_ended(self, now: float, worker: str, cause: str) -> Master:
+        if worker in self.gone:
+            return self
+        condemned = {name: at for name, at in self.condemned.items() if name != worker}
+        return replace(self, gone={**self.gone, worker: cause}, condemned=condemned)._notice_trouble(
+            now, worker, cause
+        )
+
+    def _notice_trouble(self, now: float, worker: str, cause: str) -> Master:
+        """Remember when the first sign of a loss came, to say how long the group took to recover."""
+        view = self.view
+        if (
+            view is None
+            or self.journal.terminal is not None
+            or worker not in {peer.name for peer in view.members}
+        ):
+            return self
+        if any(trouble.worker == worker and trouble.view == view.id for trouble in self.trouble):
+            return self
+        since = now if self.sealed_at is None else min(now, self.sealed_at)
+        return replace(self, trouble=(*self.trouble, Trouble(since, view.id, worker, cause)))
+
+    def _advance(self, now: float, link: Link, progress: Progress, out: Out) -> Master:
+        view = self.view
+        if view is None or progress.current != view.id:
+            return self
+        before = self.progress
+        if (
+            before is not None
+            and progress.state.step < before.state.step
+            and progress.current == before.current
+        ):
+            return self
+        if progress.state.view != view.id:
+            return self  # a healee: it holds the base
+        paces = self.paces
+        if (
+            before is not None
+            and progress.state.step == before.state.step + 1
+            and progress.current == before.current
+        ):
+            paces = (*paces, now - self.progress_at)[-15:]
+        loss = "" if progress.loss is None else f", loss {progress.loss:.4g}"
+        out.append(
+            Announce("step", link.name, view.id, progress.state.step, f"step {progress.state.step}{loss}")
+        )
+        left: list[Trouble] = []
+        for trouble in self.trouble:
+            if trouble.view >= view.id:
+                left.append(trouble)
+                continue
+            seconds = now - trouble.since
+            text = f"step {progress.state.step} is committed {seconds:.2f} s after {trouble.worker} was lost ({trouble.cause})"
+            out.append(
+                Announce(
+                    "recovered", trouble.worker, view.id, progress.state.step, text, seconds, trouble.cause
+                )
+            )
+        return replace(self, progress=progress, progress_at=now, paces=paces, trouble=tuple(left))
+
+    # ------------------------------------------------------------------ data, stop, scale
+
+    def _find(self, shards: tuple[Shard, ...]) -> Master:
+        return (
+            self if self.journal.shards is not None or self.found is not None else replace(self, found=shards)
+        )
+
+    def _wanted_shards(self) -> Record | None:
+        return None if self.found is None else ShardsRecord(self.found)
+
+    def _ask_stop(self, request: int, reason: str, out: Out) -> Master:
+        if self.journal.terminal is not None:
+            out.append(Reply(request, "the job has ended"))
+            return self
+        if self.journal.stopping is not None:
+            out.append(Reply(request, "the job is stopping"))
+            return self
+        return replace(self, asked_stop=self.asked_stop or reason, waiting_stop=(*self.waiting_stop, request))
+
+    def _wanted_stop(self) -> Record | None:
+        """D7: an early end is a record first; the acknowledgement follows."""
+        if self.asked_stop is None or self.journal.stopping is not None:
+            return None
+        return StoppingRecord(self.asked_stop)
+
+    def _after_stopping(self, reason: str, out: Out) -> Master:
+        out.append(Announce("stopping", "", 0, 0, f"the job ends at the next step boundary: {reason}"))
+        for request in self.waiting_stop:
+            out.append(Reply(request, "the job ends at the next step boundary"))
+        for connection, link in self.links.items():
+            if link.registered:
+                self._tell(connection, Acknowledged("stop_job"), out)
+        return replace(self, asked_stop=None, waiting_stop=())
+
+    def _ask_scale(self, asked: ScaleAsked, out: Out) -> Master:
+        if self.journal.terminal is not None or self.journal.stopping is not None:
+            out.append(Reply(asked.request, "the job is ending; the number of workers stays"))
+            return self
+        if self.asked_scale is not None:
+            out.append(Reply(self.asked_scale.request, "another number was asked for meanwhile"))
+        return replace(self, asked_scale=asked)
+
+    def _wanted_scale(self) -> Record | None:
+        return None if self.asked_scale is None else WantedRecord(self.asked_scale.workers)
+
+    def _after_scale(self, workers: int, out: Out) -> Master:
+        out.append(Scale(workers))
+        asked = self.asked_scale
+        if asked is None or asked.workers != workers:
+            return self
+        out.append(Reply(asked.request, f"the job wants {workers} workers"))
+        return replace(self, asked_scale=None)
+
+    # ------------------------------------------------------------------ snapshots
+
+    def _take_saved(self, connection: int, link: Link, saved: Saved, out: Out) -> Master:
+        if self._is_journalled(saved):
+            self._tell(connection, Acknowledged("saved"), out)
+            return self
+        return (
+            replace(self, saved=saved, saved_by=link.member)
+            if self._accepts_snapshot(link.member, saved)
+            else self
+        )
+
+    def _accepts_snapshot(self, member: MemberId, saved: Saved) -> bool:
+        """D6: only from a member of the current view, reporting under its id."""
+        view = self.view
+        return view is not None and saved.view == view.id and view.rank(member) is not None
+
+    def _is_journalled(self, saved: Saved) -> bool:
+        """Tell whether this snapshot, or a later one, stands in the journal."""
+        last = self.journal.snapshot
+        return last is not None and last.state.step >= saved.state.step
+
+    def _wanted_snapshot(self) -> Record | None:
+        saved = self.saved
+        if (
+            saved is None
+            or self._is_journalled(saved)
+            or self.view is None
+            or not self._is_current(saved.view)
+        ):
+            return None
+        return SnapshotRecord(saved.view, saved.state, saved.position, saved.path)
+
+    def _is_current(self, view: ViewId) -> bool:
+        return self.view is not None and view == self.view.id
+
+    def _acknowledge_saved(self, out: Out) -> Master:
+        seen = None if self.saved_by is None else self.seen.get(self.saved_by)
+        if seen is not None and seen.connection is not None:
+            self._tell(seen.connection, Acknowledged("saved"), out)
+        return replace(self, saved=None, saved_by=None)
+
+    # ------------------------------------------------------------------ the end
+
+    def _take_exported(self, link: Link, exported: Exported) -> Master:
+        return replace(self, exported=exported) if self._accepts_export(link.member, exported) else self
+
+    def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
+        """D7: only the exporter of the current view, and only that view's base."""
+        view = self.view
+        if view is None or not view.final or view.exporter is None:
+            return False
+        exporter = view.members[view.exporter].id
+        return exported.view == view.id and exported.state == view.base and exporter == member
+
+    def _wanted_finish(self) -> Record | None:
+        exported = self.exported
+        if exported is None or not self._may_finish(exported):
+            return None
+        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, exported.metrics)
+
+    def _may_finish(self, exported: Exported) -> bool:
+        """D7: the view may have changed since the report came."""
+        return self._is_current(exported.view)
+
+    def _take_failure(self, connection: int, link: Link, error: ProgramFailed, out: Out) -> Master:
+        """D10: note a program error; one of an evicted member counts for nothing."""
+        if self._is_evicted(link.member):
+            self._tell(connection, Evicted("this worker was left out of the group; a new life may join"), out)
+            return self
+        return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
+
+    def _wanted_failure(self) -> Record | None:
+        for failure in self.failures.values():
+            if any(record.worker == failure.name for record in self.journal.errors):
+                continue
+            reason = self._fails_job(failure)
+            if reason is not None:
+                return FailedRecord(reason, failure.error.kind, failure.name, failure.error.traceback)
+            return ErrorRecord(failure.name, failure.error.signature)
+        if self.give_up is not None:
+            asked = self.give_up
+            return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
+        return None
+
+    def _fails_job(self, failure: Failure) -> str | None:
+        """Return why a program error fails the job, or None if the worker is started once more."""
+        error, who = failure.error, failure.name
+        if error.kind == "bad-input":
+            return f"{who}: {first_line(error.traceback) or error.signature}"
+        if error.kind == "nan":
+            return first_line(error.traceback) or error.signature
+        if not self._has_committed():
+            return f"{who} failed before the first step was committed: {error.signature}"
+        if any(record.signature == error.signature for record in self.journal.errors):
+            return f"{who} failed with an error that another life had before: {error.signature}"
+        index = worker_index(who)
+        errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
+        if errors >= self.settings.relaunches:
+            return (
+                f"{who} failed, and worker {index} has had {errors} program errors before: {error.signature}"
+            )
+        return None
+
+    def _has_committed(self) -> bool:
+        reports = (seen.report.state for seen in self.seen.values())
+        view = self.view
+        return (
+            self.progress is not None
+            or (view is not None and view.base.step > 0)
+            or any(state is not None and state.step > 0 for state in reports)
+        )
+
+    def _reach_end(self, now: float, out: Out) -> Master:
+        """The terminal record stands: publish the result (by every master that reads it), answer clients, tell everybody."""
+        end = self.journal.terminal
+        published = self.published
+        match end:
+            case FinishedRecord(_, state, path):
+                out.append(
+                    Announce(
+                        "finished", "", end.view, state.step, f"the job is finished at step {state.step}"
+                    )
+                )
+                out.append(Publish(path))
+            case FailedRecord(reason):
+                out.append(Announce("failed", end.worker, 0, 0, reason))
+                published = True
+        waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
+        out += [Reply(request, "the job has ended") for request in waiting]
+        return replace(
+            self, ended_at=now, published=published, waiting_stop=(), asked_stop=None, asked_scale=None
+        )
+
+    def _after_publishing(self, error: str | None, out: Out) -> Master:
+        if error is None:
+            return replace(self, published=True)
+        out.append(End("failed", f"the result was exported but can't be put in its place: {error}", 1))
+        return replace(self, over=True)
+
+    def _maybe_end(self, now: float, out: Out) -> Master:
+        """End when the result is in its place and everybody has heard, or had the time to."""
+        end = self.journal.terminal
+        if end is None or not self.published or self.ended_at is None:
+            return self
+        members = () if self.view is None else self.view.members
+        heard = not self.links and all(peer.name in self.gone for peer in members)
+        if not heard and now - self.ended_at < self.settings.times.alone:
+            return self
+        if isinstance(end, FinishedRecord):
+            out.append(End("finished", self.journal.stopping or "all data was trained", 0))
+        else:
+            out.append(End("failed", end.reason, 2 if end.kind == "bad-input" else 1))
+        return replace(self, over=True)
+
+    # ------------------------------------------------------------------ who is there
+
+    def _is_gone(self, peer: Peer) -> bool:
+        """Tell whether a member is proven to do nothing any more: its process has ended, or it has a program error (D10: it sealed)."""
+        return peer.name in self.gone or peer.id in self.failures
+
+    def _has_sealed(self, peer: Peer, view: View) -> bool:
+        seen = self.seen.get(peer.id)
+        return seen is not None and seen.report.sealed >= view.id
+
+    def _is_evicted(self, member: MemberId) -> bool:
+        """D8: an id that stood in a view and is not in the current one."""
+        return member in self.journal.known and (self.view is None or self.view.rank(member) is None)
+
+    def _statements(self, peer: Peer, view: View) -> tuple[Statement, ...]:
+        """Return what speaks against a member of the current view."""
+        times = self.settings.times
+        seen = self.seen.get(peer.id)
+        grace = self.started_at + times.alone
+        if seen is None:
+            return (Statement(Witness.STREAM, grace),)
+        said: list[Statement] = []
+        if seen.connection is None:
+            said.append(Statement(Witness.STREAM, grace if seen.cut_at is None else seen.cut_at))
+        # a worker that was just started may beat late; after a restart of the master all do
+        last_beat = seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at
+        said.append(Statement(Witness.BEAT, last_beat + 3 * times.heartbeat))
+        accused = self.accused_at.get(peer.id)
+        if accused is not None:
+            said.append(Statement(Witness.ACCUSED, accused))
+        if seen.beat_at is not None and seen.beat[0] == view.id and seen.beat[2] % 2:
+            said.append(Statement(Witness.STALL, seen.moved_at + stall_limit(self.paces, times)))
+        link = None if seen.connection is None else self.links.get(seen.connection)
+        if link is not None and link.stop >= view.id:
+            said.append(Statement(Witness.DEAF, link.stop_at + times.alone))
+        return tuple(said)
+
+    def _suspicion(self, now: float, peer: Peer, view: View) -> str | None:
+        """Return why a member is suspected; who has sealed the view is waited for by nobody."""
+        if self._has_sealed(peer, view):
+            return None
+        return judge(now, self._statements(peer, view), self.settings.times)
+
+    def _suspects(self, now: float, view: View) -> dict[MemberId, str]:
+        found = {}
+        for peer in view.members:
+            why = None if self._is_gone(peer) else self._suspicion(now, peer, view)
+            if why is not None:
+                found[peer.id] = why
+        return found
+
+    def _joiners(self) -> list[Stander]:
+        """Return who may join: registered, blank, connected, never stood in a view, not leaving; in the order of registration."""
+        found = [
+            Stander(seen.peer, seen.report, stayed=False)
+            for seen in self.seen.values()
+            if seen.connection is not None and self._may_join(seen)
+        ]
+        return sorted(found, key=lambda stander: self.seen[stander.peer.id].registered_at)
+
+    def _may_join(self, seen: Seen) -> bool:
+        fresh = (
+            seen.peer.id not in self.journal.known and seen.report.state is None and seen.report.current == 0
+        )
+        return fresh and not self._is_gone(seen.peer) and not seen.report.draining
+
+    # ------------------------------------------------------------------ when a view ends
+
+    def _pending_reason(self, view: View) -> str | None:
+        """D1: return why a change is wanted at the next step boundary."""
+        if view.final:
+            return None
+        if self.journal.stopping is not None:
+            return "the job is stopping"
+        if self._joiners():
+            return "somebody joins"
+        if any(seen.report.draining for seen in self._members_seen(view)):
+            return "somebody drains"
+        return None
+
+    def _members_seen(self, view: View) -> list[Seen]:
+        return [
+            self.seen[peer.id] for peer in view.members if peer.id in self.seen and not self._is_gone(peer)
+        ]
+
+    def _stop_reason(self, now: float, view: View) -> str | None:
+        """D1: return why everybody must seal now."""
+        for peer in view.members:
+            if peer.name in self.gone:
+                return f"{peer.name} is dead ({self.gone[peer.name]})"
+            if peer.id in self.failures:
+                return f"{peer.name} has a program error"
+        suspects = self._suspects(now, view)
+        for peer in view.members:
+            if peer.id in suspects:
+                return f"{peer.name} is suspected: {suspects[peer.id]}"
+        if self.sealed_at is not None and now - self.sealed_at >= self._patience(view):
+            return "somebody has sealed the view"
+        if view.final and self._may_leave_final(view):
+            return "somebody drains"
+        return None
+
+    def _patience(self, view: View) -> float:
+        """Return how long those who have sealed wait for the others: a moment after an abort, longer at a boundary that all reach."""
+        orderly = not self.aborted and any(link.pending == view.id for link in self.links.values())
+        return self.settings.times.alone if orderly else self.settings.times.moment
+
+    def _may_leave_final(self, view: View) -> bool:
+        """D5: a final view has no step boundary; a draining member leaves it by `stop`, if another one holds the base."""
+        present = self._members_seen(view)
+        ranks = {peer.id: rank for rank, peer in enumerate(view.members)}
+        held = any(
+            not seen.report.draining
+            and seen.connection is not None
+            and view.sources[ranks[seen.peer.id]] is None
+            for seen in present
+        )
+        return held and any(seen.report.draining for seen in present)
+
+    # ------------------------------------------------------------------ what the next view is
+
+    def _wanted_view(self, now: float) -> Record | None:
+        schedule = self.schedule
+        if schedule is None:
+            return None
+        view = self.view
+        stay = () if view is None else self._stay(now, view)
+        if stay is None:
+            return None
+        joiners = self._joiners()
+        if not stay and not self._gathered(now, joiners):
+            return None
+        if self._releases_last(stay, joiners):
+            return None
+        situation = Situation(
+            current=view,
+            standers=(*stay, *joiners),
+            snapshot=self.journal.snapshot,
+            stopping=self._ends_now(),
+            schedule=schedule,
+            policy_slots=self.settings.policy_slots,
+            why=self._why(now, view, stay, joiners),
+        )
+        return ViewRecord(self._compose(situation))
+
+    def _compose(self, situation: Situation) -> View:
+        return next_view(situation)
+
+    def _ends_now(self) -> bool:
+        """D7: every view decided after `stopping` is final."""
+        return self.journal.stopping is not None
+
+    def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
+        """D2: return who stays of the current view, or None while it may not be replaced."""
+        suspects = self._suspects(now, view)
+        losers = self._losers(view)
+        stay: list[Stander] = []
+        for peer in view.members:
+            if self._is_gone(peer) or peer.id in losers or peer.id in suspects:
+                continue
+            if not self._has_sealed(peer, view):
+                return None  # its promise is still to come
+            stay.append(Stander(peer, self.seen[peer.id].report, stayed=True))
+        if not self._is_left(view) or not self._may_leave_out(view, stay, suspects):
+            return None
+        return tuple(stay)
+
+    def _is_left(self, view: View) -> bool:
+        """D2: somebody has sealed the view (and may have died since), or all its members are proven dead."""
+        return any(self._has_sealed(peer, view) for peer in view.members) or all(
+            self._is_gone(p) for p in view.members
+        )
+
+    def _may_leave_out(self, view: View, stay: list[Stander], suspects: Mapping[MemberId, str]) -> bool:
+        """D3: the last holders of a state are not given up on suspicion alone."""
+        if any(stander.state is not None for stander in stay):
+            return True
+        return all(
+            view.sources[rank] is not None for rank, peer in enumerate(view.members) if peer.id in suspects
+        )
+
+    def _losers(self, view: View) -> frozenset[str]:
+        """D9: return who is left out since the same two broke the view before, although everybody lives."""
+        again = self._feuds_now(view) & self.feud
+        return frozenset(loser(pair, self.accusations, self.journal.known) for pair in again)
+
+    def _feuds_now(self, view: View) -> frozenset[frozenset[str]]:
+        if not all(self._has_sealed(peer, view) and not self._is_gone(peer) for peer in view.members):
+            return frozenset()
+        return feuds(self.accusations)
+
+    def _gathered(self, now: float, joiners: list[Stander]) -> bool:
+        """Tell whether a group may begin: all workers are there, or enough of them and the gathering time is over."""
+        if not joiners:
+            return False
+        if len(joiners) >= self.wanted:
+            return True
+        first = min(self.seen[stander.peer.id].registered_at for stander in joiners)
+        return len(joiners) >= self.settings.minimum and now - first >= self.settings.times.gather
+
+    def _releases_last(self, stay: tuple[Stander, ...], joiners: list[Stander]) -> bool:
+        """D5: the last member drains, nobody comes, and its state is the journalled snapshot: it may go, by word."""
+        snapshot = self.journal.snapshot
+        if len(stay) != 1 or joiners or self._ends_now() or snapshot is None:
+            return False
+        return stay[0].report.draining and stay[0].state == snapshot.state
+
+    def _why(self, now: float, view: View | None, stay: tuple[Stander, ...], joiners: list[Stander]) -> str:
+        """Say in one sentence why the view changes."""
+        parts: list[str] = []
+        staying = {stander.peer.id for stander in stay}
+        if view is not None:
+            suspects = self._suspects(now, view)
+            losers = self._losers(view)
+            for peer in view.members:
+                if peer.name in self.gone:
+                    parts.append(f"{peer.name} is dead ({self.gone[peer.name]})")
+                elif peer.id in self.failures:
+                    parts.append(f"{peer.name} has a program error")
+                elif peer.id in losers:
+                    parts.append(f"{peer.name} can't be reached by its peers")
+                elif peer.id not in staying:
+                    parts.append(f"{peer.name} is left out: {suspects.get(peer.id, 'no answer')}")
+        parts += [f"{s.peer.name} drains" for s in stay if s.report.draining]
+        parts += [f"{s.peer.name} joins" for s in joiners]
+        if self.journal.stopping is not None:
+            parts.append(f"the job is stopping: {self.journal.stopping}")
+        if not parts:
+            parts.append("a connection broke" if self.aborted else "the last step is committed")
+        return "; ".join(parts)
+
+    def _after_view(self, now: float, before: View | None, view: View, out: Out) -> Master:
+        """Say what has changed, and forget what was about the view before."""
+        master = self
+        old = () if before is None else before.members
+        kept = {peer.id for peer in view.members}
+        stood = {peer.id for peer in old}
+        condemned = dict(self.condemned)
+        names = ", ".join(peer.name for peer in view.members)
+        out.append(Announce("view", "", view.id, view.base.step, f"view {view.id}: {names} ({view.reason})"))
+        for peer in old:
+            if peer.id in kept:
+                continue
+            seen = self.seen.get(peer.id)
+            if self._is_gone(peer):
+                cause = self.gone.get(peer.name, "a program error")
+                out.append(
+                    Announce(
+                        "lost",
+                        peer.name,
+                        view.id,
+                        view.base.step,
+                        f"{peer.name} is lost: {cause}",
+                        None,
+                        cause,
+                    )
+                )
+            elif seen is not None and seen.report.draining:
+                out.append(
+                    Announce(
+                        "drained",
+                        peer.name,
+                        view.id,
+                        view.base.step,
+                        f"{peer.name} has left at a step boundary",
+                    )
+                )
+            else:
+                out.append(
+                    Announce(
+                        "evicted",
+                        peer.name,
+                        view.id,
+                        view.base.step,
+                        f"{peer.name} is left out: {view.reason}",
+                    )
+                )
+                condemned[peer.name] = now
+                master = master._notice_trouble(now, before, peer.name, "left out on suspicion")
+        for peer in view.members:
+            if peer.id not in stood and before is not None:
+                out.append(Announce("joined", peer.name, view.id, view.base.step, f"{peer.name} has joined"))
+        lived = before is not None and stood <= kept
+        return replace(
+            master,
+            accusations=(),
+            accused_at={},
+            sealed_at=None,
+            aborted=False,
+            feud=feuds(self.accusations) if lived else frozenset(),
+            condemned=condemned,
+            exported=None,
+        )
+
+    def _kill_condemned(self, now: float, out: Out) -> Master:
+        """A worker that was left out on suspicion and hangs would stay for ever; nothing that it could do counts any more."""
+        due = [name for name, at in self.condemned.items() if now - at >= self.settings.times.alone]
+        if not due:
+            return self
+        out += [Kill(name, "it was left out of the group and has not ended") for name in due]
+        return replace(self, condemned={name: at for name, at in self.condemned.items() if name not in due})
+
+    # ------------------------------------------------------------------ what each connection is told
+
+    def _tell(self, connection: int, message: MasterMessage, out: Out) -> None:
+        out.append(Tell(connection, message))
+
+    def _tell_all(self, now: float, out: Out) -> Master:
+        master = self
+        view = self.view
+        stop = None if view is None else self._stop_reason(now, view)
+        pending = None if view is None else self._pending_reason(view)
+        for connection, link in self.links.items():
+            after = master._tell_one(now, connection, link, view, stop is not None, pending is not None, out)
+            if after is not link:
+                master = replace(master, links={**master.links, connection: after})
+        return master
+
+    def _tell_one(
+        self, now: float, connection: int, link: Link, view: View | None, stop: bool, pending: bool, out: Out
+    ) -> Link:
+        """Tell one connection what it should know by now; return what it then knows."""
+        if link.verdict:
+            return link
+        if self.journal.shards is not None and not link.data:
+            self._tell(connection, Data(self.journal.shards), out)
+            link = replace(link, data=True)
+        verdict = self._verdict(link)
+        if verdict is not None:
+            self._tell(connection, verdict, out)
+            return replace(link, verdict=True)
+        if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
+            self._tell(connection, Acknowledged("failed"), out)
+            return replace(link, verdict=True)
+        if not link.registered:
+            return link
+        if not link.welcomed:
+            self._tell(connection, Welcome(self.journal.epoch), out)
+            link = replace(link, welcomed=True)
+        if view is None or view.rank(link.member) is None:
+            return link
+        report = self.seen[link.member].report
+        sealed = report.sealed >= view.id
+        if stop and not sealed and link.stop < view.id and self._may_stop():
+            self._tell(connection, Stop(view.id), out)
+            return replace(link, stop=view.id, stop_at=now)
+        if not sealed and not stop and report.current < view.id and link.view < view.id:
+            self._tell(connection, NewView(view), out)
+            link = replace(link, view=view.id)
+        if pending and not sealed and link.pending < view.id:
+            self._tell(connection, Pending(view.id), out)
+            link = replace(link, pending=view.id)
+        return link
+
+    def _may_stop(self) -> bool:
+        return True
+
+    def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:
+        """Return how a member ends, if it does; every verdict follows from the journal (or frees one that never stood in a view)."""
+        end = self.journal.terminal
+        if isinstance(end, FinishedRecord):
+            return Finished("the job is finished")
+        if isinstance(end, FailedRecord):
+            return Failed(end.reason)
+        if not link.registered:
+            return None
+        seen = self.seen[link.member]
+        if self._is_evicted(link.member):
+            return (
+                Released("drained")
+                if seen.report.draining
+                else Evicted("left out of the group; a new life may join")
+            )
+        if seen.report.draining and link.member not in self.journal.known:
+            return Released("it had not joined yet")
+        if self._is_released_by_word(seen):
+            return Released("the last member has saved its state")
+        return None
+
+    def _is_released_by_word(self, seen: Seen) -> bool:
+        view = self.view
+        if (
+            view is None
+            or not self._has_sealed(seen.peer, view)
+            or not seen.report.draining
+            or self.appending is not None
+        ):
+            return False
+        others = [peer for peer in view.members if peer.id != seen.peer.id]
+        stander = Stander(seen.peer, seen.report, stayed=True)
+        return not others and self._releases_last((stander,), self._joiners())
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def worker_index(name: str) -> str:
+    """Return the index of a worker, `3` of `worker-3-2`."""
+    return name.rsplit("-", 2)[-2] if name.count("-") >= 2 else name
