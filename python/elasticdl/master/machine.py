@@ -509,13 +509,11 @@ class Master:
         if worker in self.gone:
             return self
         condemned = {name: at for name, at in self.condemned.items() if name != worker}
-        return replace(self, gone={**self.gone, worker: cause}, condemned=condemned)._notice_trouble(
-            now, worker, cause
-        )
+        master = replace(self, gone={**self.gone, worker: cause}, condemned=condemned)
+        return master._notice_trouble(now, self.view, worker, cause)
 
-    def _notice_trouble(self, now: float, worker: str, cause: str) -> Master:
+    def _notice_trouble(self, now: float, view: View | None, worker: str, cause: str) -> Master:
         """Remember when the first sign of a loss came, to say how long the group took to recover."""
-        view = self.view
         if (
             view is None
             or self.journal.terminal is not None
