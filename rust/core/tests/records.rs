@@ -1,0 +1,343 @@
+//! Record files: whatever was written is read back in any order, and no damage goes unnoticed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
+use elasticdl_core::records::{Error, Stop};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+fn place(content: &[u8]) -> (TempDir, PathBuf, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data");
+    fs::write(&path, content).unwrap();
+    let index = folder.path().join("index");
+    (folder, path, index)
+}
+
+fn encode(records: &[Vec<u8>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in records {
+        let length = (record.len() as u64).to_le_bytes();
+        bytes.extend(length);
+        bytes.extend(masked_crc(&length).to_le_bytes());
+        bytes.extend(record);
+        bytes.extend(masked_crc(record).to_le_bytes());
+    }
+    bytes
+}
+
+fn quiet(_: u64, _: u64) -> Result<(), Stop> {
+    Ok(())
+}
+
+fn open_tfrecord(path: &Path, index: &Path) -> Result<TFRecordFile, Error> {
+    tfrecord::index(path, index, &mut quiet)?;
+    TFRecordFile::open(path, index)
+}
+
+fn open_csv(path: &Path, index: &Path, header: Header) -> Result<CsvFile, Error> {
+    csv::index(path, index, b',', &mut quiet)?;
+    CsvFile::open(path, index, b',', header)
+}
+
+proptest! {
+    #[test]
+    fn tfrecords_are_read_back_in_any_order(
+        records in vec(vec(any::<u8>(), 0..40), 1..20),
+        order in vec(any::<prop::sample::Index>(), 0..30),
+    ) {
+        let (_folder, path, index) = place(&encode(&records));
+        let file = open_tfrecord(&path, &index).unwrap();
+        prop_assert_eq!(file.count(), records.len() as u64);
+        let order: Vec<usize> = order.iter().map(|pick| pick.index(records.len())).collect();
+        let asked: Vec<u64> = order.iter().map(|&i| i as u64).collect();
+        let expected: Vec<Vec<u8>> = order.iter().map(|&i| records[i].clone()).collect();
+        prop_assert_eq!(file.read(&asked).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_changed_byte_of_a_tfrecord_file_never_gives_wrong_data(
+        records in vec(vec(any::<u8>(), 0..20), 1..8),
+        at in any::<prop::sample::Index>(),
+        flip in 1..=255u8,
+    ) {
+        let mut bytes = encode(&records);
+        let at = at.index(bytes.len());
+        bytes[at] ^= flip;
+        let (_folder, path, index) = place(&bytes);
+        match open_tfrecord(&path, &index) {
+            // A damaged length.
+            Err(error) => prop_assert!(matches!(error, Error::Corrupt { .. } | Error::Truncated { .. }), "{}", error),
+            // Damaged data: exactly that record is bad.
+            Ok(file) => {
+                let asked: Vec<u64> = (0..file.count()).collect();
+                let (good, bad) = file.read_good(&asked).unwrap();
+                prop_assert_eq!(bad.len(), 1);
+                let mut expected = records.clone();
+                expected.remove(bad[0].0 as usize);
+                prop_assert_eq!(good, expected);
+                prop_assert!(file.read(&asked).is_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_tfrecord_file_is_refused_unless_cut_between_records(
+        records in vec(vec(any::<u8>(), 0..20), 1..8),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let bytes = encode(&records);
+        let cut = cut.index(bytes.len());
+        let (_folder, path, index) = place(&bytes[..cut]);
+        let whole = (0..records.len()).find(|&n| encode(&records[..n]).len() == cut);
+        match (open_tfrecord(&path, &index), whole) {
+            (Ok(file), Some(count)) => prop_assert_eq!(file.count(), count as u64),
+            (Err(Error::Truncated { offset, left, .. }), None) => prop_assert_eq!(offset + left, cut as u64),
+            (outcome, _) => prop_assert!(false, "{:?}", outcome.err()),
+        }
+    }
+
+    #[test]
+    fn a_damaged_index_is_refused_and_made_anew(
+        at in any::<prop::sample::Index>(),
+        flip in 1..=255u8,
+        cut in any::<bool>(),
+    ) {
+        let records = vec![b"one".to_vec(), b"two".to_vec()];
+        let (_folder, path, index) = place(&encode(&records));
+        open_tfrecord(&path, &index).unwrap();
+        let mut bytes = fs::read(&index).unwrap();
+        let at = at.index(56);
+        if cut { bytes.truncate(at) } else { bytes[at] ^= flip }
+        fs::write(&index, &bytes).unwrap();
+        prop_assert!(TFRecordFile::open(&path, &index).is_err());
+        let file = open_tfrecord(&path, &index).unwrap();
+        prop_assert_eq!(file.read(&[1, 0]).unwrap(), vec![b"two".to_vec(), b"one".to_vec()]);
+    }
+
+    #[test]
+    fn csv_rows_are_read_back(
+        rows in (1..5usize).prop_flat_map(|columns| vec(vec("[a-z0-9 ,;\"\r\nä€\u{feff}]{0,6}", columns), 1..12)),
+        line_end in prop::sample::select(vec!["\n", "\r\n", "\r"]),
+        last_line_end in any::<bool>(),
+        mark in any::<bool>(),
+    ) {
+        let quoted = |field: &String| format!("\"{}\"", field.replace('"', "\"\""));
+        let lines: Vec<String> = rows.iter().map(|row| row.iter().map(quoted).collect::<Vec<_>>().join(",")).collect();
+        let mut text = String::from(if mark { "\u{feff}" } else { "" });
+        text.push_str(&lines.join(line_end));
+        if last_line_end {
+            text.push_str(line_end);
+        }
+        let (_folder, path, index) = place(text.as_bytes());
+        let file = open_csv(&path, &index, Header::No).unwrap();
+        let asked: Vec<u64> = (0..rows.len() as u64).rev().collect();
+        let mut expected = rows.clone();
+        expected.reverse();
+        prop_assert_eq!(file.count(), rows.len() as u64);
+        prop_assert_eq!(file.read(&asked).unwrap(), expected);
+    }
+
+    #[test]
+    fn rows_fetched_one_by_one_are_those_of_one_pass(text in "[ab,\"\r\n]{0,30}") {
+        let (_folder, path, index) = place(text.as_bytes());
+        let Ok(file) = open_csv(&path, &index, Header::No) else { return Ok(()) };
+        let asked: Vec<u64> = (0..file.count()).collect();
+        let (good, bad) = file.read_good(&asked).unwrap();
+        let whole = one_pass(text.as_bytes());
+        prop_assert_eq!(whole.len(), asked.len());
+        let columns = file.columns();
+        let expected: Vec<Vec<String>> = whole.iter().filter(|row| row.len() == columns).cloned().collect();
+        prop_assert_eq!(bad.len(), whole.len() - expected.len());
+        prop_assert_eq!(good, expected);
+    }
+
+    #[test]
+    fn no_bytes_make_the_csv_reader_panic(bytes in vec(any::<u8>(), 0..200)) {
+        let (_folder, path, index) = place(&bytes);
+        if let Ok(file) = open_csv(&path, &index, Header::Auto) {
+            let asked: Vec<u64> = (0..file.count()).collect();
+            file.read_good(&asked).unwrap();
+        }
+    }
+}
+
+/// Parses a whole text in one go.
+fn one_pass(text: &[u8]) -> Vec<Vec<String>> {
+    let mut reader = csv_core::Reader::new();
+    let (mut out, mut ends) = (vec![0; text.len() + 1], vec![0; text.len() + 1]);
+    let (mut input, mut rows) = (text, Vec::new());
+    loop {
+        let (mut written, mut fields) = (0, 0);
+        loop {
+            let (result, read, wrote, ended) =
+                reader.read_record(input, &mut out[written..], &mut ends[fields..]);
+            input = &input[read..];
+            written += wrote;
+            fields += ended;
+            match result {
+                csv_core::ReadRecordResult::Record => break,
+                csv_core::ReadRecordResult::End => return rows,
+                _ => {}
+            }
+        }
+        let mut begin = 0;
+        rows.push(
+            ends[..fields]
+                .iter()
+                .map(|&end| {
+                    String::from_utf8(out[std::mem::replace(&mut begin, end)..end].to_vec())
+                        .unwrap()
+                })
+                .collect(),
+        );
+    }
+}
+
+#[test]
+fn a_file_that_changes_is_noticed() {
+    let (_folder, path, index) = place(&encode(&[b"one".to_vec(), b"two".to_vec()]));
+    let file = open_tfrecord(&path, &index).unwrap();
+    fs::write(
+        &path,
+        encode(&[b"one".to_vec(), b"two".to_vec(), b"three".to_vec()]),
+    )
+    .unwrap();
+    assert!(matches!(file.read(&[0]), Err(Error::Changed { .. })));
+    assert!(matches!(
+        TFRecordFile::open(&path, &index),
+        Err(Error::Changed { .. })
+    ));
+    assert_eq!(open_tfrecord(&path, &index).unwrap().count(), 3);
+}
+
+#[test]
+fn a_file_replaced_with_its_times_kept_is_noticed() {
+    let (_folder, path, index) = place(&encode(&[b"one".to_vec(), b"two".to_vec()]));
+    open_tfrecord(&path, &index).unwrap();
+    let changed = fs::metadata(&path).unwrap().modified().unwrap();
+    fs::write(&path, encode(&[b"six".to_vec(), b"ten".to_vec()])).unwrap();
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(changed)
+        .unwrap();
+    assert!(matches!(
+        TFRecordFile::open(&path, &index),
+        Err(Error::Changed { .. })
+    ));
+}
+
+#[test]
+fn errors_name_the_place() {
+    let mut bytes = encode(&[b"one".to_vec(), b"two".to_vec()]);
+    bytes[19 + 13] ^= 1;
+    let (_folder, path, index) = place(&bytes);
+    let error = open_tfrecord(&path, &index)
+        .unwrap()
+        .read(&[1])
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains(path.to_str().unwrap())
+            && error.contains("record 1 ")
+            && error.contains("byte 19"),
+        "{error}"
+    );
+
+    let (_folder, path, index) = place(b"a,b\r\n1,\"x\r\ny\"\r\n\r\n3\r\n\xff,5\r\n");
+    let file = open_csv(&path, &index, Header::Auto).unwrap();
+    let ragged = file.read(&[1]).unwrap_err().to_string();
+    assert!(
+        ragged.contains("record 1 ") && ragged.contains("line 5") && ragged.contains("1 fields"),
+        "{ragged}"
+    );
+    let text = file.read(&[2]).unwrap_err().to_string();
+    assert!(
+        text.contains("record 2 ") && text.contains("line 6") && text.contains("0xff"),
+        "{text}"
+    );
+    let missing = file.read(&[3]).unwrap_err().to_string();
+    assert!(missing.contains("has 3 records; record 3"), "{missing}");
+}
+
+#[test]
+fn a_quote_that_is_never_closed_is_refused() {
+    let (_folder, path, index) = place(b"a,b\n1,\"2\n3,4\n");
+    let error = open_csv(&path, &index, Header::Yes)
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("byte 4") && error.contains("quote"),
+        "{error}"
+    );
+    assert!(!index.exists());
+}
+
+#[test]
+fn the_header_rule() {
+    for (text, header) in [
+        ("a,b\n1,2\n", true),
+        ("a,2\n1,2\n", false),
+        ("a,\n1,2\n", false),
+        ("1e3,x\n1,2\n", false),
+        ("a b, c\n", true),
+    ] {
+        let (_folder, path, index) = place(text.as_bytes());
+        let file = open_csv(&path, &index, Header::Auto).unwrap();
+        assert_eq!(file.header().is_some(), header, "{text}");
+        assert_eq!(
+            open_csv(&path, &index, Header::Yes)
+                .unwrap()
+                .header()
+                .unwrap()
+                .len(),
+            2
+        );
+        assert!(
+            open_csv(&path, &index, Header::No)
+                .unwrap()
+                .header()
+                .is_none()
+        );
+    }
+}
+
+#[test]
+fn a_scan_tells_its_progress_and_can_be_stopped() {
+    let records = vec![vec![7; 1 << 20]; 40];
+    let (folder, path, index) = place(&encode(&records));
+    let mut told = Vec::new();
+    tfrecord::index(&path, &index, &mut |done, total| {
+        told.push((done, total));
+        Ok(())
+    })
+    .unwrap();
+    let size = fs::metadata(&path).unwrap().len();
+    assert!(
+        told.len() >= 3 && told.iter().is_sorted() && told.last() == Some(&(size, size)),
+        "{told:?}"
+    );
+
+    fs::remove_file(&index).unwrap();
+    let stopped = tfrecord::index(&path, &index, &mut |_, _| Err(Stop));
+    assert!(matches!(stopped, Err(Error::Stopped)));
+    assert_eq!(
+        fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "nothing stays behind"
+    );
+}
+
+#[test]
+fn an_index_that_cannot_be_written_says_so() {
+    let (folder, path, _) = place(&encode(&[b"one".to_vec()]));
+    let outcome = tfrecord::index(&path, &folder.path().join("missing/index"), &mut quiet);
+    assert!(matches!(outcome, Err(Error::IndexUnwritable { .. })));
+}
