@@ -90,7 +90,8 @@ def _help(setting: Setting) -> str:
     if default == "" or default is False:
         return setting.what
     shown = "true" if default is True else f"{default:g}" if isinstance(default, float) else str(default)
-    return f"{setting.what}  [default: {shown}{f' {setting.unit}' if setting.unit else ''}]"
+    unit = setting.unit.removesuffix("s") if default == 1 else setting.unit
+    return f"{setting.what}  [default: {shown} {unit}]".replace(" ]", "]")
 
 
 def _refusing(name: str, sentence: str) -> click.Command:

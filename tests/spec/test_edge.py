@@ -1,0 +1,247 @@
+"""Flags, job files and Python arguments: what becomes of them, and what is said about mistakes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.errors import BadData, BadSetting
+from elasticdl.spec import refused
+from elasticdl.spec.edge import Given, absolute, build, check_paths, from_arguments, from_file
+from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.jobspec import SETTINGS, JitCompile, JobSpec, OnNaN, Strategy, from_json
+
+LEAST: dict[str, Any] = {"model_def": "mnist.mnist_functional_api.custom_model", "training_data": "data"}
+
+
+def job(**settings: object) -> JobSpec:
+    return build(from_arguments(LEAST | settings))
+
+
+def refusal(**settings: object) -> str:
+    with pytest.raises(BadSetting) as caught:
+        job(**settings)
+    return str(caught.value)
+
+
+def flag(name: str, text: str) -> JobSpec:
+    return build(from_arguments(LEAST) | {name: Given(text, f"--{name}")})
+
+
+def test_defaults() -> None:
+    spec = job()
+    assert spec.job_name == "mnist-functional-api"
+    assert spec.num_workers == WorkerRange(1, 2)
+    assert spec.minibatch_size == 64
+    assert spec.shuffle is True
+    assert spec.on_nan is OnNaN.FAIL
+    assert (spec.heartbeat_seconds, spec.witness_seconds, spec.silence_seconds) == (0.5, 5.0, 5.0)
+    assert (spec.stall_seconds, spec.stall_steps, spec.moment_seconds) == (60.0, 10.0, 0.05)
+
+
+def test_the_three_ways_agree(tmp_path: Path) -> None:
+    settings = {
+        "num_workers": "2:4",
+        "minibatch_size": 32,
+        "global_batch_size": 128,
+        "model_params": "units=3; name='a;b'",
+        "shuffle": False,
+        "jit_compile": "off",
+        "stall_seconds": 90,
+    }
+    file = tmp_path / "job.yaml"
+    file.write_text(json.dumps(LEAST | settings))  # JSON is YAML
+    by_file = build(from_file(file))
+    by_argument = job(**settings)
+    by_flag = build({name: Given(str(value), f"--{name}") for name, value in (LEAST | settings).items()})
+    assert by_file == by_argument == by_flag
+    assert by_flag.num_workers == WorkerRange(2, 4)
+    assert by_flag.model_params == {"units": 3, "name": "a;b"}
+    assert by_flag.jit_compile is JitCompile.OFF
+
+
+def test_yaml_words_and_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(
+        "model_def: a.b\ntraining-data: data\njit_compile: on\nnum_workers: 3\nmodel_params: {units: 3, shape: [2, 3]}\nseed:\n"
+    )
+    spec = build(from_file(file))
+    assert spec.jit_compile is JitCompile.ON
+    assert spec.num_workers == WorkerRange(1, 3)
+    assert spec.model_params == {"units": 3, "shape": [2, 3]}
+
+
+def test_json_and_back() -> None:
+    spec = job(
+        num_workers="1:3",
+        model_params={"a": (1, 2), "b": None},
+        output="x.keras",
+        threads_per_worker="auto",
+        on_nan="skip_step",
+    )
+    assert from_json(json.loads(json.dumps(spec.to_json()))) == spec
+
+
+def test_another_format_is_refused_with_both_numbers() -> None:
+    body = job().to_json() | {"format": 7}
+    with pytest.raises(BadSetting, match=r"format 7, this version of elasticdl reads format 1"):
+        from_json(body)
+
+
+def test_json_of_another_version_is_refused() -> None:
+    body = job().to_json()
+    del body["settings"]["seed"]
+    with pytest.raises(BadSetting, match="not those of this version"):
+        from_json(body)
+
+
+def test_every_setting_says_what_it_is_for() -> None:
+    assert [field.name for field in dataclasses.fields(JobSpec)] == list(SETTINGS)
+    for setting in SETTINGS.values():
+        assert setting.what.endswith("."), setting.name
+        assert setting.why.endswith("."), setting.name
+        if not setting.required:
+            assert setting.kind.read(setting.kind.write(setting.default)) == setting.default
+
+
+def test_no_setting_is_both_known_and_refused() -> None:
+    assert not SETTINGS.keys() & refused.SETTINGS.keys()
+
+
+@pytest.mark.parametrize("name", refused.SETTINGS)
+def test_refused_settings_say_why(name: str) -> None:
+    sentence = refusal(**{name: "1"})
+    assert sentence.startswith(f"{name}= ")
+    assert "which this version does not have" in sentence or "setting" in sentence or "not needed" in sentence
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"minibatchsize": 3}, "minibatchsize= is not a setting; did you mean minibatch_size?"),
+        ({"zzz": 3}, "zzz= is not a setting"),
+        ({"minibatch_size": "x"}, "minibatch_size=: expected a whole number of at least 1, received 'x'"),
+        ({"minibatch_size": 0}, "minibatch_size=: expected a whole number of at least 1, received 0"),
+        ({"minibatch_size": True}, "minibatch_size=: expected a whole number of at least 1, received True"),
+        ({"minibatch_size": 1.5}, "minibatch_size=: expected a whole number of at least 1, received 1.5"),
+        ({"stall_seconds": "nan"}, "stall_seconds=: expected a number above 0, received 'nan'"),
+        ({"moment_seconds": -1}, "moment_seconds=: expected a number of at least 0, received -1"),
+        ({"shuffle": "maybe"}, "shuffle=: expected true or false, received 'maybe'"),
+        ({"on_nan": "fial"}, "on_nan=: expected fail or skip_step, received 'fial'; did you mean fail?"),
+        ({"num_workers": "4:2"}, "the minimum is larger than the maximum"),
+        ({"model_params": "a=b"}, "text needs quotes: a='b'"),
+        ({"model_params": {"a": object()}}, "is not a Python literal"),
+        ({"model_def": "model"}, "--model_def: expected MODULE.SYMBOL, such as"),
+        ({"model_def": ""}, "--model_def is required"),
+        ({"global_batch_size": 100}, "100 is not a multiple of minibatch_size 64; use 64 or 128"),
+        ({"global_batch_size": 10}, "10 is not a multiple of minibatch_size 64; use 64"),
+        ({"output": "model"}, "write --output=model.keras, or use --output_format=saved_model"),
+        ({"job_name": "a/b"}, "job_name=: expected at most 63 letters"),
+        ({"job_name": "-a"}, "job_name=: expected at most 63 letters"),
+        ({"distribution_strategy": "ParameterServerStrategy"}, "needs parameter servers"),
+        ({"distribution_strategy": "local", "num_workers": 3}, "the Local strategy trains with one member"),
+        ({"restart_policy": "Never"}, "restart_policy= is no longer a setting"),
+    ],
+)
+def test_mistakes(settings: dict[str, object], said: str) -> None:
+    assert said in refusal(**settings)
+
+
+def test_a_flag_is_named_as_a_flag() -> None:
+    with pytest.raises(BadSetting, match=r"^--seed: expected a whole number of at least 0, received 'x'$"):
+        flag("seed", "x")
+
+
+def test_local_has_one_worker() -> None:
+    spec = job(distribution_strategy="Local")
+    assert spec.distribution_strategy is Strategy.LOCAL
+    assert spec.num_workers == WorkerRange(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: [", "line 1: is not YAML"),
+        ("- a", "expected one mapping from setting to value"),
+        ("x: 1", "x in "),
+        ("model_def: a.b\ntraining_data: d\nseed: x", "seed in "),
+    ],
+)
+def test_mistakes_in_a_file(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(text)
+    with pytest.raises(BadSetting) as caught:
+        build(from_file(file))
+    assert said in str(caught.value)
+    assert str(file) in str(caught.value)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match="can't be read: No such file"):
+        from_file(tmp_path / "job.yaml")
+
+
+# ------------------------------------------------------------------ paths
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "a.csv").write_text("a,b\n1,2\n")
+    return tmp_path
+
+
+def paths_refusal(**settings: object) -> str:
+    with pytest.raises((BadSetting, BadData)) as caught:
+        check_paths(job(**settings), custom_reader=False)
+    return str(caught.value)
+
+
+def test_good_paths_leave_nothing(here: Path) -> None:
+    before = sorted(here.rglob("*"))
+    check_paths(job(output="new/model.keras", summary="s.json", audit="audit"), custom_reader=False)
+    check_paths(job(training_data="data/*.csv"), custom_reader=False)
+    assert sorted(here.rglob("*")) == before
+
+
+def test_bad_paths(here: Path) -> None:
+    (here / "empty").mkdir()
+    (here / "zero").touch()
+    (here / "dir.keras").mkdir()
+    (here / "old").mkdir()
+    (here / "old" / "x").touch()
+    assert "does not exist (looked from" in paths_refusal(training_data="nothing")
+    assert "the directory 'empty' is empty" in paths_refusal(training_data="empty")
+    assert "the file 'zero' is empty" in paths_refusal(training_data="zero")
+    assert "no file matches 'data/*.tfrecord'" in paths_refusal(training_data="data/*.tfrecord")
+    assert "'zoo' is not a directory" in paths_refusal(model_zoo="zoo")
+    assert "'dir.keras' is a directory; name a file in it" in paths_refusal(output="dir.keras")
+    assert "'zero' is a file; name a directory" in paths_refusal(output="zero", output_format="saved_model")
+    assert "'zero' is a file; name a directory" in paths_refusal(audit="zero")
+    assert "'old' is not empty" in paths_refusal(audit="old")
+    assert "must be different paths" in paths_refusal(output="m.keras", summary="./m.keras")
+
+
+def test_an_output_that_cannot_be_written_is_refused_at_once(here: Path) -> None:
+    assert "can't be written: /proc" in paths_refusal(output="/proc/model.keras")
+    (here / "file").touch()
+    assert "can't be written" in paths_refusal(summary="file/summary.json")
+
+
+def test_a_custom_reader_knows_what_data_is(here: Path) -> None:
+    check_paths(job(training_data="table:users"), custom_reader=True)
+
+
+def test_absolute(here: Path) -> None:
+    spec = absolute(job(output="m.keras"))
+    assert spec.output == str(here / "m.keras")
+    assert spec.training_data == str(here / "data")
+    assert spec.model_zoo == str(here)
+    assert spec.summary == ""
+    assert absolute(job(training_data="table:users")).training_data == "table:users"
+    assert absolute(job(training_data="s3://bucket/*")).training_data == "s3://bucket/*"
