@@ -1,0 +1,43 @@
+"""Handwritten digits with a small convolutional network, written with Keras' functional API.
+
+Records: TFRecord of tf.train.Example with `image` (one bytes value of 784 bytes, 28 × 28) and `label` (int64).
+"""
+
+import keras
+import tensorflow as tf
+
+
+def custom_model(filters=32, dropout=0.0):
+    inputs = keras.Input((28, 28, 1), name="image")
+    x = keras.layers.Conv2D(filters, 3, strides=2, padding="same", activation="relu")(inputs)
+    x = keras.layers.Conv2D(2 * filters, 3, strides=2, padding="same", activation="relu")(x)
+    x = keras.layers.Flatten()(x)
+    x = keras.layers.Dropout(dropout)(x)
+    outputs = keras.layers.Dense(10)(x)
+    return keras.Model(inputs, outputs, name="mnist")
+
+
+def loss(labels, predictions):
+    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=predictions))
+
+
+def optimizer(lr=0.1):
+    return keras.optimizers.SGD(lr, momentum=0.9)
+
+
+def feed(dataset, mode, metadata):
+    features = {"image": tf.io.FixedLenFeature([], tf.string)}
+    if mode != "prediction":
+        features["label"] = tf.io.FixedLenFeature([], tf.int64)
+
+    def parse(record):
+        example = tf.io.parse_single_example(record, features)
+        pixels = tf.reshape(tf.io.decode_raw(example["image"], tf.uint8), [28, 28, 1])
+        image = tf.cast(pixels, tf.float32) / 255.0
+        return image if mode == "prediction" else (image, example["label"])
+
+    return dataset.map(parse)
+
+
+def eval_metrics_fn():
+    return {"accuracy": keras.metrics.SparseCategoricalAccuracy()}

@@ -1,0 +1,233 @@
+"""The adapter for Keras models on TensorFlow: one worker's model, optimizer and accumulator behind the Protocol of `worker/adapter.py`.
+
+It composes the parts (feed, step, state, callbacks, export) and owns the accumulator; it talks to no other process. The accumulator is
+the compiled step's own result as long as a member computes one chunk a step, so that the ring reads the gradient where TensorFlow
+wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.keras.callbacks import GroupCallbacks
+from elasticdl.keras.export import export
+from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
+from elasticdl.keras.loss import ChunkLoss
+from elasticdl.keras.modelfile import UserModel, describe
+from elasticdl.keras.seeds import chunk_seeds
+from elasticdl.keras.state import ModelState
+from elasticdl.keras.step import TrainingStep
+from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
+from elasticdl.worker.adapter import ChunkResult, Records, StateImage, StepLogs
+
+
+class KerasAdapter:
+    """Implements `elasticdl.worker.adapter.Adapter`."""
+
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any = None) -> None:
+        """`metadata`: what the reader knows of its records (`column_names`, `column_dtypes`), the third argument of `feed`.
+
+        Nothing is built yet; `prepare` does.
+        """
+        self._user = user
+        self._spec = spec
+        self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
+        self._flat: Any = None
+        self._sum: npt.NDArray[Any] | None = None
+        self._summed = False
+
+    # ------------------------------------------------------------------ building
+
+    def prepare(self, sample: Records) -> None:
+        """Build model, optimizer and compiled step, and run the step once on `sample`, without any lasting effect.
+
+        Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
+        """
+        user = self._user
+        # the first weights are a function of the seed, and variables have the same names in every life
+        keras.utils.clear_session(free_memory=False)
+        keras.utils.set_random_seed(self._spec.seed % 2**32)
+        self.model = self._made(user.model, keras.Model, "a keras.Model", **user.params)
+        batch = self.convert(sample)
+        if batch.data is None:
+            raise BadData(f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried")
+        spec = self._pipeline.spec
+        assert spec is not None, "convert has traced feed"
+        self._build(batch)
+        self.optimizer = self._made_optimizer()
+        self._step = TrainingStep(
+            self.model,
+            self.optimizer,
+            ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}"),
+            spec,
+            self._spec.minibatch_size,
+            self._xla(),
+            user.path,
+        )
+        self._callbacks = GroupCallbacks(user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path)
+        self.dtype: npt.DTypeLike = self._step.dtype.as_numpy_dtype
+        try:
+            self.compute(batch, 0, 0)
+            self.size = self._step.size
+            # with 0 examples the compiled commit runs and changes nothing
+            self.apply(np.zeros(self.size, self.dtype), 0.0)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
+                f"feed gave {show(spec)}; the model gives {show(self.model_outputs)}"
+            ) from error
+        finally:
+            self.zero()
+        variables = [*self.model.variables, *self.optimizer.variables]
+        self._state = ModelState(variables)
+
+    def _made(self, function: Any, kind: type, expected: str, **keywords: Any) -> Any:
+        name = getattr(function, "__name__", repr(function))
+        try:
+            made = function(**keywords)
+        except Exception as error:
+            raise BadModel(f"{self._user.path}: {name} failed: {describe(error, self._user.path)}") from error
+        if not isinstance(made, kind):
+            raise BadModel(f"{self._user.path}: {name} returned a {type(made).__name__}; expected {expected}")
+        return made
+
+    def _made_optimizer(self) -> Any:
+        optimizer = self._made(self._user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer")
+        if self.model.dtype_policy.name == "mixed_float16" and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as Model.compile does
+        if not self.model.trainable_variables:
+            raise BadModel(f"{self._user.path}: the model has no trainable variables")
+        optimizer.build(self.model.trainable_variables)
+        return optimizer
+
+    def _build(self, batch: Batch) -> None:
+        """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
+        assert batch.data is not None, "the sample has examples"
+        features = batch.data[0]
+        symbols = tf.nest.map_structure(lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype.name), features)
+        try:
+            self.model_outputs = self.model(symbols, training=True)
+        except Exception as error:
+            raise BadData(
+                f"{self._user.path}: the model can't take what feed gives: {describe(error, self._user.path)}\n"
+                f"received features {show(self._pipeline.spec[0] if self._pipeline.spec else None)} (None: the examples of a batch); "
+                f"expected {show(getattr(self.model, 'input', None)) if getattr(self.model, 'inputs', None) else 'what the model was written for'}; "
+                f"feed has to return {EXPECTED}"
+            ) from error
+
+    def _xla(self) -> bool:
+        """Decide on XLA: on CPUs it is several times slower where convolutions are, so only accelerators get it unasked."""
+        match self._spec.jit_compile:
+            case JitCompile.ON:
+                return True
+            case JitCompile.OFF:
+                return False
+        return bool(tf.config.list_physical_devices("GPU")) and all(layer.supports_jit for layer in self.model._flatten_layers())
+
+    # ------------------------------------------------------------------ chunks
+
+    def convert(self, records: Records) -> Batch:
+        """Run the user's `feed` over one chunk; may be called from another thread once `prepare` has returned. Raises BadData."""
+        return self._pipeline(records)
+
+    def zero(self) -> None:
+        """Empty the accumulator."""
+        self._flat = None
+        self._summed = False
+
+    def compute(self, batch: Batch, step: int, slot: int) -> ChunkResult:
+        """Add a chunk's gradient sum and weighted state changes to the accumulator."""
+        if batch.data is None:
+            return ChunkResult(0.0, 0.0)
+        loss, flat = self._step.compute(batch.data, batch.examples, self._seeds(step, slot))
+        if self._flat is None:
+            self._flat = flat
+        else:
+            if not self._summed:
+                if self._sum is None:
+                    self._sum = np.empty(self._step.size, self.dtype)
+                self._sum[:] = np.asarray(memoryview(self._flat))
+                self._summed = True
+            assert self._sum is not None, "made above"
+            np.add(self._sum, np.asarray(memoryview(flat)), out=self._sum)
+        return ChunkResult(float(batch.examples), float(loss))
+
+    def _seeds(self, step: int, slot: int) -> npt.NDArray[np.int64]:
+        return chunk_seeds(self._spec.seed, step, slot, self._step.generators)
+
+    def accumulator(self) -> memoryview:
+        """Return the accumulator's elements, valid until the next `compute`, `apply` or `zero`."""
+        if self._summed:
+            return memoryview(self._sum)  # type: ignore[arg-type]
+        if self._flat is None:
+            return memoryview(np.zeros(self.size, self.dtype))
+        return memoryview(self._flat)
+
+    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
+        """Commit `result` / `examples`; the accumulator becomes empty."""
+        self._step.apply(tf.convert_to_tensor(result), examples)
+        self.zero()
+
+    def fused(self, batch: Batch, step: int, slot: int) -> ChunkResult:
+        """Compute and commit one chunk in one compiled call."""
+        self.zero()
+        if batch.data is None:
+            return ChunkResult(0.0, 0.0)
+        loss = self._step.fused(batch.data, batch.examples, self._seeds(step, slot))
+        return ChunkResult(float(batch.examples), float(loss))
+
+    def finite(self, result: npt.NDArray[Any]) -> bool:
+        """Tell whether a reduced result has no NaN and no infinity."""
+        # a sum of finite numbers is finite nearly always: the exact look is for the rest
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(np.add.reduce(result)) or np.isfinite(result).all())
+
+    # ------------------------------------------------------------------ between steps
+
+    @property
+    def writes(self) -> bool:
+        """Return whether this member writes what callbacks write to files; exactly one member should."""
+        return self._callbacks.writes
+
+    @writes.setter
+    def writes(self, value: bool) -> None:
+        self._callbacks.writes = value
+
+    def logs(self, logs: StepLogs) -> str | None:
+        """Run callbacks after a commit; return a reason if they want the job to stop."""
+        return self._callbacks.logs(logs)
+
+    def image(self) -> StateImage:
+        """Copy the committed state."""
+        return self._state.image(self._callbacks.state())
+
+    def load(self, image: StateImage) -> None:
+        """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""
+        self._state.check(image)
+        self._callbacks.restore(image.meta.get("callbacks", []))
+        self._state.load(image)
+
+    def digest(self) -> str:
+        """Return a digest of the bits of model and optimizer (hexadecimal)."""
+        return self._state.digest()
+
+    def export(self, path: str, kind: str) -> None:
+        """Write the model for plain users of Keras; the state stays as it is. Raises OSError with what was at `path` intact."""
+        before = self.image()
+        attached = self.model.__dict__.pop("optimizer", None)
+        try:
+            self._callbacks.end()
+            self.optimizer.finalize_variable_values(self.model.trainable_variables)
+            export(self.model, path, kind)
+        finally:
+            if attached is not None:
+                self.model.optimizer = attached
+            self._state.load(before)

@@ -1,0 +1,197 @@
+"""Keras callbacks in a group: every member runs them on the same logs, and their history is part of the state.
+
+A callback keeps what it knows in attributes of its own, which nobody can copy; so the logs are kept instead, and a member that heals
+replays them from the beginning. Callbacks that need what a member does not have (validation data, the best weights so far, a file
+for itself) are refused with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from elasticdl.errors import BadModel, TransferFailed
+from elasticdl.keras.modelfile import describe
+from elasticdl.worker.adapter import StepLogs
+
+_REFUSED = {
+    "ModelCheckpoint": "use --output for the model and --checkpoint_steps for snapshots",
+    "BackupAndRestore": "the job recovers by itself; --checkpoint_steps sets how often it takes a snapshot",
+    "TensorBoard": "write scalars from a callback of your own",
+    "SwapEMAWeights": "the optimizer's use_ema does the same, and the export takes the averages",
+    "RemoteMonitor": "send from a callback of your own",
+}
+"""Keras callbacks that make no sense in a group, and what to do instead."""
+
+_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+Entry = tuple[int, int, float | None, bool, float | None]
+"""Step, epoch, loss, epoch ended?, the epoch's loss: what one commit tells the callbacks."""
+
+
+class GroupCallbacks:
+    """The callbacks of one member. Without callbacks it costs nothing and keeps no history."""
+
+    def __init__(self, make: Callable[[], Any] | None, model: Any, optimizer: Any, epochs: int, path: Path) -> None:
+        self._make = make
+        self._model = model
+        self._optimizer = optimizer
+        self._epochs = epochs
+        self._path = path
+        self._rate = _rate(optimizer)
+        self._writes = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """Make the callbacks anew, with an empty history."""
+        self._callbacks = self._made()
+        self._batches = any(_overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
+        self._history: list[Entry] = []
+        self._open: int | None = None
+        self._batch = 0
+        self._writers_began = False
+        if self._callbacks:
+            # callbacks reach the learning rate as `self.model.optimizer`
+            self._model.optimizer = self._optimizer
+            self._model.stop_training = False
+        for callback in self._callbacks:
+            callback.set_model(self._model)
+            callback.set_params({"epochs": self._epochs, "verbose": 0, "steps": None})
+        self._call(lambda callback: callback.on_train_begin({}))
+
+    def _made(self) -> list[Any]:
+        if self._make is None:
+            return []
+        try:
+            made = self._make()
+        except Exception as error:
+            raise BadModel(f"{self._path}: callbacks failed: {describe(error, self._path)}") from error
+        callbacks = list(made) if isinstance(made, list | tuple) else [made]
+        for callback in callbacks:
+            self._check(callback)
+        return callbacks
+
+    def _check(self, callback: Any) -> None:
+        name = type(callback).__name__
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise BadModel(f"{self._path}: callbacks returned a {name}; expected a list of keras callbacks")
+        for refused, instead in _REFUSED.items():
+            if isinstance(callback, getattr(keras.callbacks, refused)):
+                raise BadModel(f"{self._path}: the callback {name} is not possible in a group of workers; {instead}")
+        monitored = getattr(callback, "monitor", "loss")
+        if monitored != "loss":
+            raise BadModel(
+                f"{self._path}: the callback {name} monitors {monitored!r}; while training, only 'loss' is known (write monitor='loss')"
+            )
+        if getattr(callback, "restore_best_weights", False):
+            raise BadModel(f"{self._path}: {name}(restore_best_weights=True) needs weights that a joining worker never had; leave it out")
+
+    # ------------------------------------------------------------------ commits
+
+    @property
+    def writes(self) -> bool:
+        """Return whether this member is the one that writes what callbacks write to files."""
+        return self._writes
+
+    @writes.setter
+    def writes(self, value: bool) -> None:
+        self._writes = value
+
+    def logs(self, logs: StepLogs) -> str | None:
+        """Run the hooks of one commit; return a reason if a callback asks for the end."""
+        if not self._callbacks:
+            return None
+        entry = (logs.step, logs.epoch, logs.loss, logs.epoch_ended, logs.epoch_loss)
+        # epochs alone are replayed unless a callback looks at every batch
+        if logs.epoch_ended or self._batches:
+            self._history.append(entry)
+        self._run(entry, writing=self._writes)
+        if not self._model.stop_training:
+            return None
+        names = ", ".join(type(callback).__name__ for callback in self._callbacks if _stopped(callback)) or "a callback"
+        return f"{names} asked for the end of training after step {logs.step}"
+
+    def end(self) -> None:
+        """Run the hooks of the end of training."""
+        self._call(lambda callback: callback.on_train_end({}))
+
+    def _run(self, entry: Entry, writing: bool) -> None:
+        _, epoch, loss, ended, mean = entry
+        if self._open != epoch:
+            self._open, self._batch = epoch, 0
+            self._call(lambda callback: callback.on_epoch_begin(epoch, {}), writing)
+        if self._batches:
+            batch, logs = self._batch, {} if loss is None else {"loss": loss}
+            self._call(lambda callback: callback.on_train_batch_begin(batch, {}), writing)
+            self._call(lambda callback: callback.on_train_batch_end(batch, dict(logs)), writing)
+            self._batch += 1
+        if ended:
+            logs = {} if mean is None else {"loss": mean}
+            self._call(lambda callback: callback.on_epoch_end(epoch, dict(logs)), writing)
+            self._open = None
+
+    def _call(self, hook: Callable[[Any], Any], writing: bool = False) -> None:
+        for callback in self._callbacks:
+            if isinstance(callback, keras.callbacks.CSVLogger):
+                if writing:
+                    self._begin_writer(callback)
+                    hook(callback)
+            else:
+                hook(callback)
+
+    def _begin_writer(self, callback: Any) -> None:
+        """Open the log file at the first line that this member writes; another one may have begun it."""
+        if getattr(callback, "csv_file", None) is None:
+            callback.append = True
+            callback.on_train_begin({})
+
+    # ------------------------------------------------------------------ history as state
+
+    def state(self) -> list[list[Any]]:
+        """Return the history, JSON-able."""
+        return [list(entry) for entry in self._history]
+
+    def restore(self, state: Any) -> None:
+        """Bring the callbacks to where `state` was taken: replay what is missing, from the beginning if this history is another.
+
+        The variables of the model are replaced after it: hooks may change the learning rate on the way.
+        """
+        try:
+            history = [(int(step), int(epoch), loss, bool(ended), mean) for step, epoch, loss, ended, mean in state]
+        except (TypeError, ValueError):
+            raise TransferFailed("the state's callback history can't be read") from None
+        if self._make is None:
+            return
+        if history[: len(self._history)] != self._history:
+            if self._rate is not None:
+                self._optimizer.learning_rate = self._rate
+            self._begin()
+        for entry in history[len(self._history) :]:
+            self._history.append(entry)
+            self._run(entry, writing=False)
+
+
+def _rate(optimizer: Any) -> float | None:
+    """Return the learning rate if it is a number that callbacks may change, None if it is a schedule."""
+    try:
+        return float(optimizer.learning_rate) if not callable(getattr(optimizer, "_learning_rate", None)) else None
+    except (TypeError, ValueError):
+        return None
+
+
+def _overrides(callback: Any, hooks: tuple[str, ...]) -> bool:
+    if isinstance(callback, keras.callbacks.LambdaCallback):
+        # it puts functions of its own in place of all hooks that were given
+        return any(hook in vars(callback) for hook in hooks)
+    return any(getattr(type(callback), hook) is not getattr(keras.callbacks.Callback, hook) for hook in hooks)
+
+
+def _stopped(callback: Any) -> bool:
+    return bool(getattr(callback, "stopped_epoch", 0)) or isinstance(callback, keras.callbacks.TerminateOnNaN)
+
+
+def json_state(state: Mapping[str, Any]) -> Any:
+    """Return the callbacks' part of an image's description."""
+    return state.get("callbacks", [])

@@ -1,0 +1,108 @@
+"""The user's `feed`, traced once and applied chunk by chunk: a chunk's raw records in, one batch out.
+
+It reads no files and knows no steps. The function is traced over a dataset of one chunk's records and gives that chunk's single
+batch, so no queue stands between caller and pipeline, an error of the user's code belongs to the chunk that caused it, and every
+thread may call it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from elasticdl.errors import BadData
+from elasticdl.keras.modelfile import describe
+from elasticdl.worker.adapter import Records
+
+EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One chunk as the model takes it.
+
+    Attributes:
+        examples: n; 0 if `feed` dropped every record.
+        data: (features, labels) or (features, labels, sample weights) with the examples along the first dimension; None if there are none.
+    """
+
+    examples: int
+    data: tuple[Any, ...] | None = field(repr=False)
+
+
+class FeedPipeline:
+    """The compiled `feed`. `__call__` may be used from several threads once the first call has returned."""
+
+    def __init__(self, feed: Callable[..., Any], mode: str, metadata: Any, path: Path) -> None:
+        """`path`: the user's file, for messages."""
+        self._feed = feed
+        self._mode = mode
+        self._metadata = metadata
+        self._path = path
+        self._traced: Any = None
+        self.spec: tuple[Any, ...] | None = None
+        """What `feed` gives, with an unknown number of examples: the signature of everything that takes a batch."""
+
+    def __call__(self, records: Records) -> Batch:
+        """Return the batch that `feed` makes of `records`.
+
+        Raises BadData for a result of another structure and for errors inside the traced function; an exception of
+        the user's Python code stands behind it as its cause.
+        """
+        if not len(records):
+            return Batch(0, None)
+        tensor = tf.constant(np.asarray(records, dtype=object) if isinstance(records[0], bytes) else records)
+        if self._traced is None:
+            signature = tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+            self._traced = tf.function(self._trace, input_signature=[signature], autograph=False)
+            try:
+                self._traced.get_concrete_function()
+            except BadData:
+                self._traced = None
+                raise
+            except Exception as error:
+                self._traced = None
+                raise BadData(f"{self._path}: feed failed: {describe(error, self._path)}") from error
+        try:
+            data = self._traced(tensor)
+        except tf.errors.InvalidArgumentError as error:
+            if "Dataset was empty" in error.message:
+                return Batch(0, None)
+            if "more than one element" in error.message:
+                raise BadData(
+                    f"{self._path}: feed made more examples than the {len(records)} records it was given; "
+                    "it may shuffle, filter and map, but not repeat"
+                ) from None
+            raise BadData(f"{self._path}: feed failed on a chunk of {len(records)} records: {error.message}") from error
+        return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
+
+    def _trace(self, records: Any) -> Any:
+        dataset = self._feed(tf.data.Dataset.from_tensor_slices(records), self._mode, self._metadata)
+        if not isinstance(dataset, tf.data.Dataset):
+            raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {EXPECTED}")
+        element = dataset.element_spec
+        if not isinstance(element, tuple) or len(element) not in (2, 3):
+            raise BadData(f"{self._path}: feed returned elements of the structure {show(element)}; expected {EXPECTED}")
+        if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
+            raise BadData(f"{self._path}: feed batched its examples: it returned {show(element)}; expected {EXPECTED}")
+        batches = dataset.batch(tf.cast(tf.shape(records)[0], tf.int64))
+        self.spec = batches.element_spec
+        return batches.get_single_element()
+
+
+def show(structure: Any) -> str:
+    """Write a structure of tensor specs as a person would: (float32 [28, 28], int64 [])."""
+    match structure:
+        case dict():
+            return "{" + ", ".join(f"{key!r}: {show(part)}" for key, part in structure.items()) + "}"
+        case tuple() | list():
+            return "(" + ", ".join(show(part) for part in structure) + ")"
+    shape, dtype = getattr(structure, "shape", None), getattr(structure, "dtype", None)
+    if dtype is None:
+        return type(structure).__name__
+    return f"{dtype.name} {'[?]' if shape is None or shape.rank is None else shape.as_list()}"

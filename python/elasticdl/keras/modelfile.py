@@ -1,0 +1,138 @@
+"""The user's model file: imports it and collects its symbols.
+
+It builds no model and reads no data. The command line has checked the file by its syntax tree; here is what only running shows, so
+every error names the file and keeps the user's own traceback.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from elasticdl.errors import BadModel
+from elasticdl.spec.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class UserModel:
+    """The symbols of a model file.
+
+    Attributes:
+        path: the file.
+        model: the model function.
+        params: its keyword arguments.
+        loss: a function of (labels, predictions), a Keras loss, or a dict of them by output.
+        optimizer: returns a Keras optimizer.
+        feed: (dataset of records, mode, metadata) → dataset of (features, labels).
+        eval_metrics_fn: returns the metrics, if defined.
+        callbacks: returns Keras callbacks, if defined.
+        custom_data_reader: returns a reader, if defined.
+    """
+
+    path: Path
+    model: Callable[..., Any]
+    params: Mapping[str, Any]
+    loss: Any
+    optimizer: Callable[[], Any]
+    feed: Callable[..., Any]
+    eval_metrics_fn: Callable[[], Any] | None
+    callbacks: Callable[[], Any] | None
+    custom_data_reader: Callable[..., Any] | None
+
+
+def load(spec: JobSpec) -> UserModel:
+    """Import the file of `spec.model_def` and collect its symbols; other files of the model zoo may be imported by it.
+
+    Raises BadModel: no such file, an exception while importing, a missing symbol, a symbol that can't be called as it has to be.
+    """
+    zoo = Path(spec.model_zoo).resolve()
+    if str(zoo) not in sys.path:
+        sys.path.insert(0, str(zoo))
+    name, _, symbol = spec.model_def.rpartition(".")
+    module = _import(zoo, name)
+    path = Path(module.__file__ or "")
+
+    def find(setting: str, wanted: str, required: bool) -> Any:
+        # a dotted symbol lives in another file of the zoo
+        elsewhere, _, last = wanted.rpartition(".")
+        holder = _import(zoo, elsewhere) if elsewhere else module
+        found = getattr(holder, last, None)
+        if found is None and (required or elsewhere):
+            known = ", ".join(n for n, v in vars(holder).items() if callable(v) and not n.startswith("_")) or "nothing"
+            raise BadModel(f"{holder.__file__}: --{setting} names {last!r}, which the file does not define; it defines {known}")
+        return found
+
+    def call(setting: str, wanted: str, required: bool, *arguments: Any, **keywords: Any) -> Any:
+        found = find(setting, wanted, required)
+        if found is not None:
+            _check_call(path, wanted, found, arguments, keywords)
+        return found
+
+    loss = find("loss", spec.loss, True)
+    if not callable(loss) and not isinstance(loss, Mapping):
+        raise BadModel(
+            f"{path}: {spec.loss} is a {type(loss).__name__}; expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
+        )
+    return UserModel(
+        path=path,
+        model=call("model_def", symbol, True, **dict(spec.model_params)),
+        params=dict(spec.model_params),
+        loss=loss,
+        optimizer=call("optimizer", spec.optimizer, True),
+        feed=call("feed", spec.feed, True, None, None, None),
+        eval_metrics_fn=call("eval_metrics_fn", spec.eval_metrics_fn, False),
+        callbacks=call("callbacks", spec.callbacks, False),
+        custom_data_reader=find("custom_data_reader", spec.custom_data_reader, False),
+    )
+
+
+def _import(zoo: Path, name: str) -> ModuleType:
+    """Import MODEL_ZOO/a/b.py for `a.b`, from that path whatever else is called so."""
+    path = zoo.joinpath(*name.split(".")).with_suffix(".py")
+    known = sys.modules.get(name)
+    if known is not None and known.__file__ is not None and Path(known.__file__) == path:
+        return known
+    if not path.is_file():
+        raise BadModel(f"{path}: no such file; --model_def a.b.symbol is the symbol in the file MODEL_ZOO/a/b.py, and --model_zoo is {zoo}")
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None, "a .py file always has a loader"
+    assert found.loader is not None, "a .py file always has a loader"
+    module = importlib.util.module_from_spec(found)
+    before = sys.modules.get(name)
+    sys.modules[name] = module
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
+        raise BadModel(f"{path}: importing it failed: {describe(error, path)}") from error
+    return module
+
+
+def describe(error: BaseException, path: Path) -> str:
+    """Say in one line what the user's code raised, with the last line of `path` that it went through."""
+    lines = [frame.lineno for frame in inspect.getinnerframes(error.__traceback__) if frame.filename == str(path)] if error.__traceback__ else []
+    where = f" (line {lines[-1]})" if lines else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _check_call(path: Path, name: str, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    if not callable(function):
+        raise BadModel(f"{path}: {name} is a {type(function).__name__}, expected a function")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins and some classes have none
+        return
+    try:
+        signature.bind(*arguments, **keywords)
+    except TypeError as error:
+        given = ", ".join(["…"] * len(arguments) + [f"{key}=…" for key in keywords])
+        raise BadModel(f"{path}: {name}{signature} can't be called as {name}({given}): {error}") from None

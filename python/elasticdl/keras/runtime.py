@@ -1,0 +1,47 @@
+"""The TensorFlow runtime of one process: what must be settled before TensorFlow and Keras are imported.
+
+It trains nothing. Importing them is most of a worker's start, so what a worker never needs is left out, and the number of
+threads is fixed here because the bits of a convolution's gradient depend on it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def _without(module: str) -> Iterator[None]:
+    """Make `import module` fail meanwhile, unless it has been imported already."""
+    if module in sys.modules:
+        yield
+        return
+    sys.modules[module] = None  # type: ignore[assignment]  # the documented way to block an import
+    try:
+        yield
+    finally:
+        del sys.modules[module]
+
+
+def start(threads: int) -> None:
+    """Import TensorFlow and Keras, and fix the number of threads with which an operation computes; call it once, before anything else.
+
+    Raises RuntimeError if TensorFlow has computed something already.
+    """
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
+    with _without("sklearn"):
+        importlib.import_module("keras")
+    set_threads(threads)
+
+
+def set_threads(threads: int) -> None:
+    """Fix the threads of one operation, and run one operation at a time: results depend on the first in their last bits."""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
