@@ -1,0 +1,124 @@
+"""Jobs of real processes on real data, run as a person runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
+SECONDS = 240
+"""Longest time of one job; a bound, not an expectation."""
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with `train` and `heldout` TFRecord files of real digits."""
+    return make("mnist", tmp_path_factory.mktemp("digits"))
+
+
+@pytest.fixture(scope="session")
+def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the iris data as CSV."""
+    return make("iris", tmp_path_factory.mktemp("iris"))
+
+
+def make(name: str, directory: Path) -> Path:
+    subprocess.run(
+        [sys.executable, str(ROOT / f"model_zoo/{name}/make_data.py"), str(directory)],
+        check=True,
+        timeout=120,
+    )
+    return directory
+
+
+@dataclass
+class Job:
+    """A job that runs, or ran."""
+
+    process: subprocess.Popen[str]
+    state: Path
+    summary_path: Path
+
+    def wait(self) -> Result:
+        out, err = self.process.communicate(timeout=SECONDS)
+        summary = json.loads(self.summary_path.read_text()) if self.summary_path.exists() else {}
+        logs = "\n".join(
+            f"--- {path.name}\n{path.read_text(errors='replace')[-4000:]}"
+            for path in sorted(self.state.glob("**/logs/*.log"))
+        )
+        return Result(self.process.returncode, out, err, summary, logs)
+
+
+@dataclass
+class Result:
+    """How a job ended."""
+
+    code: int
+    out: str
+    err: str
+    summary: dict[str, Any]
+    logs: str
+
+    def succeeded(self) -> Result:
+        assert self.code == 0, f"exit code {self.code}\n{self.err}\n{self.out}\n{self.logs}"
+        return self
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start `elasticdl train` with settings as keyword arguments; nothing of it may be left at the end of the test."""
+    state = tmp_path / "state"
+    jobs: list[Job] = []
+    environment = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(tmp_path)}
+    environment.pop("XDG_RUNTIME_DIR", None)
+
+    def begin(**settings: object) -> Job:
+        settings = {"model_zoo": ROOT / "model_zoo", "job_name": "test", **settings}
+        summary = tmp_path / f"summary-{len(jobs)}.json"
+        command = [
+            ELASTICDL,
+            "train",
+            f"--summary={summary}",
+            *(f"--{name}={value}" for name, value in settings.items()),
+        ]
+        process = subprocess.Popen(
+            command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        jobs.append(Job(process, state, summary))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.communicate()
+    left = orphans(str(state))
+    for process in left:
+        process.kill()
+    assert not left, f"processes of the job are left: {left}"
+
+
+def orphans(state: str) -> list[psutil.Process]:
+    """Return processes that still belong to a job in `state`, once they had a moment to go."""
+    mine = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("ELASTICDL_JOB", "").startswith(state):
+                mine.append(process)
+        except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+            continue
+    _, alive = psutil.wait_procs(mine, timeout=10)
+    return alive

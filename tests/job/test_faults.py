@@ -1,0 +1,174 @@
+"""Jobs whose processes are killed, stopped, drained and added while they train: they go on, and the audit is clean."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.control.client import JobClient
+from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.spec.place import JobPlace, find
+
+from .conftest import Job, Start
+
+EPOCHS = 60
+"""About 900 steps: long enough for several faults, a few seconds of computing."""
+
+
+@pytest.fixture
+def long_job(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return start(
+        model_def="iris.dnn_iris.custom_model",
+        training_data=iris / "train.csv",
+        num_workers=2,
+        num_epochs=EPOCHS,
+        minibatch_size=8,
+        num_minibatches_per_task=1,
+        global_batch_size=16,
+        audit=tmp_path / "audit",
+        output=tmp_path / "iris.keras",
+        witness_seconds=2,
+    )
+
+
+def seen(job: Job) -> Iterator[JobStatus | JobEvent]:
+    """What the job shows, from all its masters, until it ends."""
+    place: JobPlace | None = None
+    since = 0.0
+    while job.process.poll() is None:
+        try:
+            place = place or find("test")
+            with JobClient(place.control_address, place.token()) as client:
+                for item in client.watch(since):
+                    if isinstance(item, JobEvent):
+                        since = item.time
+                    yield item
+        except (BadSetting, MasterAway):
+            wait_a_moment(job)
+
+
+def wait_a_moment(job: Job) -> None:
+    """Wait for the job's end or a tenth of a second: another process's next connection has no event."""
+    try:
+        job.process.wait(0.1)
+    except Exception:
+        return
+
+
+def training(status: JobStatus) -> list[WorkerStatus]:
+    return [worker for worker in status.workers if worker.state == "training" and worker.pid is not None]
+
+
+def at_step(job: Job, step: int, act: Callable[[JobStatus], bool]) -> None:
+    """Act once on a status at or after a step at which at least two workers train."""
+    for item in seen(job):
+        if isinstance(item, JobStatus) and item.step >= step and len(training(item)) >= 2 and act(item):
+            return
+    pytest.fail("the job ended before the fault")
+
+
+def check(job: Job, directory: Path) -> dict[str, object]:
+    result = job.wait().succeeded()
+    report = audit(directory / "audit")
+    assert [epoch.counted for epoch in report.epochs] == [120] * EPOCHS
+    assert (directory / "iris.keras").exists()
+    return result.summary
+
+
+def kill(worker: WorkerStatus, number: int = signal.SIGKILL) -> bool:
+    assert worker.pid is not None
+    os.kill(worker.pid, number)
+    return True
+
+
+def test_a_killed_worker_costs_nothing_but_its_chunks(long_job: Job, tmp_path: Path) -> None:
+    at_step(long_job, 10, lambda status: kill(training(status)[-1]))
+    summary = check(long_job, tmp_path)
+    assert summary["members"]["lost"] == 1
+    assert summary["members"]["joined"] >= 2
+    assert len(summary["recoveries"]) == 1
+
+
+def test_the_first_worker_may_be_killed_too(long_job: Job, tmp_path: Path) -> None:
+    at_step(long_job, 10, lambda status: kill(training(status)[0]))
+    check(long_job, tmp_path)
+
+
+def test_all_workers_killed_at_once_resume_from_the_last_snapshot(long_job: Job, tmp_path: Path) -> None:
+    at_step(long_job, 40, lambda status: all([kill(worker) for worker in training(status)]))
+    check(long_job, tmp_path)
+
+
+def test_a_drained_worker_leaves_without_a_trace_and_returns_as_a_new_one(
+    long_job: Job, tmp_path: Path
+) -> None:
+    at_step(long_job, 10, lambda status: kill(training(status)[-1], signal.SIGTERM))
+    summary = check(long_job, tmp_path)
+    assert summary["members"]["drained"] == 1
+    assert summary["members"]["lost"] == 0
+    assert summary["redone_steps"] == 0
+
+
+def test_a_hung_worker_is_left_out(long_job: Job, tmp_path: Path) -> None:
+    stopped: list[int] = []
+
+    def stop(status: JobStatus) -> bool:
+        worker = training(status)[-1]
+        assert worker.pid is not None
+        stopped.append(worker.pid)
+        return kill(worker, signal.SIGSTOP)
+
+    at_step(long_job, 10, stop)
+    summary = check(long_job, tmp_path)
+    assert summary["members"]["lost"] >= 1
+
+
+def test_the_master_is_killed_and_training_goes_on(long_job: Job, tmp_path: Path) -> None:
+    def kill_master(status: JobStatus) -> bool:
+        import psutil
+
+        for process in psutil.Process(long_job.process.pid).children():
+            if "elasticdl.job.master" in process.cmdline():
+                process.kill()
+                return True
+        return False
+
+    at_step(long_job, 10, kill_master)
+    at_step(long_job, 30, kill_master)
+    summary = check(long_job, tmp_path)
+    assert summary["members"]["lost"] == 0
+
+
+def test_scale_adds_and_drains_workers(long_job: Job, tmp_path: Path) -> None:
+    def scale(workers: int) -> Callable[[JobStatus], bool]:
+        def act(_: JobStatus) -> bool:
+            place = find("test")
+            with JobClient(place.control_address, place.token()) as client:
+                client.scale(workers)
+            return True
+
+        return act
+
+    at_step(long_job, 10, scale(3))
+    for item in seen(long_job):
+        if isinstance(item, JobStatus) and len(training(item)) == 3:
+            break
+    at_step(long_job, 11, scale(2))
+    summary = check(long_job, tmp_path)
+    assert summary["members"]["drained"] == 1
+
+
+def test_interrupted_once_the_job_exports_what_there_is(long_job: Job, tmp_path: Path) -> None:
+    at_step(long_job, 10, lambda _: long_job.process.send_signal(signal.SIGINT) is None)
+    result = long_job.wait()
+    assert result.code == 130, result.err + result.logs
+    assert result.summary["status"] == "interrupted"
+    assert (tmp_path / "iris.keras").exists()
+    assert not audit(tmp_path / "audit").epochs[-1].complete

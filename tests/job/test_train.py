@@ -1,0 +1,107 @@
+"""Undisturbed jobs: every kind of model trains, the audit is clean, the result loads in plain Keras."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+
+from .conftest import ROOT, Start
+
+ZOO = Path(__file__).parent / "zoo"
+
+
+def test_digits_reach_their_accuracy_and_load_without_this_package(
+    start: Start, digits: Path, tmp_path: Path
+) -> None:
+    result = (
+        start(
+            model_def="mnist.mnist_functional_api.custom_model",
+            training_data=digits / "train",
+            num_workers=2,
+            num_epochs=6,
+            minibatch_size=32,
+            output=tmp_path / "m.keras",
+            audit=tmp_path / "audit",
+        )
+        .wait()
+        .succeeded()
+    )
+    summary = result.summary
+    assert summary["status"] == "finished"
+    assert summary["epochs"] == 6
+    records = audit(tmp_path / "audit").epochs
+    assert [epoch.counted for epoch in records] == [epoch.expected for epoch in records]
+    assert summary["records_trained"] == sum(epoch.counted for epoch in records)
+    evaluate = [
+        sys.executable,
+        "-I",
+        str(ROOT / "examples/evaluate.py"),
+        str(tmp_path / "m.keras"),
+        str(digits / "heldout"),
+        "0.95",
+    ]
+    subprocess.run(evaluate, check=True, cwd="/", timeout=120)
+
+
+@pytest.mark.parametrize(
+    ("zoo", "model", "workers"),
+    [
+        (ROOT / "model_zoo", "iris.dnn_iris.custom_model", 2),
+        (ZOO, "norm.custom_model", 3),
+        (ZOO, "two.custom_model", 2),
+    ],
+)
+def test_models_on_csv_learn(
+    start: Start, iris: Path, tmp_path: Path, zoo: Path, model: str, workers: int
+) -> None:
+    result = (
+        start(
+            model_zoo=zoo,
+            model_def=model,
+            training_data=iris / "train.csv",
+            num_workers=workers,
+            num_epochs=20,
+            minibatch_size=8,
+            num_minibatches_per_task=2,
+            log_loss_steps=1,
+            audit=tmp_path / "audit",
+        )
+        .wait()
+        .succeeded()
+    )
+    records = audit(tmp_path / "audit").epochs
+    assert len(records) == 20
+    assert all(epoch.complete for epoch in records)
+    assert result.summary["loss"] < 0.7
+
+
+def test_a_subclassed_model_trains_and_is_exported_as_saved_model(
+    start: Start, digits: Path, tmp_path: Path
+) -> None:
+    start(
+        model_def="mnist.mnist_subclass.custom_model",
+        training_data=digits / "train",
+        num_workers=2,
+        max_step=8,
+        output=tmp_path / "saved",
+        output_format="saved_model",
+    ).wait().succeeded()
+    assert (tmp_path / "saved" / "saved_model.pb").exists()
+
+
+def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -> None:
+    start(
+        model_def="iris.dnn_iris.custom_model",
+        training_data=iris / "train.csv",
+        distribution_strategy="Local",
+        num_epochs=3,
+        audit=tmp_path / "audit",
+        output=tmp_path / "iris.keras",
+    ).wait().succeeded()
+    assert all(epoch.complete for epoch in audit(tmp_path / "audit").epochs)
+    assert (tmp_path / "iris.keras").exists()
