@@ -102,7 +102,7 @@ def test_the_first_worker_may_be_killed_too(long_job: Job, tmp_path: Path) -> No
 
 
 def test_all_workers_killed_at_once_resume_from_the_last_snapshot(long_job: Job, tmp_path: Path) -> None:
-    at_step(long_job, 40, lambda status: all([kill(worker) for worker in training(status)]))
+    at_step(long_job, 40, lambda status: all(kill(worker) for worker in training(status)))
     check(long_job, tmp_path)
 
 
