@@ -21,6 +21,7 @@ from elasticdl.control.messages import (
     FoundShards,
     NextView,
     Note,
+    Progress,
     Register,
     Report,
     StopJob,
@@ -40,8 +41,8 @@ from elasticdl.control.stream import (
     StreamReceived,
     StreamRefused,
 )
-from elasticdl.control.view import MemberId, ViewId
-from elasticdl.data.shard import Shard
+from elasticdl.control.view import MemberId, StateId, ViewId
+from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadSetting, MasterAway
 
 TOKEN = b"the job's token"
@@ -366,6 +367,24 @@ def test_importing_starts_nothing() -> None:
         "assert threading.active_count() == 1; assert 'grpc' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_progress_is_thinned_out_within_a_view(address: str, close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    close(ControlServer(address, TOKEN, here))
+    stream = close(member(address, there))
+    there.until(StreamOpened)
+    sent = [
+        progress
+        for step in range(2000)
+        for view in [1 if step < 1000 else 2]
+        if stream.send(
+            progress := Progress(ViewId(view), StateId(step, view), Position(0, 0, 1, 0), None, step)
+        )
+    ]
+    assert {0, 1000} <= {progress.state.step for progress in sent}
+    assert len(sent) < 1000
+    assert [here.until(MemberSaid).message for _ in sent] == sent
 
 
 def test_a_message_takes_little_time(address: str, close: Callable[[Any], Any]) -> None:

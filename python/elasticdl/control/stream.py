@@ -12,6 +12,7 @@ import itertools
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.control import credentials as proofs
-from elasticdl.control.messages import MasterMessage, MemberMessage
+from elasticdl.control.messages import MasterMessage, MemberMessage, Progress
 from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.control.view import MemberId
+from elasticdl.control.view import MemberId, ViewId
 from elasticdl.errors import BadSetting
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ _ANSWER_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
 _FLUSH_SECONDS = 2.0
+_PROGRESS_SECONDS = 0.05
+"""Least time between two messages of progress within one view."""
 
 
 def options() -> list[tuple[str, int]]:
@@ -372,13 +375,20 @@ class MemberStream:
         self._lock = threading.Lock()
         self._outbox: queue.SimpleQueue[Any] | None = None
         self._call: Any = None
+        self._shown_view, self._shown_at = ViewId(0), 0.0
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._thread.start()
 
     def send(self, message: MemberMessage) -> bool:
-        """Send to the master; False if there is no connection (the message is dropped then)."""
+        """Send to the master; False if it was dropped.
+
+        Dropped is what comes while there is no connection, and progress that follows other progress of the same view closely:
+        it decides nothing, and thousands of steps a second would cost more than they tell.
+        """
         from elasticdl.control import codec
 
+        if isinstance(message, Progress) and not self._is_due(message):
+            return False
         encoded = codec.encode_member(message)
         with self._lock:
             if self._outbox is None:
@@ -400,6 +410,14 @@ class MemberStream:
         if self._thread.is_alive() and call is not None:
             call.cancel()
             self._thread.join(_FLUSH_SECONDS)
+
+    def _is_due(self, progress: Progress) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            if progress.current == self._shown_view and now < self._shown_at + _PROGRESS_SECONDS:
+                return False
+            self._shown_view, self._shown_at = progress.current, now
+            return True
 
     def _run(self) -> None:
         pause = _SHORTEST_PAUSE

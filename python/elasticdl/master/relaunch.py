@@ -1,0 +1,248 @@
+"""How many workers run, and when one is started again: a pure decision.
+
+It knows processes and how they end, not the group: who stands in a view is decided in `master/machine.py`. Kills, preemptions and
+evictions never count against a worker, because nothing that its program could do would prevent them; faults of the program do.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+
+FIRST_DELAY = 0.2
+LONGEST_DELAY = 30.0
+SHORT_LIFE = 10.0
+"""Seconds; a worker that ends sooner, and before it has joined, is started again after a delay that doubles."""
+
+_RELEASED, _EVICTED = 0, 3
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+"""Signals by which a program ends itself; all others are sent by somebody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """From now on the job wants this many workers."""
+
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker stands in a view: its start was no failure."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The last view is decided or wanted: one worker is enough to write the result."""
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The job's end is journalled: nobody is started any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Wanted | Joined | Ending | Over | Tick | ProcessStarted | ProcessEnded
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start this life of a worker."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Ask this worker to drain (SIGTERM)."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """A worker's program has failed more often than the job allows: the job fails."""
+
+    name: ProcessName
+    reason: str
+
+
+Instruction = Launch | Retire | Hopeless
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One worker index and the lives that it has had.
+
+    Attributes:
+        life: number of the last life; names are never used again.
+        running: that life has not ended.
+        retired: it was asked to drain.
+        joined: it has stood in a view.
+        launched_at: when it was started.
+        faults: lives that ended by a fault of the program.
+        short: short lives in a row.
+        due: when the next life may be started.
+    """
+
+    life: int = 0
+    running: bool = False
+    retired: bool = False
+    joined: bool = False
+    launched_at: float = 0.0
+    faults: int = 0
+    short: int = 0
+    due: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workforce:
+    """All workers of a job.
+
+    Attributes:
+        wanted: how many the job wants; they have the indices 0 … wanted - 1.
+        limit: faults per index that do not fail the job.
+        posts: by index.
+        ending: see `Ending`.
+        over: see `Over`.
+    """
+
+    wanted: int
+    limit: int
+    posts: Mapping[int, Post] = field(default_factory=dict)
+    ending: bool = False
+    over: bool = False
+
+    def running(self) -> list[ProcessName]:
+        """Return the workers that run."""
+        return [_name(index, post) for index, post in sorted(self.posts.items()) if post.running]
+
+    def _with(self, index: int, post: Post) -> Workforce:
+        return replace(self, posts={**self.posts, index: post})
+
+
+def recall(state: Workforce, history: Iterable[ProcessEvent]) -> Workforce:
+    """Return what is known after a restart of the master: the launcher's history, without its times."""
+    for event in history:
+        post = state.posts.get(event.name.index, Post())
+        if event.name.role is not Role.WORKER or event.name.life < post.life:
+            continue
+        if isinstance(event, ProcessStarted):
+            post = replace(post, life=event.name.life, running=True, retired=False, joined=False)
+        else:
+            post = replace(post, life=event.name.life, running=False, faults=post.faults + is_fault(event))
+        state = state._with(event.name.index, post)
+    return state
+
+
+def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple[Instruction, ...], str]:
+    """Take an event at time `now`; return the next state, what is to be done, and why."""
+    reason = ""
+    match event:
+        case Wanted(workers):
+            state, reason = replace(state, wanted=workers), f"{workers} workers are wanted"
+        case Joined(name):
+            post = state.posts.get(name.index)
+            if post is not None and post.life == name.life:
+                state = state._with(name.index, replace(post, joined=True, short=0))
+        case Ending():
+            state, reason = replace(state, ending=True), "the job is ending"
+        case Over():
+            state = replace(state, over=True)
+        case ProcessStarted(name):
+            state = _started(now, state, name)
+        case ProcessEnded():
+            before = state.posts.get(event.name.index, Post())
+            if event.name.role is not Role.WORKER or event.name.life < before.life or not before.running:
+                return state, (), ""
+            state, reason = _ended(now, state, before, event)
+            post = state.posts[event.name.index]
+            if post.faults > state.limit and post.faults > before.faults and not state.over:
+                why = (
+                    f"{event.name} ended by {cause_of(event)}: worker {event.name.index} has failed {post.faults} "
+                    f"times, relaunch_on_worker_failure is {state.limit}"
+                )
+                return replace(state, over=True), (Hopeless(event.name, why),), why
+        case Tick():
+            pass
+        case _:
+            assert_never(event)
+    state, instructions = _fill(now, state)
+    return state, instructions, reason
+
+
+def cause_of(ended: ProcessEnded) -> str:
+    """Return how a process ended, for people: `SIGKILL`, `exit code 3`."""
+    if ended.signal is None:
+        return f"exit code {ended.code}"
+    try:
+        return signal.Signals(ended.signal).name
+    except ValueError:
+        return f"signal {ended.signal}"
+
+
+def is_fault(ended: ProcessEnded) -> bool:
+    """Tell whether an end counts against the program."""
+    if ended.signal is not None:
+        return ended.signal in _CRASHES
+    return ended.code not in (_RELEASED, _EVICTED)
+
+
+def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
+    post = state.posts.get(name.index, Post())
+    if name.role is not Role.WORKER or name.life <= post.life:
+        return state  # what I have launched myself I know already
+    return state._with(name.index, replace(post, life=name.life, running=True, launched_at=now, joined=False))
+
+
+def _ended(now: float, state: Workforce, post: Post, ended: ProcessEnded) -> tuple[Workforce, str]:
+    was_short = not post.joined and now - post.launched_at < SHORT_LIFE
+    short = post.short + 1 if was_short else 0
+    delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0
+    after = replace(
+        post,
+        life=ended.name.life,
+        running=False,
+        retired=False,
+        joined=False,
+        faults=post.faults + is_fault(ended),
+        short=short,
+        due=now + delay,
+    )
+    reason = f"{ended.name} ended by {cause_of(ended)}"
+    return state._with(ended.name.index, after), reason + (
+        f"; {delay:.1f} s until the next life" if delay else ""
+    )
+
+
+def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, ...]]:
+    """Start who is missing and due, retire who is too many: the highest indices."""
+    if state.over:
+        return state, ()
+    instructions: list[Instruction] = []
+    for index in range(1 if state.ending else state.wanted):
+        post = state.posts.get(index, Post())
+        if post.running or post.due > now or (state.ending and state.running()):
+            continue
+        post = replace(post, life=post.life + 1, running=True, retired=False, joined=False, launched_at=now)
+        state = state._with(index, post)
+        instructions.append(Launch(_name(index, post)))
+    for index, post in sorted(state.posts.items(), reverse=True):
+        if index >= state.wanted and post.running and not post.retired and not state.ending:
+            state = state._with(index, replace(post, retired=True))
+            instructions.append(Retire(_name(index, post)))
+    return state, tuple(instructions)
+
+
+def _name(index: int, post: Post) -> ProcessName:
+    return ProcessName(Role.WORKER, index, post.life)

@@ -1,0 +1,190 @@
+"""How many workers run and when one is started again: events in, instructions out."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.master.relaunch import (
+    Ending,
+    Event,
+    Hopeless,
+    Instruction,
+    Joined,
+    Launch,
+    Over,
+    Retire,
+    Tick,
+    Wanted,
+    Workforce,
+    decide,
+    recall,
+)
+
+
+def worker(index: int, life: int = 1) -> ProcessName:
+    return ProcessName(Role.WORKER, index, life)
+
+
+def ended(name: ProcessName, code: int | None = None, by: int | None = None) -> ProcessEnded:
+    return ProcessEnded(name, code, by)
+
+
+class Force:
+    """A workforce and a clock."""
+
+    def __init__(self, wanted: int, limit: int = 1) -> None:
+        self.state = Workforce(wanted, limit)
+        self.now = 0.0
+
+    def __call__(self, event: Event, after: float = 0.0) -> list[Instruction]:
+        self.now += after
+        self.state, instructions, _ = decide(self.now, self.state, event)
+        return list(instructions)
+
+
+def test_all_are_started_at_once() -> None:
+    force = Force(3)
+    assert force(Tick()) == [Launch(worker(0)), Launch(worker(1)), Launch(worker(2))]
+    assert force(ProcessStarted(worker(0), 7)) == []
+    assert force(Tick(), 100) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "by"), [(0, None), (3, None), (None, signal.SIGKILL), (None, signal.SIGTERM), (None, 40)]
+)
+def test_what_nobody_can_help_never_counts(code: int | None, by: int | None) -> None:
+    force = Force(1, limit=0)
+    assert force(Tick()) == [Launch(worker(0))]
+    for life in range(1, 30):
+        assert force(Joined(worker(0, life)), 1) == []
+        assert force(ended(worker(0, life), code, by)) == [Launch(worker(0, life + 1))]
+
+
+@pytest.mark.parametrize(
+    ("code", "by"),
+    [
+        (1, None),
+        (2, None),
+        (126, None),
+        *((None, s) for s in (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)),
+    ],
+)
+def test_faults_of_the_program_count_per_worker(code: int | None, by: int | None) -> None:
+    force = Force(2, limit=1)
+    force(Tick())
+    assert force(ended(worker(0), code, by), 20) == [Launch(worker(0, 2))]
+    assert force(ended(worker(1), code, by), 20) == [Launch(worker(1, 2))]
+    (hopeless,) = force(ended(worker(0, 2), code, by), 20)
+    assert isinstance(hopeless, Hopeless)
+    assert hopeless.name == worker(0, 2)
+    assert "relaunch_on_worker_failure is 1" in hopeless.reason
+    assert force(ended(worker(1, 2), code, by), 20) == []
+
+
+def test_short_lives_wait_longer_and_longer() -> None:
+    force = Force(1)
+    force(Tick())
+    waited = []
+    for life in range(1, 12):
+        assert force(ended(worker(0, life), by=signal.SIGKILL)) == []
+        began = force.now
+        while not force(Tick(), 0.1):
+            pass
+        waited.append(round(force.now - began, 1))
+    assert waited[:4] == pytest.approx([0.2, 0.4, 0.8, 1.6], abs=0.11)
+    assert waited[-1] == pytest.approx(30.0, abs=0.2)
+
+
+def test_a_life_that_joined_forgets_the_short_ones() -> None:
+    force = Force(1)
+    force(Tick())
+    force(ended(worker(0), by=signal.SIGKILL))
+    assert force(Tick(), 0.3) == [Launch(worker(0, 2))]
+    force(Joined(worker(0, 2)))
+    assert force(ended(worker(0, 2), by=signal.SIGKILL)) == [Launch(worker(0, 3))]
+
+
+def test_scaling_up_and_down() -> None:
+    force = Force(2)
+    force(Tick())
+    assert force(Wanted(4)) == [Launch(worker(2)), Launch(worker(3))]
+    assert force(Wanted(1)) == [Retire(worker(3)), Retire(worker(2)), Retire(worker(1))]
+    assert force(Wanted(1)) == []
+    assert force(ended(worker(3), 0), 20) == []
+    assert force(Wanted(4)) == [Launch(worker(3, 2))]
+    assert force(ended(worker(1), 0)) == [Launch(worker(1, 2))]
+
+
+def test_an_ending_job_keeps_one_worker_alive() -> None:
+    force = Force(3)
+    force(Tick())
+    assert force(Ending(), 20) == []
+    assert force(ended(worker(0), by=9)) == []
+    assert force(ended(worker(2), by=9)) == []
+    assert force(ended(worker(1), by=9)) == [Launch(worker(0, 2))]
+    assert force(Over()) == []
+    assert force(ended(worker(0, 2), by=9), 20) == []
+
+
+def test_history_is_recalled() -> None:
+    history: list[ProcessEvent] = [
+        ProcessStarted(worker(0), 10),
+        ProcessStarted(worker(1), 11),
+        ended(worker(1), by=signal.SIGSEGV),
+        ProcessStarted(worker(1, 2), 12),
+        ended(worker(1, 2), by=signal.SIGKILL),
+        ProcessStarted(worker(2), 13),
+    ]
+    force = Force(2, limit=1)
+    force.state = recall(force.state, history)
+    assert force(Tick()) == [Launch(worker(1, 3)), Retire(worker(2))]
+    (hopeless,) = force(ended(worker(1, 3), 1), 20)
+    assert isinstance(hopeless, Hopeless)
+
+
+def test_an_end_that_is_told_twice_counts_once() -> None:
+    force = Force(1, limit=1)
+    force(Tick())
+    force(ended(worker(0), 1), 20)
+    assert force(ended(worker(0), 1)) == []
+    assert force.state.posts[0].faults == 1
+
+
+names = st.builds(worker, st.integers(0, 3), st.integers(1, 4))
+events = st.one_of(
+    st.builds(Wanted, st.integers(1, 4)),
+    st.builds(Joined, names),
+    st.builds(ProcessEnded, names, st.sampled_from([0, 1, 3]), st.none()),
+    st.builds(ProcessEnded, names, st.none(), st.sampled_from([9, 15, 11])),
+    st.just(Tick()),
+    st.just(Ending()),
+)
+
+
+@given(st.lists(st.tuples(events, st.floats(0, 5)), max_size=60))
+def test_no_name_is_launched_twice_and_nobody_wanted_is_forgotten(script: list[tuple[Event, float]]) -> None:
+    force = Force(2, limit=1000)
+    launched: list[ProcessName] = []
+    running: set[ProcessName] = set()
+    for event, after in [(Tick(), 0.0), *script, (Tick(), 100.0)]:
+        if isinstance(event, ProcessEnded) and event.name not in running:
+            continue
+        if isinstance(event, ProcessEnded):
+            running.remove(event.name)
+        for instruction in force(event, after):
+            if isinstance(instruction, Launch):
+                launched.append(instruction.name)
+                running.add(instruction.name)
+            if isinstance(instruction, Retire):
+                assert instruction.name in running
+    assert len(set(launched)) == len(launched)
+    assert running == set(force.state.running())
+    if force.state.ending:
+        assert running
+    else:
+        assert {name.index for name in running} >= set(range(force.state.wanted))
