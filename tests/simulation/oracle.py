@@ -1,0 +1,264 @@
+"""What must hold after every event of a schedule, whatever breaks.
+
+The oracle sees what happens in fact (which gradients lie in which accumulator, which commits made a state), not what the machines
+believe. It shares no code with them: the audit's rule is written here a second time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.control.messages import Failed, Finished, NewView
+from elasticdl.control.view import StateId, View
+from elasticdl.data.shard import Position
+from elasticdl.master.records import FailedRecord, FinishedRecord, Record, SnapshotRecord, StoppingRecord, ViewRecord
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Lineage = tuple[int, ...]
+"""A state of the model: the view that named the initial weights, then the view that committed each step."""
+
+Chunk = tuple[int, int, int]
+
+
+class Violation(AssertionError):
+    """A promise of the protocol does not hold."""
+
+
+def is_prefix(a: Lineage, b: Lineage) -> bool:
+    return len(a) <= len(b) and b[: len(a)] == a
+
+
+class Oracle:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.view: View | None = None
+        self.view_base: Lineage | None = None
+        self.contents: dict[int, View] = {}
+        self.states: dict[StateId, Lineage] = {}
+        self.bounds: dict[int, int] = {}
+        self.snapshot: Lineage | None = None
+        self.stopping = False
+        self.finished: FinishedRecord | None = None
+        self.failed: FailedRecord | None = None
+        self.result: Lineage | None = None
+        self.commits: dict[int, set[int]] = {}
+        self.lines: dict[tuple[int, int], dict[str, tuple[Chunk, ...]]] = {}
+        self.wanted: dict[tuple[int, int], list[Chunk]] = {}
+        self.after: dict[tuple[int, int], Position] = {}
+        self.told_finished = False
+        self.told_failed = False
+        self.faultless = True
+        self.erred = False
+
+    # ------------------------------------------------------------------ states
+
+    def names(self, state: StateId, lineage: Lineage, who: str) -> None:
+        """Equal state ids are bit-identical states."""
+        if len(lineage) - 1 != state.step or lineage[-1] != state.view:
+            raise Violation(f"{who} {state}, but the memory holds {lineage}")
+        if self.states.setdefault(state, lineage) != lineage:
+            raise Violation(f"{who}: two states are called {state}: {self.states[state]} and {lineage}")
+
+    def records(self, task: Any, chunk: int) -> int:
+        batch = self.world.schedule.ledger.minibatch_size
+        return max(0, min(task.count - chunk * batch, batch))
+
+    def _chunks(self, position: Position) -> list[Chunk]:
+        tasks = [self.world.schedule.task(position, slot) for slot in range(position.slots)]
+        return [(task.epoch, task.id, position.chunk) for task in tasks]
+
+    # ------------------------------------------------------------------ members
+
+    def installed(self, worker: Any, view: View, keep: bool) -> None:
+        self._one_content(view)
+        if keep or worker.lineage is None or not worker.accumulator or worker.late:
+            return
+        if self.states.get(view.base) == worker.lineage and self.world.faithful:
+            raise Violation(f"{worker.name} throws away {worker.accumulator} at view {view.id}")
+
+    def sealed(self, worker: Any, sealed: int) -> None:
+        """From now on the view commits at most one step more than the sealer holds (nothing, if it had never installed it)."""
+        for view_id, view in self.contents.items():
+            if view_id > sealed or view_id <= worker.closed or view.rank(worker.id) is None:
+                continue
+            if worker.view is not None and worker.view.id == view_id:
+                done = max(view.base.step, len(worker.lineage or (0,)) - 1)
+                self._bound(view_id, done + 2)
+            else:
+                self._bound(view_id, view.base.step + 1)
+
+    def _bound(self, view_id: int, first: int) -> None:
+        self.bounds[view_id] = min(first, self.bounds.get(view_id, first))
+
+    def contributed(self, worker: Any, work: Any, given: tuple[tuple[int, Chunk, Lineage], ...]) -> None:
+        slots = tuple(sorted(line.slot for line in work.lines))
+        if not work.blank and slots != tuple(sorted(entry[0] for entry in given)):
+            raise Violation(f"{worker.name} says it gives slots {slots}, its accumulator holds {given}")
+        lines = self.lines.setdefault((work.view, work.step), {})
+        lines[worker.name] = tuple(entry[1] for entry in given)
+
+    def committed(self, worker: Any, work: Any, ring: Any, position: Position) -> None:
+        step = work.state.step
+        wanted = self._chunks(position)
+        given = [entry for part in ring.parts.values() for entry in part]
+        if sorted(entry[1] for entry in given) != sorted(wanted):
+            raise Violation(f"step {step} of view {work.view} counts {given}, not each of {wanted} once")
+        for _, _, lineage in given:
+            if lineage != worker.lineage:
+                raise Violation(f"{worker.name} commits step {step} from gradients of {lineage}, it holds {worker.lineage}")
+        bound = self.bounds.get(work.view)
+        if bound is not None and step >= bound:
+            raise Violation(f"split brain: view {work.view} was sealed or replaced and commits step {step}")
+        lineage = (*worker.lineage, work.view)
+        self.wanted[(work.view, step)] = wanted
+        self.after[(work.view, step)] = work.position
+        self.commits.setdefault(step, set()).add(work.view)
+        self.names(work.state, lineage, f"{worker.name} commits")
+        if self.finished is None:
+            self._in_lineage(worker, lineage)
+
+    def _in_lineage(self, worker: Any, lineage: Lineage) -> None:
+        """Everybody in the latest view holds a state of its lineage, and one that fits the snapshot."""
+        view = self.view
+        if view is None or view.rank(worker.id) is None or self.view_base is None:
+            return
+        base = self.view_base
+        installed = worker.view is not None and worker.view.id == view.id
+        fits = is_prefix(lineage, base) or (installed and is_prefix(base, lineage))
+        if not fits:
+            raise Violation(f"{worker.name} holds {lineage}, which is not in the lineage {base} of view {view.id}")
+        snapshot = self.snapshot
+        if installed and snapshot is not None and not (is_prefix(snapshot, lineage) or is_prefix(lineage, snapshot)):
+            raise Violation(f"the snapshot {snapshot} is not in the lineage of {worker.name}: {lineage}")
+
+    # ------------------------------------------------------------------ the journal
+
+    def appended(self, record: Record) -> None:
+        if self.finished is not None or self.failed is not None:
+            raise Violation(f"{record} follows a terminal record")
+        match record:
+            case ViewRecord(view):
+                self._new_view(view)
+            case SnapshotRecord(_, state, _, path):
+                self.snapshot = self.world.files[path]
+                self.names(state, self.snapshot, "the snapshot record says")
+                base = self.view_base
+                if base is not None and not (is_prefix(self.snapshot, base) or is_prefix(base, self.snapshot)):
+                    raise Violation(f"the snapshot {self.snapshot} is not in the lineage {base} of the current view")
+                for worker in self.world.workers:
+                    if worker.lives and worker.lineage is not None:
+                        self._in_lineage(worker, worker.lineage)
+            case StoppingRecord():
+                self.stopping = True
+            case FinishedRecord():
+                self._finish(record)
+            case FailedRecord():
+                self.failed = record
+                if not self.erred:
+                    raise Violation(f"the job failed without a program error: {record.reason}")
+
+    def _one_content(self, view: View) -> None:
+        if self.contents.setdefault(view.id, view) != view:
+            raise Violation(f"view {view.id} has two contents")
+
+    def _new_view(self, view: View) -> None:
+        self._one_content(view)
+        before = self.view
+        if before is not None and view.id != before.id + 1:
+            raise Violation(f"view {view.id} follows view {before.id}")
+        if self.stopping and not view.final:
+            raise Violation(f"a stop was acknowledged, and view {view.id} goes on training")
+        base = self.states.get(view.base)
+        if base is None:
+            if view.base.step:
+                raise Violation(f"view {view.id} starts from {view.base}, which nobody has ever held")
+            base = (view.base.view,)
+            self.states[view.base] = base
+        if self.snapshot is not None and not is_prefix(self.snapshot, base):
+            raise Violation(f"view {view.id} starts from {base}, behind the snapshot {self.snapshot}")
+        if before is not None:
+            self.bounds.setdefault(before.id, view.base.step + 2)
+            if self.faultless:
+                reached = max(self.commits, default=0)
+                if view.base.step < reached:
+                    raise Violation(f"nothing broke, and view {view.id} starts at step {view.base.step} of {reached}")
+        self.view, self.view_base = view, base
+        for worker in self.world.workers:
+            if worker.lives and worker.lineage is not None:
+                self._in_lineage(worker, worker.lineage)
+
+    def _finish(self, record: FinishedRecord) -> None:
+        self.finished = record
+        result = self.world.files[record.path]
+        self.result = result
+        self.names(record.state, result, "the finished record says")
+        view = self.view
+        steps = len(result) - 1
+        if not self.stopping and not self.world.schedule.ended(self.after[(result[-1], steps)], steps):
+            raise Violation(f"finished at step {steps}")
+        if view is None or record.state != view.base:
+            raise Violation(f"the result {record.state} is not the base of the last view")
+        reached = max(self.commits, default=0)
+        if self.faultless and reached > steps:
+            raise Violation(f"step {reached} was committed, nothing broke, and the result ends with step {steps}")
+        self.audit(result)
+
+    def audit(self, result: Lineage) -> None:
+        """The audit's rule: the highest view that committed a step, with all contributions of that view to it."""
+        seen: list[Chunk] = []
+        for step in self.audited_steps(result):
+            top = max(self.commits.get(step, {0}))
+            if step >= len(result) or top != result[step]:
+                raise Violation(f"audit: view {top} committed step {step} last, the result has {result}")
+            for chunks in self.audited_lines(top, step).values():
+                seen += chunks
+        if len(seen) != len(set(seen)):
+            raise Violation("audit: a chunk counts twice")
+        expected = {chunk for step in range(1, len(result)) for chunk in self.wanted[(result[step], step)]}
+        if set(seen) != expected:
+            raise Violation(f"audit: chunks {sorted(expected ^ set(seen))} are in the result or in the lines, not in both")
+
+    def audited_steps(self, result: Lineage) -> range:
+        return range(1, len(result))
+
+    def audited_lines(self, view: int, step: int) -> dict[str, tuple[Chunk, ...]]:
+        return self.lines.get((view, step), {})
+
+    # ------------------------------------------------------------------ what is said
+
+    def told(self, worker: Any, message: Any) -> None:
+        del worker
+        match message:
+            case NewView(view):
+                self._one_content(view)
+            case Finished():
+                self.told_finished = True
+                if self.finished is None:
+                    raise Violation("a member is told `finished`, the journal does not say so")
+            case Failed():
+                self.told_failed = True
+                if self.failed is None:
+                    raise Violation("a member is told `failed`, the journal does not say so")
+
+    def replied(self) -> None:
+        if not self.stopping and self.finished is None and self.failed is None:
+            raise Violation("a stop was acknowledged, the journal does not say so")
+
+    def published(self, path: str) -> None:
+        if self.finished is None or self.world.files[path] != self.result:
+            raise Violation(f"{path} was published and is not the job's result")
+        self.world.published = True
+
+    # ------------------------------------------------------------------ the end
+
+    def over(self) -> bool:
+        """Tell whether a master has brought the job to its end and no other one is left."""
+        return self.world.ended is not None and not any(master.lives for master in self.world.masters)
+
+    def check_end(self) -> None:
+        if self.finished is not None and not self.world.published:
+            raise Violation("the job is finished and its result has not got its final name")
+        if (self.finished is None) == (self.failed is None):
+            raise Violation("the job has ended without a verdict, or with two")

@@ -1,0 +1,43 @@
+"""Schedules by number: a seed chooses the job, the faults and every delay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.world import Plan, World
+
+
+def plan_of(seed: int) -> Plan:
+    """Return a small job with a few faults."""
+    rng = random.Random(f"plan {seed}")
+
+    def some(most: int, chance: float) -> int:
+        return rng.randint(1, most) if rng.random() < chance else 0
+
+    workers = rng.choice((1, 2, 2, 3, 3, 4))
+    return Plan(
+        workers=workers,
+        joins=some(2, 0.4),
+        slots=rng.choice((None, None, 2, 3, 4)),
+        tasks=rng.choice((3, 4, 6)),
+        chunks=rng.choice((1, 2)),
+        max_step=rng.choice((0, 0, 0, 3)),
+        checkpoint_steps=rng.choice((0, 1, 2)),
+        kills=some(3, 0.5),
+        pauses=some(2, 0.3),
+        drains=some(2, 0.25),
+        stops=some(1, 0.2),
+        errors=some(2, 0.12),
+        glitches=some(2, 0.2),
+        disconnects=some(2, 0.2),
+        master_kills=some(2, 0.25),
+        master_pauses=some(1, 0.1),
+        second_masters=some(1, 0.12),
+        span=rng.choice((100, 200, 300)),
+    )
+
+
+def run(seed: int, world: type[World] = World, trace: Callable[[str], None] | None = None) -> int:
+    """Run one schedule; return its number of events. Raises Violation."""
+    return world(seed, plan_of(seed), trace).run()

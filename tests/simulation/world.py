@@ -1,0 +1,868 @@
+"""A whole job in one process: the real state machines of members and masters under a seeded scheduler.
+
+Nothing here decides anything for them: the world carries messages, rings, transfers, files and the journal, each as late and in as
+unlucky an order as its seed says, kills, pauses and restarts, and looks after every event whether the promises of the protocol still
+hold (`tests/simulation/oracle.py`). The same seed gives the same schedule, event by event, so a failure replays.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from elasticdl.control.messages import MasterMessage, MemberMessage
+from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule, policy_slots
+from elasticdl.data.shard import Position, Shard
+from elasticdl.master import events as to_master
+from elasticdl.master.machine import Master, Settings
+from elasticdl.master.records import FailedRecord, FinishedRecord, Record
+from elasticdl.master.witnesses import Times
+from elasticdl.worker import events as to_member
+from elasticdl.worker.member import Member
+from tests.simulation.oracle import Lineage, Oracle, Violation
+
+TIMES = Times(heartbeat=0.2, alone=1.5, stall=8.0, stall_steps=40.0, moment=0.05, gather=0.5)
+EVENTS = 30_000
+"""A schedule with more events than this does not end."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One job and the faults that it meets; how often each, at events chosen by the seed."""
+
+    workers: int = 3
+    joins: int = 0
+    slots: int | None = None
+    tasks: int = 6
+    chunks: int = 2
+    max_step: int = 0
+    checkpoint_steps: int = 0
+    kills: int = 0
+    pauses: int = 0
+    drains: int = 0
+    stops: int = 0
+    errors: int = 0
+    glitches: int = 0
+    disconnects: int = 0
+    master_kills: int = 0
+    master_pauses: int = 0
+    second_masters: int = 0
+    span: int = 300
+    """Faults come within this many events."""
+
+
+class Table:
+    """A `Schedule` whose answers are remembered: a schedule asks the same few questions again and again."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self._schedule = schedule
+        self._advance: dict[tuple[Position, int], Position] = {}
+        self._task: dict[tuple[Position, int], Any] = {}
+        self._done: dict[Position, int] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._schedule, name)
+
+    def advance(self, position: Position, wave_slots: int) -> Position:
+        key = position, wave_slots
+        if key not in self._advance:
+            self._advance[key] = self._schedule.advance(position, wave_slots)
+        return self._advance[key]
+
+    def task(self, position: Position, slot: int) -> Any:
+        key = position, slot
+        if key not in self._task:
+            self._task[key] = self._schedule.task(position, slot)
+        return self._task[key]
+
+    def records_done(self, position: Position) -> int:
+        if position not in self._done:
+            self._done[position] = self._schedule.records_done(position)
+        return self._done[position]
+
+
+@dataclass(eq=False)
+class Token:
+    """One piece of work under way; it comes back exactly once."""
+
+    work: Any
+    done: bool = False
+    version: int = 0
+    scheduled: bool = False
+
+
+@dataclass(eq=False)
+class Connection:
+    number: int
+    worker: Worker
+    master: MasterProcess
+    open: bool = True
+    up: float = 0.0
+    down: float = 0.0
+
+
+@dataclass(eq=False)
+class Worker:
+    """One process of a member, and what lies in its memory in fact."""
+
+    name: str
+    machine: Member
+    status: str = "up"
+    connection: Connection | None = None
+    stash: list[Any] = field(default_factory=list)
+    closed: int = 0
+    """Views up to this one are closed here."""
+    view: View | None = None
+    lineage: Lineage | None = None
+    position: Position | None = None
+    """Of the state that the last commit made."""
+    accumulator: list[tuple[int, tuple[int, int, int], Lineage]] = field(default_factory=list)
+    """Slot, chunk and the state on which its gradient was computed."""
+    token: Token | None = None
+    heal: Token | None = None
+    serving: tuple[int, StateId, Lineage] | None = None
+    copy: tuple[StateId, Position, Lineage] | None = None
+    late: bool = False
+    """A chunk was computed after the promise: nobody was told, so it may be lost."""
+
+    @property
+    def id(self) -> MemberId:
+        return self.machine.id
+
+    @property
+    def lives(self) -> bool:
+        return self.status in ("up", "paused")
+
+
+@dataclass(eq=False)
+class MasterProcess:
+    number: int
+    machine: Master
+    status: str = "up"
+    stash: list[Any] = field(default_factory=list)
+    connections: dict[int, Connection] = field(default_factory=dict)
+
+    @property
+    def lives(self) -> bool:
+        return self.status in ("up", "paused")
+
+
+@dataclass(eq=False)
+class Ring:
+    view: View
+    step: int
+    parts: dict[MemberId, tuple[tuple[int, tuple[int, int, int], Lineage], ...]] = field(default_factory=dict)
+    trailers: dict[MemberId, to_member.Trailer] = field(default_factory=dict)
+    waiting: dict[MemberId, tuple[Worker, Token]] = field(default_factory=dict)
+
+
+class World:
+    """One schedule; `run` returns the number of events or raises Violation."""
+
+    member_class: type[Member] = Member
+    master_class: type[Master] = Master
+    faithful = True
+    """No mistake was injected: also what is no matter of safety must hold."""
+
+    def __init__(self, seed: int, plan: Plan, trace: Callable[[str], None] | None = None) -> None:
+        self.random = random.Random(seed)
+        self.plan = plan
+        self.trace = trace
+        self.now = 0.0
+        self.events = 0
+        self._heap: list[tuple[float, int, str, Callable[[], None]]] = []
+        self._sequence = 0
+        self._numbers = 0
+        self.journal: list[Record] = []
+        self.files: dict[str, Lineage] = {}
+        self.workers: list[Worker] = []
+        self.by_id: dict[MemberId, Worker] = {}
+        self.masters: list[MasterProcess] = []
+        self.rings: dict[tuple[int, int], Ring] = {}
+        self.waiting_heals: list[tuple[Worker, Token]] = []
+        self.faulty = True
+        self.stop_reply: bool | None = None
+        self.ended: str | None = None
+        minibatch = 4
+        shards = (Shard("data", 0, plan.tasks * plan.chunks * minibatch - 3),)
+        self.schedule: Any = Table(Schedule(Ledger(shards, minibatch, plan.chunks, 7, shuffle=True), 1, plan.max_step))
+        self.shards = shards
+        self.published = False
+        self._faults: list[tuple[int, Callable[[], None]]] = []
+        self.oracle = Oracle(self)
+        self.settings = Settings(
+            workers=plan.workers,
+            minimum=1,
+            relaunches=1,
+            plan=lambda _: self.schedule,
+            policy_slots=lambda members: policy_slots(None if plan.slots is None else plan.slots * minibatch, minibatch, members),
+            times=TIMES,
+        )
+        for index in range(plan.workers):
+            self.after(self.delay(0.05), f"worker {index} is ready", lambda index=index: self.start_worker(index, 0))
+        for join in range(plan.joins):
+            self.at_event(lambda index=plan.workers + join: self.start_worker(index, 0))
+        self.start_master()
+        self._plan_faults()
+
+    # ------------------------------------------------------------------ time
+
+    def delay(self, mean: float) -> float:
+        """Return a delay: mostly about the mean, sometimes many times that."""
+        if self.random.random() < 0.06:
+            mean *= 15
+        return self.random.expovariate(1.0 / mean)
+
+    def after(self, delay: float, label: str, action: Callable[[], None]) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (self.now + delay, self._sequence, label, action))
+
+    def at_event(self, action: Callable[[], None]) -> None:
+        """Do something at a random event."""
+        self._faults.append((self.random.randrange(self.plan.span), action))
+
+    def run(self) -> int:
+        """Run the schedule to its end."""
+        faults = sorted(self._faults, key=lambda fault: fault[0])
+        while not self.oracle.over() and self._heap:
+            while faults and faults[0][0] <= self.events:
+                faults.pop(0)[1]()
+            self.now, _, label, action = heapq.heappop(self._heap)
+            if self.trace is not None:
+                self.trace(f"{self.events:5d} {self.now:8.3f} {label}")
+            action()
+            self.events += 1
+            if self.faulty and not faults and self.events > self.plan.span:
+                self._heal_world()
+            if self.events > EVENTS:
+                raise Violation(f"the job does not end: {self.describe()}")
+        if not self.oracle.over():
+            raise Violation(f"nothing can happen any more and the job has not ended: {self.describe()}")
+        self.oracle.check_end()
+        return self.events
+
+    def describe(self) -> str:
+        parts = []
+        for worker in self.workers:
+            if worker.lives:
+                m = worker.machine
+                sign = "!" if not m.active else ""
+                parts.append(f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.holds)}")
+        return "; ".join(parts)
+
+    # ------------------------------------------------------------------ faults
+
+    def _plan_faults(self) -> None:
+        plan = self.plan
+        for count, fault in (
+            (plan.kills, self._kill_somebody),
+            (plan.pauses, self._pause_somebody),
+            (plan.drains, self._drain_somebody),
+            (plan.errors, self._break_program),
+            (plan.glitches, self._break_link),
+            (plan.disconnects, self._disconnect_somebody),
+            (plan.master_kills, self._kill_master),
+            (plan.master_pauses, self._pause_master),
+            (plan.second_masters, self.start_master),
+            (plan.stops, self._ask_stop),
+        ):
+            for _ in range(count):
+                self.at_event(fault)
+
+    def _someone(self) -> Worker | None:
+        alive = [worker for worker in self.workers if worker.lives]
+        return self.random.choice(alive) if alive else None
+
+    def _kill_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None:
+            self.oracle.faultless = False
+            self.kill(worker, "killed by SIGKILL")
+
+    def _pause_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None and worker.status == "up":
+            self.oracle.faultless = False
+            self.say(f"{worker.name} is paused")
+            worker.status = "paused"
+            self.after(self.random.choice((0.3, 3.0, 30.0)) * self.random.random(), f"{worker.name} wakes up", lambda: self.wake(worker))
+
+    def wake(self, process: Worker | MasterProcess) -> None:
+        if process.status != "paused":
+            return
+        process.status = "up"
+        stash, process.stash = process.stash, []
+        for event in stash:
+            if isinstance(process, Worker):
+                self.feed(process, event)
+            else:
+                self.feed_master(process, event)
+
+    def _drain_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None:
+            self.say(f"{worker.name} gets SIGTERM")
+            self.feed(worker, to_member.DrainRequested())
+
+    def _break_program(self) -> None:
+        worker = self._someone()
+        if worker is not None:
+            self.oracle.faultless = False
+            self.oracle.erred = True
+            self.say(f"{worker.name} hits a program error")
+            signature = self.random.choice(("A", "B", "C"))
+            self.feed(worker, to_member.ProgramError("program", signature, "", "Traceback"))
+
+    def _break_link(self) -> None:
+        rings = [(r, m) for r in self.rings.values() for m in r.waiting if not r.waiting[m][1].scheduled]
+        if rings:
+            self.oracle.faultless = False
+            ring, member = self.random.choice(rings)
+            others = [peer.id for peer in ring.view.members if peer.id != member]
+            self.fail_ring(ring, member, self.random.choice(others) if others else None)
+
+    def _disconnect_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None and worker.connection is not None:
+            self.oracle.faultless = False
+            self.cut(worker.connection)
+
+    def _live_masters(self) -> list[MasterProcess]:
+        return [master for master in self.masters if master.lives]
+
+    def _kill_master(self) -> None:
+        alive = self._live_masters()
+        if alive:
+            self.end_master(self.random.choice(alive), "dead")
+
+    def _pause_master(self) -> None:
+        alive = [master for master in self.masters if master.status == "up"]
+        if alive:
+            master = self.random.choice(alive)
+            self.say(f"master {master.number} is paused")
+            self.oracle.faultless = False
+            master.status = "paused"
+            self.after(self.delay(1.0), f"master {master.number} wakes up", lambda: self.wake(master))
+
+    def _ask_stop(self) -> None:
+        if self.stop_reply is None:
+            self.stop_reply = False
+        if self.stop_reply or self.ended is not None:
+            return
+        alive = self._live_masters()
+        if alive:
+            self.feed_master(self.random.choice(alive), to_master.StopAsked(1, "asked"))
+        self.after(0.5, "the client asks again", self._ask_stop)
+
+    def _heal_world(self) -> None:
+        """From here on nothing breaks any more: the job must end."""
+        self.faulty = False
+        self.say("faults are over")
+        for process in (*self.workers, *self.masters):
+            self.wake(process)
+
+    # ------------------------------------------------------------------ masters
+
+    def start_master(self) -> None:
+        if self.oracle.over():
+            return
+        self._numbers += 1
+        machine = self.master_class(self.settings)
+        master = MasterProcess(self._numbers, machine)
+        self.masters.append(master)
+        self.say(f"master {master.number} starts")
+        self.feed_master(master, self.read_journal())
+        for worker in self.workers:
+            if not worker.lives:
+                self.feed_master(master, to_master.WorkerEnded(worker.name, worker.status))
+        self.feed_master(master, to_master.DataFound(self.shards))
+        self._tick(master)
+
+    def read_journal(self) -> to_master.JournalRead:
+        return to_master.JournalRead(tuple(self.journal), len(self.journal))
+
+    def _tick(self, master: MasterProcess) -> None:
+        if not master.lives:
+            return
+        if master.status == "up":
+            for worker in self.workers:
+                if worker.status == "up" and worker.connection is not None and worker.connection.master is master:
+                    view, step, progress = worker.machine.beat
+                    self.feed_master(master, to_master.Beat(worker.id, view, step, progress, 0.0))
+            self.feed_master(master, to_master.Tick())
+        self.after(0.25 + 0.1 * self.random.random(), f"master {master.number} ticks", lambda: self._tick(master))
+        self.after(0.06, "a moment", lambda: self.feed_master(master, to_master.Tick()))
+
+    def end_master(self, master: MasterProcess, status: str) -> None:
+        self.say(f"master {master.number} ends: {status}")
+        master.status = status
+        for connection in list(master.connections.values()):
+            self.cut(connection)
+        self.after(self.delay(0.1), "the launcher looks for a master", self._keep_master)
+
+    def _end_masters(self) -> None:
+        for master in self._live_masters():
+            self.end_master(master, "dead")
+
+    def _keep_master(self) -> None:
+        if not self._live_masters() and self.ended is None:
+            self.start_master()
+
+    def feed_master(self, master: MasterProcess, event: Any) -> None:
+        if master.status == "paused":
+            master.stash.append(event)
+            return
+        if master.status != "up":
+            return
+        if self.trace is not None and not isinstance(event, to_master.Tick | to_master.Beat):
+            self.trace(f"          master {master.number} <- {event}")
+        master.machine, instructions = master.machine.handle(self.now, event)
+        for instruction in instructions:
+            if self.trace is not None:
+                self.trace(f"          master {master.number} -> {instruction}")
+            self.carry_out_master(master, instruction)
+
+    def carry_out_master(self, master: MasterProcess, instruction: Any) -> None:
+        match instruction:
+            case to_master.Append(number, record):
+                self.after(self.delay(0.01), f"the disk takes {record}", lambda: self.append(master, number, record))
+            case to_master.Tell(number, message):
+                connection = master.connections.get(number)
+                self.oracle.told(connection.worker if connection is not None else None, message)
+                if connection is not None:
+                    self.send_down(connection, message)
+            case to_master.Publish(path):
+                self.after(self.delay(0.02), f"{path} gets its final name", lambda: self.publish(master, path))
+            case to_master.Kill(name):
+                for worker in self.workers:
+                    if worker.name == name:
+                        self.kill(worker, "killed by the master")
+            case to_master.Reply():
+                self.oracle.replied()
+                self.stop_reply = True
+            case to_master.End(status, _, _):
+                self.end_master(master, status)
+                if status != "replaced":
+                    self.ended = status
+                    self.after(2.0, "the launcher ends what is left", self._end_masters)
+            case to_master.Announce(kind):
+                if kind == "evicted":
+                    self.oracle.faultless = False
+            case to_master.Scale():
+                pass
+
+    def append(self, master: MasterProcess, number: int, record: Record) -> None:
+        """Compare-and-set; the outcome may come late, which is all that an unknown outcome is to a reader that reads back."""
+        if not master.lives and self.random.random() < 0.5:
+            return
+        mine = self.may_append(number, record)
+        if mine:
+            self.oracle.appended(record)
+            self.journal.append(record)
+        event = to_master.Appended(record) if mine else to_master.Conflict()
+        self.after(self.delay(0.01), f"master {master.number} learns: {event}", lambda: self.feed_master(master, event))
+
+    def may_append(self, number: int, record: Record) -> bool:
+        del record
+        return number == len(self.journal) + 1
+
+    def publish(self, master: MasterProcess, path: str) -> None:
+        if master.status == "dead":
+            return
+        self.oracle.published(path)
+        self.feed_master(master, to_master.Published())
+
+    # ------------------------------------------------------------------ connections
+
+    def connect(self, worker: Worker) -> None:
+        if not worker.lives or worker.connection is not None:
+            return
+        alive = self._live_masters()
+        if not alive:
+            if self.ended is None:
+                self.after(self.delay(0.1), f"{worker.name} looks for a master", lambda: self.connect(worker))
+            return
+        master = self.random.choice(alive)
+        self._numbers += 1
+        connection = Connection(self._numbers, worker, master)
+        worker.connection = connection
+        master.connections[connection.number] = connection
+        self.feed_master(master, to_master.ConnectionOpened(connection.number, worker.id, worker.name))
+        self.feed(worker, to_member.Connected())
+
+    def cut(self, connection: Connection) -> None:
+        if not connection.open:
+            return
+        connection.open = False
+        worker, master = connection.worker, connection.master
+        master.connections.pop(connection.number, None)
+        self.after(self.delay(0.005), f"master {master.number} loses {worker.name}", lambda: self.feed_master(master, to_master.ConnectionLost(connection.number)))
+        self.after(self.delay(0.005), f"{worker.name} loses its master", lambda: self._disconnected(worker, connection))
+
+    def _disconnected(self, worker: Worker, connection: Connection) -> None:
+        if worker.connection is not connection:
+            return
+        worker.connection = None
+        self.feed(worker, to_member.Disconnected())
+        self.after(self.delay(0.03), f"{worker.name} connects again", lambda: self.connect(worker))
+
+    def send_up(self, connection: Connection, message: MemberMessage) -> None:
+        connection.up = max(connection.up + 1e-9, self.now + self.delay(0.005))
+        self.after(connection.up - self.now, f"{connection.worker.name} says {type(message).__name__}", lambda: self._arrive_up(connection, message))
+
+    def _arrive_up(self, connection: Connection, message: MemberMessage) -> None:
+        if connection.open:
+            self.feed_master(connection.master, to_master.Heard(connection.number, message))
+
+    def send_down(self, connection: Connection, message: MasterMessage) -> None:
+        connection.down = max(connection.down + 1e-9, self.now + self.delay(0.005))
+        self.after(connection.down - self.now, f"{connection.worker.name} hears {type(message).__name__}", lambda: self._arrive_down(connection, message))
+
+    def _arrive_down(self, connection: Connection, message: MasterMessage) -> None:
+        if connection.open:
+            self.feed(connection.worker, to_member.Received(message))
+
+    # ------------------------------------------------------------------ workers
+
+    def start_worker(self, index: int, life: int) -> None:
+        if self.oracle.over() or self.journal and isinstance(self.journal[-1], FinishedRecord | FailedRecord):
+            return
+        name = f"worker-{index}-{life}"
+        machine = self.member_class(
+            MemberId(name), name, f"unix:{name}", self.schedule, checkpoint_steps=self.plan.checkpoint_steps
+        )
+        worker = Worker(name, machine)
+        self.workers.append(worker)
+        self.by_id[worker.id] = worker
+        self.say(f"{name} starts")
+        self.connect(worker)
+        self._tick_worker(worker)
+
+    def _tick_worker(self, worker: Worker) -> None:
+        if worker.lives:
+            self.feed(worker, to_member.Tick())
+            self.after(1.0 + self.random.random(), f"{worker.name} ticks", lambda: self._tick_worker(worker))
+
+    def kill(self, worker: Worker, cause: str) -> None:
+        if worker.lives:
+            self.say(f"{worker.name} dies: {cause}")
+            self._leave(worker, "dead", relaunch=True)
+
+    def _leave(self, worker: Worker, status: str, relaunch: bool) -> None:
+        worker.status = status
+        worker.stash.clear()
+        if worker.connection is not None:
+            self.cut(worker.connection)
+        self.close_views(worker, 1 << 30, linger=False)
+        for master in self._live_masters():
+            self.after(self.delay(0.02), f"master {master.number} gets the status of {worker.name}", lambda m=master: self.feed_master(m, to_master.WorkerEnded(worker.name, status)))
+        if not relaunch:
+            self.after(1.0, "the platform looks for workers", self._keep_workers)
+        elif self.ended is None:
+            _, index, life = worker.name.split("-")
+            self.after(self.delay(0.3), f"worker {index} is launched again", lambda: self.start_worker(int(index), int(life) + 1))
+
+    def _keep_workers(self) -> None:
+        """Whoever drains everybody sends new ones, or the job waits for ever."""
+        if self.ended is None and not any(worker.lives for worker in self.workers):
+            self.start_worker(100 + len(self.workers), 0)
+
+    def feed(self, worker: Worker, event: Any) -> None:
+        if worker.status == "paused":
+            worker.stash.append(event)
+            return
+        if worker.status != "up":
+            return
+        if self.trace is not None and not isinstance(event, to_member.Tick):
+            self.trace(f"          {worker.name} <- {event}")
+        worker.machine, instructions = worker.machine.handle(event)
+        for instruction in instructions:
+            if self.trace is not None:
+                self.trace(f"          {worker.name} -> {instruction}")
+            self.carry_out(worker, instruction)
+            if not worker.lives:
+                return
+
+    def carry_out(self, worker: Worker, instruction: Any) -> None:
+        match instruction:
+            case to_member.Send(message):
+                if worker.connection is not None and worker.connection.open:
+                    self.send_up(worker.connection, message)
+            case to_member.OpenView(view, keep):
+                self.close_views(worker, view.id - 1, linger=False)
+                self.oracle.installed(worker, view, keep)
+                worker.view = view
+                worker.serving = None
+                worker.late = False
+                if not keep:
+                    worker.accumulator = []
+            case to_member.CloseView(sealed, linger):
+                self.oracle.sealed(worker, sealed)
+                self.close_views(worker, sealed, linger)
+                self._cancel_work(worker)
+            case to_member.ServeState(view_id, state):
+                assert worker.lineage is not None
+                self.oracle.names(state, worker.lineage, f"{worker.name} serves")
+                worker.serving = (view_id, state, worker.lineage)
+                self._start_transfers(worker)
+            case to_member.TakeSnapshot(_, state, position):
+                assert worker.lineage is not None
+                self.oracle.names(state, worker.lineage, f"{worker.name} copies")
+                worker.copy = (state, position, worker.lineage)
+            case to_member.KeepSnapshot(view_id, state):
+                self._keep_snapshot(worker, view_id, state)
+            case to_member.DropSnapshot():
+                worker.copy = None
+            case to_member.Exit(code, reason):
+                self.say(f"{worker.name} exits with {code}: {reason}")
+                self._leave(worker, f"exit code {code}", relaunch=code not in (0, 2))
+            case to_member.Heal():
+                self._heal(worker, instruction)
+            case to_member.Compute():
+                self._compute(worker, instruction)
+            case to_member.Contribute():
+                self._contribute(worker, instruction)
+            case to_member.Commit():
+                self._commit(worker, instruction)
+            case to_member.Export():
+                self._export(worker, instruction)
+
+    # ------------------------------------------------------------------ work
+
+    def _begin(self, worker: Worker, work: Any) -> Token:
+        if worker.token is not None:
+            raise Violation(f"{worker.name} gets {work} while {worker.token.work} is under way")
+        worker.token = Token(work)
+        return worker.token
+
+    def _come_back(self, worker: Worker, token: Token, delay: float, label: str, outcome: Callable[[], Any]) -> None:
+        """Schedule the end of a piece of work; a later call for the same one replaces it."""
+        token.version += 1
+        token.scheduled = True
+        version = token.version
+        self.after(delay, f"{worker.name}: {label}", lambda: self._come_back_now(worker, token, version, outcome))
+
+    def _come_back_now(self, worker: Worker, token: Token, version: int, outcome: Callable[[], Any]) -> None:
+        if token.done or token.version != version or not worker.lives:
+            return
+        if worker.status == "paused":
+            self.after(0.3 + self.delay(0.3), f"{worker.name} sleeps over its work", lambda: self._come_back_now(worker, token, version, outcome))
+            return
+        token.done = True
+        if worker.token is token:
+            worker.token = None
+        if worker.heal is token:
+            worker.heal = None
+        self.feed(worker, outcome())
+
+    def _cancel_work(self, worker: Worker) -> None:
+        """Cancel what is under way: it comes back without effect, or its real outcome was faster."""
+        for token in (worker.token, worker.heal):
+            if token is None or isinstance(token.work, to_member.Commit):
+                continue
+            if token.scheduled and self.random.random() < 0.4:
+                continue
+            self._come_back(worker, token, self.delay(0.005), "cancelled", to_member.WorkCancelled)
+
+    def _compute(self, worker: Worker, work: to_member.Compute) -> None:
+        token = self._begin(worker, work)
+
+        def outcome() -> to_member.ChunkComputed:
+            assert worker.lineage is not None
+            task = self.schedule.task(work.position, work.slot)
+            records = self.oracle.records(task, work.position.chunk)
+            worker.accumulator.append((work.slot, (task.epoch, task.id, work.position.chunk), worker.lineage))
+            worker.late = worker.late or not worker.machine.active
+            return to_member.ChunkComputed(work.slot, records, float(records), 0.0)
+
+        self._come_back(worker, token, self.delay(0.02), f"has computed slot {work.slot}", outcome)
+
+    def _commit(self, worker: Worker, work: to_member.Commit) -> None:
+        token = self._begin(worker, work)
+        view = worker.view
+        assert view is not None
+        ring = self.rings[(work.view, work.state.step)]
+        position = view.position if work.state.step == view.base.step + 1 else worker.position
+        assert position is not None
+        self.oracle.committed(worker, work, ring, position)
+        worker.position = work.position
+        assert worker.lineage is not None
+        worker.lineage = (*worker.lineage, work.view)
+        worker.accumulator = []
+        self._come_back(worker, token, self.delay(0.005), f"has applied step {work.state.step}", lambda: to_member.Applied(work.state))
+
+    def _export(self, worker: Worker, work: to_member.Export) -> None:
+        token = self._begin(worker, work)
+        path = f"result-{work.state.step}-{work.state.view}-{work.view}"
+
+        def outcome() -> to_member.ExportWritten:
+            assert worker.lineage is not None
+            self.files[path] = worker.lineage
+            return to_member.ExportWritten(work.view, path, str(worker.lineage), ())
+
+        self._come_back(worker, token, self.delay(0.05), "has exported", outcome)
+
+    def _keep_snapshot(self, worker: Worker, view_id: ViewId, state: StateId) -> None:
+        copy, worker.copy = worker.copy, None
+        if copy is None or copy[0] != state:
+            raise Violation(f"{worker.name} keeps a snapshot of {state} and has none")
+        path = f"snapshot-{state.step}-{state.view}"
+
+        def written() -> None:
+            if worker.status == "up":
+                assert copy is not None
+                self.files[path] = copy[2]
+                self.feed(worker, to_member.SnapshotWritten(view_id, state, copy[1], path))
+
+        self.after(self.delay(0.03), f"{worker.name} has written {path}", written)
+
+    # ------------------------------------------------------------------ rings
+
+    def _contribute(self, worker: Worker, work: to_member.Contribute) -> None:
+        token = self._begin(worker, work)
+        view = worker.view
+        assert view is not None
+        given = tuple(worker.accumulator) if work.lines and not work.blank else ()
+        self.oracle.contributed(worker, work, given)
+        ring = self.rings.setdefault((work.view, work.step), Ring(view, work.step))
+        ring.parts[worker.id] = given
+        ring.trailers[worker.id] = work.trailer
+        ring.waiting[worker.id] = (worker, token)
+        self.look_at_ring(ring)
+
+    def is_full(self, ring: Ring) -> bool:
+        """M4: over all members of the view."""
+        return all(peer.id in ring.parts for peer in ring.view.members)
+
+    def has_left(self, member: MemberId, view: View) -> bool:
+        worker = self.by_id[member]
+        return not worker.lives or worker.closed >= view.id
+
+    def look_at_ring(self, ring: Ring) -> None:
+        """Let waiting members see the end of a ring that is full, or the fall of one that can't become full."""
+        gone = [peer.id for peer in ring.view.members if self.has_left(peer.id, ring.view)]
+        full = self.is_full(ring)
+        for member, (worker, token) in list(ring.waiting.items()):
+            if token.done:
+                del ring.waiting[member]
+            elif token.scheduled:
+                continue
+            elif full and not (gone and self.random.random() < 0.3):
+                self._complete_ring(ring, worker, token)
+            elif gone:
+                self.fail_ring(ring, member, self.random.choice(gone))
+
+    def _complete_ring(self, ring: Ring, worker: Worker, token: Token) -> None:
+        trailers = list(ring.trailers.values())
+        total = to_member.Trailer(
+            records=sum(t.records for t in trailers),
+            examples=sum(t.examples for t in trailers),
+            loss=sum(t.loss for t in trailers),
+            flag=sum(t.flag for t in trailers),
+            contributors=tuple(sum(column) for column in zip(*(t.contributors for t in trailers), strict=True)),
+        )
+        event = to_member.RingCompleted(ring.view.id, ring.step, total)
+        self._come_back(worker, token, self.delay(0.005), f"ring of step {ring.step} is complete", lambda: event)
+
+    def fail_ring(self, ring: Ring, member: MemberId, accused: MemberId | None) -> None:
+        worker, token = ring.waiting[member]
+        event = to_member.RingFailed(ring.view.id, ring.step, accused, "eof")
+        self._come_back(worker, token, self.delay(0.005), f"ring of step {ring.step} breaks", lambda: event)
+
+    def close_views(self, worker: Worker, upto: int, linger: bool) -> None:
+        """Close the data plane of a worker's views up to `upto`; who waits for it there notices."""
+        before, worker.closed = worker.closed, max(worker.closed, upto)
+        if worker.serving is not None and worker.serving[0] <= upto:
+            worker.serving = None
+        for ring in self.rings.values():
+            if not before < ring.view.id <= upto or ring.view.rank(worker.id) is None:
+                continue
+            full = self.is_full(ring)
+            for member, (_, token) in list(ring.waiting.items()):
+                if member == worker.id or token.done:
+                    continue
+                if not full or (not linger and self.random.random() < 0.3):
+                    self.fail_ring(ring, member, worker.id)
+        for healee, token in self.waiting_heals:
+            if not token.done and token.work.source == worker.id and token.work.view <= upto:
+                self._fail_heal(healee, token)
+        if worker.view is not None and worker.view.id <= upto:
+            rank = worker.view.rank(worker.id)
+            assert rank is not None
+            source = worker.view.sources[rank]
+            donor = self.by_id.get(MemberId(str(source)))
+            if donor is not None and donor is not worker:
+                view_id = worker.view.id
+                self._tell_donor(donor, view_id, worker.id, acknowledged=False)
+
+    # ------------------------------------------------------------------ transfers
+
+    def _heal(self, worker: Worker, work: to_member.Heal) -> None:
+        if worker.heal is not None:
+            raise Violation(f"{worker.name} gets {work} while {worker.heal.work} is under way")
+        token = worker.heal = Token(work)
+        if work.source == INITIAL:
+            self._come_back(worker, token, self.delay(0.02), "has made the weights", lambda: self._healed(worker, work, (work.state.view,)))
+        elif work.source == SNAPSHOT:
+            assert work.path is not None
+            content = self.files[work.path]
+            self._come_back(worker, token, self.delay(0.03), "has loaded the snapshot", lambda: self._healed(worker, work, content))
+        else:
+            donor = self.by_id[MemberId(work.source)]
+            self.waiting_heals = [entry for entry in self.waiting_heals if not entry[1].done]
+            self.waiting_heals.append((worker, token))
+            if not donor.lives or donor.closed >= work.view:
+                self._fail_heal(worker, token)
+            else:
+                self._start_transfers(donor)
+
+    def _fail_heal(self, worker: Worker, token: Token) -> None:
+        work = token.work
+        self._come_back(worker, token, self.delay(0.01), "transfer breaks", lambda: to_member.HealFailed(work.view, "eof"))
+
+    def _start_transfers(self, donor: Worker) -> None:
+        if donor.serving is None:
+            return
+        for healee, token in self.waiting_heals:
+            work = token.work
+            if token.done or token.scheduled or work.source != donor.id or (work.view, work.state) != donor.serving[:2]:
+                continue
+            content = donor.lineage
+            self._come_back(
+                healee, token, self.delay(0.05), f"has the state of {donor.name}",
+                lambda h=healee, w=work, c=content: self._transferred(h, w, donor, c),
+            )  # fmt: skip
+
+    def _transferred(self, healee: Worker, work: to_member.Heal, donor: Worker, content: Lineage | None) -> Any:
+        if donor.serving is None or donor.serving[0] != work.view or not donor.lives:
+            return to_member.HealFailed(work.view, "eof")
+        if content != donor.lineage or content is None:
+            raise Violation(f"a transfer from {donor.name} to {healee.name} mixed two states")
+        self._tell_donor(donor, work.view, healee.id, acknowledged=True)
+        return self._healed(healee, work, content)
+
+    def _healed(self, worker: Worker, work: to_member.Heal, content: Lineage) -> to_member.Healed:
+        self.oracle.names(work.state, content, f"{worker.name} heals")
+        worker.lineage = content
+        if not self.keeps_gradients_over_heal():
+            worker.accumulator = []
+        return to_member.Healed(work.view, work.state, work.position)
+
+    def keeps_gradients_over_heal(self) -> bool:
+        return False
+
+    def _tell_donor(self, donor: Worker, view_id: ViewId, healee: MemberId, acknowledged: bool) -> None:
+        event = to_member.HealeeLeft(view_id, healee, acknowledged)
+        self.after(self.delay(0.005), f"{donor.name} is free of {healee}", lambda: self.feed(donor, event))
+
+    # ------------------------------------------------------------------ words
+
+    def say(self, text: str) -> None:
+        if self.trace is not None:
+            self.trace(f"     ---- {text}")
+
