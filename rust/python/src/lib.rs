@@ -1,6 +1,7 @@
 //! `elasticdl._core`: conversions, GIL release and error mapping around `elasticdl-core`; nothing else.
 use pyo3::prelude::*;
 
+mod errors;
 mod net;
 mod records;
 

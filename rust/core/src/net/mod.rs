@@ -1,1 +1,18 @@
 //! The wires between members: frames, endpoint, ring, state transfer, heartbeats.
+//!
+//! From below: `address` (sockets), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
+//! connection), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`.
+pub mod address;
+mod dial;
+mod door;
+pub mod endpoint;
+pub mod error;
+pub mod frame;
+pub mod handshake;
+pub mod heart;
+mod link;
+pub mod plan;
+pub mod ring;
+pub mod sum;
+pub mod transfer;
+pub mod wake;

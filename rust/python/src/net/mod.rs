@@ -1,6 +1,319 @@
-//! Binding; see the module of the same name in `elasticdl-core`.
-use pyo3::prelude::*;
+//! Binding of the wires; see the module of the same name in `elasticdl-core`.
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-pub fn register(_m: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+use elasticdl_core::net::endpoint::Endpoint;
+use elasticdl_core::net::heart::{Heart, HeartMonitor};
+use elasticdl_core::net::ring::Ring;
+use elasticdl_core::net::sum::Element;
+use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
+use elasticdl_core::net::wake::Interrupt;
+use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+
+use crate::errors::{blocking, to_python};
+
+fn seconds(value: f64, name: &str) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| PyValueError::new_err(format!("{name} is a number of seconds, not negative; received {value}")))
+}
+
+#[pyclass(name = "Endpoint", module = "elasticdl._core", frozen)]
+struct PyEndpoint(Arc<Endpoint>);
+
+#[pymethods]
+impl PyEndpoint {
+    #[new]
+    fn new(py: Python<'_>, address: &str, member: &str, token: &[u8]) -> PyResult<Self> {
+        Ok(PyEndpoint(Arc::new(blocking(py, |_| Endpoint::open(address, member, token))?)))
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.0.refused()
+    }
+
+    fn enter(&self, view: u64, digest: u64) -> PyResult<()> {
+        Python::attach(|py| self.0.enter(view, digest).map_err(|error| to_python(py, error)))
+    }
+
+    fn seal(&self, view: u64) {
+        self.0.seal(view);
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+/// A C-contiguous buffer that Python lends for the length of a call.
+struct Borrowed(PyUntypedBuffer);
+
+impl Borrowed {
+    fn new(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Borrowed> {
+        let buffer = PyUntypedBuffer::get(object)?;
+        if !buffer.is_c_contiguous() {
+            return Err(PyValueError::new_err(format!("{name} must be C-contiguous")));
+        }
+        Ok(Borrowed(buffer))
+    }
+
+    fn pointer(&self) -> *mut u8 {
+        // An empty exporter may give a null pointer, which no slice may have; a well-aligned one that is never read will do.
+        let pointer: *mut u8 = self.0.buf_ptr().cast();
+        if pointer.is_null() { std::ptr::without_provenance_mut(align_of::<u128>()) } else { pointer }
+    }
+
+    fn bytes(&self) -> std::ops::Range<usize> {
+        self.pointer() as usize..self.pointer() as usize + self.0.len_bytes()
+    }
+}
+
+impl AsRef<[u8]> for Borrowed {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the exporter keeps `len_bytes` contiguous bytes at this address until the buffer is released, which needs `self`.
+        // That nobody writes them meanwhile is what the caller promises by lending them.
+        unsafe { std::slice::from_raw_parts(self.pointer(), self.0.len_bytes()) }
+    }
+}
+
+#[pyclass(name = "Ring", module = "elasticdl._core", frozen)]
+struct PyRing(Ring);
+
+impl PyRing {
+    fn reduce_as<T: Element>(
+        &self,
+        step: u64,
+        contribution: &Borrowed,
+        result: &Borrowed,
+        trailer: &[f64],
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<f64>, elasticdl_core::net::error::Error> {
+        let count = |buffer: &Borrowed| buffer.0.len_bytes() / size_of::<T>();
+        // SAFETY: both buffers are contiguous, of items of the format and size of `T`, aligned for it (all checked by `reduce`), and held
+        // for the call.
+        let contribution = unsafe { std::slice::from_raw_parts(contribution.pointer().cast::<T>(), count(contribution)) };
+        // SAFETY: as above; it is writable and does not overlap the contribution (checked by `reduce`), and the caller leaves it alone
+        // during the call.
+        let result = unsafe { std::slice::from_raw_parts_mut(result.pointer().cast::<T>(), count(result)) };
+        self.0.reduce(step, contribution, result, trailer, interrupt)
+    }
+}
+
+#[pymethods]
+impl PyRing {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        endpoint: &PyEndpoint,
+        view: u64,
+        digest: u64,
+        rank: usize,
+        peers: Vec<(String, String)>,
+        silence: f64,
+    ) -> PyResult<Self> {
+        let silence = seconds(silence, "silence")?;
+        Ring::new(endpoint.0.clone(), view, digest, rank, &peers, silence).map(PyRing).map_err(|error| to_python(py, error))
+    }
+
+    fn reduce(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        contribution: &Bound<'_, PyAny>,
+        result: &Bound<'_, PyAny>,
+        trailer: Vec<f64>,
+    ) -> PyResult<Vec<f64>> {
+        let contribution = Borrowed::new(contribution, "the contribution")?;
+        let result = Borrowed::new(result, "the result")?;
+        if result.0.readonly() {
+            return Err(PyTypeError::new_err("the result must be writable"));
+        }
+        let (from, to) = (contribution.bytes(), result.bytes());
+        if from.start < to.end && to.start < from.end {
+            return Err(PyValueError::new_err("contribution and result overlap; the contribution must stay intact"));
+        }
+        let kind = |buffer: &Borrowed| match ElementType::from_format(buffer.0.format()) {
+            ElementType::Float { bytes } => Some(bytes).filter(|bytes| *bytes == buffer.0.item_size()),
+            _ => None,
+        };
+        let (bytes, other) = (kind(&contribution), kind(&result));
+        let aligned = |bytes: usize| from.start % bytes == 0 && to.start % bytes == 0;
+        match bytes {
+            Some(bytes @ (4 | 8)) if other == Some(bytes) && aligned(bytes) => blocking(py, |interrupt| {
+                if bytes == 4 {
+                    self.reduce_as::<f32>(step, &contribution, &result, &trailer, interrupt)
+                } else {
+                    self.reduce_as::<f64>(step, &contribution, &result, &trailer, interrupt)
+                }
+            }),
+            _ => Err(PyTypeError::new_err(format!(
+                "contribution and result must both be float32 or both float64, aligned; received formats {:?} and {:?}",
+                contribution.0.format(),
+                result.0.format()
+            ))),
+        }
+    }
+
+    fn cancel(&self, py: Python<'_>) {
+        py.detach(|| self.0.cancel());
+    }
+
+    fn close(&self, py: Python<'_>, linger: bool) {
+        py.detach(|| self.0.close(linger));
+    }
+
+    #[getter]
+    fn transport(&self) -> String {
+        self.0.transport()
+    }
+}
+
+#[pyclass(name = "StateServer", module = "elasticdl._core", frozen)]
+struct PyStateServer {
+    // Before the image: its thread reads that, and is joined when it is dropped.
+    server: StateServer,
+    // So that the thread's reference is never the last: giving a buffer back needs the GIL, which its closer may hold.
+    image: Mutex<Option<Arc<Borrowed>>>,
+}
+
+#[pymethods]
+impl PyStateServer {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        endpoint: &PyEndpoint,
+        view: u64,
+        digest: u64,
+        state: StateId,
+        image: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        // The endpoint has compared the digest already, in `hello`.
+        let _ = digest;
+        let image = Arc::new(Borrowed::new(image, "the image")?);
+        let server = StateServer::start(&endpoint.0, view, state, image.clone()).map_err(|error| to_python(py, error))?;
+        Ok(PyStateServer { server, image: Mutex::new(Some(image)) })
+    }
+
+    #[pyo3(name = "wait")]
+    fn wait_for(&self, py: Python<'_>, seconds: f64) -> PyResult<Vec<(String, bool)>> {
+        let limit = self::seconds(seconds, "the limit")?;
+        blocking(py, |interrupt| self.server.wait(limit, interrupt))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.server.close());
+        self.image.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+    }
+}
+
+#[pyclass(name = "StateTransfer", module = "elasticdl._core", frozen)]
+struct PyStateTransfer(StateTransfer);
+
+#[pymethods]
+impl PyStateTransfer {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        endpoint: &PyEndpoint,
+        view: u64,
+        digest: u64,
+        state: StateId,
+        donor: (String, String),
+        silence: f64,
+    ) -> PyResult<Self> {
+        let silence = seconds(silence, "silence")?;
+        StateTransfer::new(endpoint.0.clone(), view, digest, state, (&donor.0, &donor.1), silence)
+            .map(PyStateTransfer)
+            .map_err(|error| to_python(py, error))
+    }
+
+    fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
+        let length = blocking(py, |interrupt| self.0.open(interrupt))?;
+        let image = PyByteArray::new_with(py, length, |_| Ok(()))?;
+        let start = image.data() as usize;
+        blocking(py, |interrupt| {
+            // SAFETY: the array is new and nobody else has a reference to it, so that nobody reads, writes or resizes it before it is
+            // returned; it has `length` initialised bytes.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(start as *mut u8, length) };
+            self.0.fill(bytes, interrupt)
+        })?;
+        Ok(image)
+    }
+
+    fn acknowledge(&self, py: Python<'_>) -> PyResult<()> {
+        blocking(py, |_| self.0.acknowledge())
+    }
+
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+}
+
+#[pyclass(name = "Heart", module = "elasticdl._core", frozen)]
+struct PyHeart(Heart);
+
+#[pymethods]
+impl PyHeart {
+    #[new]
+    fn new(py: Python<'_>, address: &str, member: &str, token: &[u8], interval: f64) -> PyResult<Self> {
+        let interval = seconds(interval, "interval")?;
+        Heart::start(address, member, token, interval).map(PyHeart).map_err(|error| to_python(py, error))
+    }
+
+    fn set(&self, view: u64, step: u64, progress: u64) {
+        self.0.set(view, step, progress);
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+#[pyclass(name = "HeartMonitor", module = "elasticdl._core", frozen)]
+struct PyHeartMonitor(HeartMonitor);
+
+#[pymethods]
+impl PyHeartMonitor {
+    #[new]
+    fn new(py: Python<'_>, address: &str, token: &[u8]) -> PyResult<Self> {
+        HeartMonitor::open(address, token).map(PyHeartMonitor).map_err(|error| to_python(py, error))
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    fn poll(&self) -> Vec<(String, u64, u64, u64, f64, bool)> {
+        self.0
+            .poll()
+            .into_iter()
+            .map(|sign| (sign.member, sign.view, sign.step, sign.progress, sign.age.as_secs_f64(), sign.connected))
+            .collect()
+    }
+
+    fn forget(&self, member: &str) {
+        self.0.forget(member);
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyEndpoint>()?;
+    m.add_class::<PyRing>()?;
+    m.add_class::<PyStateServer>()?;
+    m.add_class::<PyStateTransfer>()?;
+    m.add_class::<PyHeart>()?;
+    m.add_class::<PyHeartMonitor>()
 }

@@ -1,0 +1,271 @@
+//! Addresses and streams: Unix sockets between members of one host, TCP otherwise. Everything here is non-blocking.
+use std::fmt;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    sockopt,
+};
+
+use super::error::{Error, Result};
+
+const BACKLOG: i32 = 256;
+const TCP_BUFFER: usize = 1 << 20;
+const UNIX_BUFFER: usize = 2 << 20;
+
+/// Where a data plane listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Address {
+    Unix(PathBuf),
+    Tcp { host: String, port: u16 },
+}
+
+impl FromStr for Address {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Address> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            if path.is_empty() || path.len() > 107 {
+                return Err(Error::BadSetting(format!(
+                    "address {text:?}: the path of a Unix socket has 1 to 107 bytes, this one has {}; choose a shorter directory",
+                    path.len()
+                )));
+            }
+            return Ok(Address::Unix(path.into()));
+        }
+        let wrong = || Error::BadSetting(format!("address {text:?}: expected unix:PATH or tcp:HOST:PORT"));
+        let (host, port) = text.strip_prefix("tcp:").and_then(|rest| rest.rsplit_once(':')).ok_or_else(wrong)?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        if host.is_empty() {
+            return Err(wrong());
+        }
+        Ok(Address::Tcp { host: host.into(), port: port.parse().map_err(|_| wrong())? })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Address::Unix(path) => write!(f, "unix:{}", path.display()),
+            Address::Tcp { host, port } if host.contains(':') => write!(f, "tcp:[{host}]:{port}"),
+            Address::Tcp { host, port } => write!(f, "tcp:{host}:{port}"),
+        }
+    }
+}
+
+fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
+    (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+}
+
+/// A connected (or connecting) stream socket, non-blocking, closed on exec.
+#[derive(Debug)]
+pub struct Stream {
+    descriptor: OwnedFd,
+    tcp: bool,
+}
+
+impl Stream {
+    /// Start to connect; the socket becomes writable when it is done or has failed (`Stream::outcome`).
+    pub fn connect(address: &Address) -> io::Result<Stream> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (descriptor, tcp, outcome) = match address {
+            Address::Unix(path) => {
+                let descriptor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+                let outcome = rustix::net::connect(&descriptor, &SocketAddrUnix::new(path)?);
+                (descriptor, false, outcome)
+            }
+            Address::Tcp { host, port } => {
+                let to = resolve(host, *port)?;
+                let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+                if to.ip().is_loopback() {
+                    prefer_reno(&descriptor);
+                }
+                let outcome = rustix::net::connect(&descriptor, &to);
+                (descriptor, true, outcome)
+            }
+        };
+        match outcome {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let stream = Stream { descriptor, tcp };
+        stream.tune();
+        Ok(stream)
+    }
+
+    fn accepted(descriptor: OwnedFd, tcp: bool) -> Stream {
+        let stream = Stream { descriptor, tcp };
+        stream.tune();
+        stream
+    }
+
+    /// Return how a connection attempt ended, once the socket is writable.
+    pub fn outcome(&self) -> io::Result<()> {
+        sockopt::socket_error(&self.descriptor)?.map_err(io::Error::from)
+    }
+
+    // Best effort: a kernel that refuses an option still moves the bytes.
+    fn tune(&self) {
+        let size = if self.tcp { TCP_BUFFER } else { UNIX_BUFFER };
+        let _ = sockopt::set_socket_send_buffer_size(&self.descriptor, size);
+        if self.tcp {
+            let _ = sockopt::set_socket_recv_buffer_size(&self.descriptor, size);
+            let _ = sockopt::set_tcp_nodelay(&self.descriptor, true);
+        }
+    }
+
+    /// Send what fits at once.
+    pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            // std's `write_vectored` would raise SIGPIPE in a process that does not ignore it.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(&self.descriptor, parts, &mut SendAncillaryBuffer::default(), flags) {
+                Err(Errno::INTR) => {}
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+
+    /// Receive what is there; 0 is the end of the stream.
+    pub fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recvmsg(&self.descriptor, parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
+                Err(Errno::INTR) => {}
+                outcome => return Ok(outcome?.bytes),
+            }
+        }
+    }
+
+    /// Half-close: the other end reads what was sent, then the end of the stream.
+    pub fn finish(&self) {
+        let _ = rustix::net::shutdown(&self.descriptor, Shutdown::Write);
+    }
+
+    /// Close both ways; the other end notices at once.
+    pub fn tear(&self) {
+        let _ = rustix::net::shutdown(&self.descriptor, Shutdown::Both);
+    }
+
+    /// Return `unix` or `tcp/` and the congestion control in force.
+    pub fn transport(&self) -> String {
+        if !self.tcp {
+            return "unix".into();
+        }
+        format!("tcp/{}", sockopt::tcp_congestion(&self.descriptor).unwrap_or_else(|_| "unknown".into()))
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+// Loopback has no congestion; pacing ones such as bbr cost a third of the throughput there.
+fn prefer_reno(descriptor: &OwnedFd) {
+    let _ = sockopt::set_tcp_congestion(descriptor, "reno");
+}
+
+/// A listening socket; a Unix socket's path is removed when it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    descriptor: OwnedFd,
+    address: Address,
+}
+
+impl Listener {
+    /// Listen at `address`; the socket file of a dead process is replaced.
+    pub fn bind(address: &Address) -> Result<Listener> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let failed = |error: io::Error| {
+            if error.kind() == io::ErrorKind::AddrInUse {
+                Error::BadSetting(format!("address {address} is in use by another process; choose another one, or stop that process"))
+            } else {
+                Error::BadSetting(format!("cannot listen at {address}: {error}"))
+            }
+        };
+        let (descriptor, address) = match address {
+            Address::Unix(path) => {
+                let descriptor =
+                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|e| failed(e.into()))?;
+                bind_unix(&descriptor, path).map_err(failed)?;
+                (descriptor, address.clone())
+            }
+            Address::Tcp { host, port } => {
+                let at = resolve(host, *port).map_err(failed)?;
+                let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(|e| failed(e.into()))?;
+                sockopt::set_socket_reuseaddr(&descriptor, true).map_err(|e| failed(e.into()))?;
+                if at.ip().is_loopback() {
+                    // Accepted connections inherit it.
+                    prefer_reno(&descriptor);
+                }
+                rustix::net::bind(&descriptor, &at).map_err(|e| failed(e.into()))?;
+                let bound: SocketAddr = rustix::net::getsockname(&descriptor)
+                    .map_err(|e| failed(e.into()))?
+                    .try_into()
+                    .map_err(|e: Errno| failed(e.into()))?;
+                (descriptor, Address::Tcp { host: host.clone(), port: bound.port() })
+            }
+        };
+        rustix::net::listen(&descriptor, BACKLOG).map_err(|e| failed(e.into()))?;
+        Ok(Listener { descriptor, address })
+    }
+
+    /// Return where it listens in fact.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Return a connection that has come, if any.
+    pub fn accept(&self) -> io::Result<Option<Stream>> {
+        match rustix::net::accept_with(&self.descriptor, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Ok(descriptor) => Ok(Some(Stream::accepted(descriptor, matches!(self.address, Address::Tcp { .. })))),
+            Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Address::Unix(path) = &self.address {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn bind_unix(descriptor: &OwnedFd, path: &Path) -> io::Result<()> {
+    let address = SocketAddrUnix::new(path)?;
+    match rustix::net::bind(descriptor, &address) {
+        Err(Errno::ADDRINUSE) if is_abandoned(path) => {
+            std::fs::remove_file(path)?;
+            rustix::net::bind(descriptor, &address)?;
+        }
+        outcome => outcome?,
+    }
+    // Before `listen`, so that nobody else's connection is ever accepted.
+    rustix::fs::chmod(path, Mode::RUSR | Mode::WUSR)?;
+    Ok(())
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
+    let refused =
+        Stream::connect(&Address::Unix(path.into())).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    is_socket && refused
+}

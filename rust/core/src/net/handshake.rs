@@ -1,0 +1,234 @@
+//! Who is at the other end: both prove that they hold the job's token before anything else is believed.
+//!
+//! Challenge and response with HMAC-SHA256 (RFC 2104) over fresh nonces; the token itself never crosses the wire. The two ends' proofs
+//! start with different words, so that neither can be reflected. Not encryption: TLS is a matter of the transport between hosts.
+//!
+//! ```text
+//! dialer                                   acceptor
+//! Nonce(a)                             →
+//!                                      ←   Challenge(b, proof of the acceptor, its member id)
+//! Hello(purpose, ids, digest, proof)   →   (header: view)
+//!                                      ←   Verdict(parked)*, Verdict(ok | stale | refused)
+//! ```
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
+use super::error::{Error, Result};
+use super::frame::{Header, Kind, Malformed, u64_at};
+
+const NONCE: usize = 32;
+const PROOF: usize = 32;
+/// Longest member id.
+pub const MEMBER: usize = 128;
+
+/// The job's secret.
+#[derive(Clone)]
+pub struct Token(Vec<u8>);
+
+impl Token {
+    /// Take the job's token; an empty one is refused.
+    pub fn new(bytes: &[u8]) -> Result<Token> {
+        if bytes.is_empty() {
+            return Err(Error::BadArgument("the job's token is empty".into()));
+        }
+        Ok(Token(bytes.into()))
+    }
+
+    fn mac(&self, role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(role.as_bytes());
+        for part in parts {
+            // Lengths keep the parts apart.
+            mac.update(&(part.len() as u64).to_le_bytes());
+            mac.update(part);
+        }
+        mac
+    }
+}
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// What a connection is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Purpose {
+    Ring = 1,
+    Heal = 2,
+    Heart = 3,
+}
+
+impl Purpose {
+    fn from_code(code: u8) -> Option<Purpose> {
+        [Purpose::Ring, Purpose::Heal, Purpose::Heart].into_iter().find(|purpose| *purpose as u8 == code)
+    }
+}
+
+/// What a dialer says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    pub purpose: Purpose,
+    pub member: String,
+    pub view: u64,
+    pub digest: u64,
+}
+
+/// The acceptor's answer to a hello.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Verdict {
+    Ok = 1,
+    /// The dialer's view is ahead of the acceptor's; an answer follows.
+    Parked = 2,
+    /// The acceptor has left that view behind.
+    Stale = 3,
+    /// Same view, other content; or not the purpose or the member that this end serves.
+    Refused = 4,
+}
+
+impl Verdict {
+    fn from_code(code: u8) -> Option<Verdict> {
+        [Verdict::Ok, Verdict::Parked, Verdict::Stale, Verdict::Refused].into_iter().find(|verdict| *verdict as u8 == code)
+    }
+
+    /// Return the frame that carries this verdict.
+    pub fn frame(self) -> Vec<u8> {
+        Header::frame(Kind::Verdict, 0, 0, &[self as u8])
+    }
+}
+
+/// Why a handshake ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    #[error("the other end does not hold this job's token")]
+    Token,
+    #[error("another member answers at that address")]
+    Member,
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+}
+
+fn nonce() -> Result<[u8; NONCE]> {
+    let mut bytes = [0; NONCE];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::io("no random bytes", std::io::Error::other(error.to_string())))?;
+    Ok(bytes)
+}
+
+/// The accepting side; frames in, frames out, no I/O.
+#[derive(Debug)]
+pub struct Acceptor {
+    token: Token,
+    member: String,
+    nonce: [u8; NONCE],
+    theirs: Option<[u8; NONCE]>,
+}
+
+/// What the acceptor does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Heard {
+    Reply(Vec<u8>),
+    /// Authenticated; what becomes of it is the endpoint's decision.
+    Hello(Hello),
+}
+
+impl Acceptor {
+    pub fn new(token: Token, member: String) -> Result<Acceptor> {
+        Ok(Acceptor { token, member, nonce: nonce()?, theirs: None })
+    }
+
+    /// Take the dialer's next frame.
+    pub fn hear(&mut self, header: &Header, payload: &[u8]) -> std::result::Result<Heard, Denied> {
+        match (self.theirs, header.kind) {
+            (None, Kind::Nonce) => {
+                let theirs: [u8; NONCE] = payload.try_into().map_err(|_| Malformed::Content)?;
+                self.theirs = Some(theirs);
+                let proof = self.token.mac("accept", &[&theirs, &self.nonce, self.member.as_bytes()]).finalize().into_bytes();
+                let mut reply = self.nonce.to_vec();
+                reply.extend_from_slice(&proof);
+                reply.extend_from_slice(self.member.as_bytes());
+                Ok(Heard::Reply(Header::frame(Kind::Challenge, 0, 0, &reply)))
+            }
+            (Some(theirs), Kind::Hello) => {
+                let content = payload.len().checked_sub(PROOF).ok_or(Malformed::Content)?;
+                let (content, proof) = payload.split_at(content);
+                self.token
+                    .mac("dial", &[&theirs, &self.nonce, self.member.as_bytes(), &header.view.to_le_bytes(), content])
+                    .verify_slice(proof)
+                    .map_err(|_| Denied::Token)?;
+                if content.len() < 9 || content.len() > 9 + MEMBER {
+                    return Err(Malformed::Content.into());
+                }
+                let purpose = Purpose::from_code(content[0]).ok_or(Malformed::Content)?;
+                let member = std::str::from_utf8(&content[9..]).map_err(|_| Malformed::Content)?.to_owned();
+                Ok(Heard::Hello(Hello { purpose, member, view: header.view, digest: u64_at(content, 1) }))
+            }
+            _ => Err(Malformed::Kind.into()),
+        }
+    }
+}
+
+/// The dialing side; frames in, frames out, no I/O.
+#[derive(Debug)]
+pub struct Caller {
+    token: Token,
+    hello: Hello,
+    to: String,
+    nonce: [u8; NONCE],
+    challenged: bool,
+}
+
+/// What the dialer does next.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Said {
+    Reply(Vec<u8>),
+    Verdict(Verdict),
+}
+
+impl Caller {
+    /// `to`: the member that must answer.
+    pub fn new(token: Token, hello: Hello, to: String) -> Result<Caller> {
+        Ok(Caller { token, hello, to, nonce: nonce()?, challenged: false })
+    }
+
+    /// Return the first frame.
+    pub fn open(&self) -> Vec<u8> {
+        Header::frame(Kind::Nonce, 0, 0, &self.nonce)
+    }
+
+    /// Take the acceptor's next frame.
+    pub fn hear(&mut self, header: &Header, payload: &[u8]) -> std::result::Result<Said, Denied> {
+        match (self.challenged, header.kind) {
+            (false, Kind::Challenge) => {
+                if payload.len() < NONCE + PROOF {
+                    return Err(Malformed::Content.into());
+                }
+                let (theirs, rest) = payload.split_at(NONCE);
+                let (proof, member) = rest.split_at(PROOF);
+                self.token.mac("accept", &[&self.nonce, theirs, member]).verify_slice(proof).map_err(|_| Denied::Token)?;
+                if member != self.to.as_bytes() {
+                    return Err(Denied::Member);
+                }
+                self.challenged = true;
+                let mut content = vec![self.hello.purpose as u8];
+                content.extend_from_slice(&self.hello.digest.to_le_bytes());
+                content.extend_from_slice(self.hello.member.as_bytes());
+                let proof = self
+                    .token
+                    .mac("dial", &[&self.nonce, theirs, member, &self.hello.view.to_le_bytes(), &content])
+                    .finalize()
+                    .into_bytes();
+                content.extend_from_slice(&proof);
+                Ok(Said::Reply(Header::frame(Kind::Hello, self.hello.view, 0, &content)))
+            }
+            (true, Kind::Verdict) => {
+                let verdict = payload.first().copied().and_then(Verdict::from_code).ok_or(Malformed::Content)?;
+                Ok(Said::Verdict(verdict))
+            }
+            _ => Err(Malformed::Kind.into()),
+        }
+    }
+}

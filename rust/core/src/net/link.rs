@@ -1,0 +1,334 @@
+//! One connection of a ring during one operation: what has gone out, what has come in. Waiting is the ring's affair.
+use std::io::{self, IoSlice, IoSliceMut};
+use std::time::Instant;
+
+use super::address::Stream;
+use super::error::How;
+use super::frame::{HEADER, Header, Kind, Malformed, PREFIX, u32_at, u64_at};
+use super::plan::{Cursor, Piece, Plan, SLOTS};
+use super::sum::Element;
+
+/// What makes a link unusable.
+#[derive(Debug)]
+pub enum Fault {
+    /// The link itself: the peer is accused.
+    Link(How, String),
+    /// The peer has left and says whom it accuses, if anybody.
+    Left(Option<(usize, How)>),
+}
+
+impl Fault {
+    fn malformed(what: impl ToString) -> Fault {
+        Fault::Link(How::Malformed, what.to_string())
+    }
+
+    fn io(error: &io::Error) -> Fault {
+        Fault::Link(How::Eof, format!("the connection failed: {error}"))
+    }
+}
+
+/// What all links of an operation share.
+#[derive(Debug, Clone, Copy)]
+pub struct Operation {
+    pub plan: Plan,
+    pub view: u64,
+    pub step: u64,
+}
+
+/// One direction's place in the sequence of pieces.
+#[derive(Debug, Default)]
+struct Place {
+    cursor: Cursor,
+    head: [u8; HEADER],
+    /// Bytes of the current frame that are through.
+    done: usize,
+    /// The head has been made (outgoing) or verified (incoming).
+    ready: bool,
+}
+
+/// A connection to one peer and its progress.
+#[derive(Debug)]
+pub struct Link {
+    pub stream: Stream,
+    tx: Place,
+    rx: Place,
+    /// Element kind, element count, trailer length and trailer, before the first piece.
+    prefix: Vec<u8>,
+    /// Contributions that have come and are not summed yet: `SLOTS` parts, or the whole; words, so that they lie aligned.
+    staged: Vec<u64>,
+    /// Bytes moved in this operation, for the detection of silence.
+    pub moved: u64,
+    /// Value of `moved`, and when it was seen first.
+    pub seen: (u64, Instant),
+    tx_full: bool,
+}
+
+/// How the last call to receive ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Received {
+    /// Nothing more is there now.
+    Drained,
+    /// A piece is complete.
+    Piece(Piece),
+    /// There is no place for the next piece before an own sum is done.
+    NoPlace,
+    /// All pieces have come.
+    Finished,
+}
+
+impl Link {
+    pub fn new(stream: Stream) -> Link {
+        Link {
+            stream,
+            tx: Place::default(),
+            rx: Place::default(),
+            prefix: Vec::new(),
+            staged: Vec::new(),
+            moved: 0,
+            seen: (0, Instant::now()),
+            tx_full: false,
+        }
+    }
+
+    /// Begin an operation.
+    pub fn begin<T: Element>(&mut self, plan: &Plan, prefix: usize) {
+        self.tx = Place::default();
+        self.rx = Place::default();
+        self.prefix.resize(prefix, 0);
+        let part = size_of::<T>() * if plan.blocks == 0 { plan.elements } else { plan.part };
+        let staged = (part * if plan.blocks == 0 { 1 } else { SLOTS.min(plan.blocks) }).div_ceil(8);
+        if self.staged.len() < staged {
+            self.staged.resize(staged, 0);
+        }
+        self.moved = 0;
+        self.tx_full = false;
+    }
+
+    /// Return what the peer contributed to a block's part, or to the whole.
+    pub fn staged<T: Element>(&self, plan: &Plan, block: usize) -> &[u8] {
+        let (start, length) = if plan.blocks == 0 {
+            (0, plan.elements)
+        } else {
+            (block % SLOTS * plan.part, plan.range(block, plan.me).len())
+        };
+        &bytemuck::cast_slice(&self.staged)[start * size_of::<T>()..][..length * size_of::<T>()]
+    }
+
+    /// Return the peer's trailer.
+    pub fn trailer(&self) -> impl Iterator<Item = f64> + '_ {
+        self.prefix[PREFIX..].chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+    }
+
+    /// Whether the peer has begun its part of the operation.
+    pub fn has_begun(&self) -> bool {
+        !self.rx.cursor.is_first() || self.rx.done > 0
+    }
+
+    pub fn is_received(&self, plan: &Plan) -> bool {
+        self.rx.cursor.piece(plan).is_none()
+    }
+
+    pub fn is_sent(&self, plan: &Plan) -> bool {
+        self.tx.cursor.piece(plan).is_none()
+    }
+
+    /// Whether the peer's contribution to a block has come.
+    pub fn has_scattered(&self, block: usize) -> bool {
+        self.rx.cursor.scattered() > block
+    }
+
+    /// Whether the peer's next piece is being received or depends on nobody else.
+    pub fn owes_directly(&self, plan: &Plan) -> bool {
+        self.rx.done > 0 || matches!(self.rx.cursor.piece(plan), Some(Piece::Whole | Piece::Scatter(_)))
+    }
+
+    /// Whether the kernel had no room for the rest of what is ready to go out.
+    pub fn is_full(&self) -> bool {
+        self.tx_full
+    }
+
+    /// Whether there is a place for what comes next.
+    pub fn has_place(&self, plan: &Plan, reduced: usize) -> bool {
+        match self.rx.cursor.piece(plan) {
+            Some(Piece::Scatter(block)) => block < reduced + SLOTS,
+            Some(_) => true,
+            None => false,
+        }
+    }
+
+    /// Send what is ready and fits; `reduced`: number of blocks whose part this member has summed.
+    pub fn send<T: Element>(
+        &mut self,
+        operation: &Operation,
+        peer: usize,
+        prefix: &[u8],
+        contribution: &[T],
+        result: &[T],
+        reduced: usize,
+    ) -> Result<(), Fault> {
+        let plan = &operation.plan;
+        self.tx_full = false;
+        while let Some(piece) = self.tx.cursor.piece(plan) {
+            if matches!(piece, Piece::Gather(block) if block >= reduced) {
+                break;
+            }
+            let range = plan.piece(piece, plan.me, peer);
+            let body: &[u8] = match piece {
+                Piece::Gather(_) => bytemuck::cast_slice(&result[range]),
+                _ => bytemuck::cast_slice(&contribution[range]),
+            };
+            let prefix = if self.tx.cursor.is_first() { prefix } else { &[] };
+            if !self.tx.ready {
+                let length = (prefix.len() + body.len()) as u32;
+                self.tx.head = Header { kind: piece.kind(), length, view: operation.view, step: operation.step }.encode();
+                self.tx.ready = true;
+            }
+            let parts = [&self.tx.head, prefix, body];
+            let total: usize = parts.iter().map(|part| part.len()).sum();
+            let mut skip = self.tx.done;
+            let parts = parts.map(|part| {
+                let from = skip.min(part.len());
+                skip -= from;
+                IoSlice::new(&part[from..])
+            });
+            match self.stream.send(&parts) {
+                Ok(sent) => {
+                    self.tx.done += sent;
+                    self.moved += sent as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.tx_full = true;
+                    break;
+                }
+                Err(error) => return Err(Fault::io(&error)),
+            }
+            if self.tx.done == total {
+                self.tx.cursor.advance(plan);
+                self.tx.done = 0;
+                self.tx.ready = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Receive until a piece is complete or nothing more is there.
+    pub fn receive<T: Element>(
+        &mut self,
+        operation: &Operation,
+        peer: usize,
+        own_prefix: &[u8],
+        result: &mut [T],
+        reduced: usize,
+    ) -> Result<Received, Fault> {
+        let plan = &operation.plan;
+        loop {
+            let Some(piece) = self.rx.cursor.piece(plan) else { return Ok(Received::Finished) };
+            if !self.has_place(plan, reduced) {
+                return Ok(Received::NoPlace);
+            }
+            let range = plan.piece(piece, peer, plan.me);
+            let bytes = range.len() * size_of::<T>();
+            let first = self.rx.cursor.is_first();
+            let body: &mut [u8] = match piece {
+                Piece::Whole => &mut bytemuck::cast_slice_mut(&mut self.staged)[..bytes],
+                Piece::Scatter(block) => {
+                    let start = block % SLOTS * plan.part * size_of::<T>();
+                    &mut bytemuck::cast_slice_mut(&mut self.staged)[start..][..bytes]
+                }
+                Piece::Gather(_) => bytemuck::cast_slice_mut(&mut result[range]),
+            };
+            let prefix: &mut [u8] = if first { &mut self.prefix } else { &mut [] };
+            let prefix_length = prefix.len();
+            let total = HEADER + prefix_length + bytes;
+            let mut next = self.rx.cursor;
+            next.advance(plan);
+            let mut next_head = [0; HEADER];
+            // The next frame's head comes along in the same call; nothing of a next operation is ever read.
+            let ahead: &mut [u8] = if next.piece(plan).is_some() { &mut next_head } else { &mut [] };
+            let mut skip = self.rx.done;
+            let mut parts = [&mut self.rx.head[..], prefix, body, ahead].map(|part| {
+                let from = skip.min(part.len());
+                skip -= from;
+                IoSliceMut::new(&mut part[from..])
+            });
+            match self.stream.receive(&mut parts) {
+                Ok(0) => return Err(Fault::Link(How::Eof, "the connection ended".into())),
+                Ok(got) => {
+                    self.rx.done += got;
+                    self.moved += got as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
+                Err(error) => return Err(Fault::io(&error)),
+            }
+            if self.rx.done >= HEADER && !self.rx.ready {
+                check(&self.rx.head, operation, piece.kind(), prefix_length + bytes)?;
+                self.rx.ready = true;
+            }
+            if self.rx.done >= total {
+                if first && self.prefix[..PREFIX] != own_prefix[..PREFIX] {
+                    return Err(Fault::malformed(differs(&self.prefix, own_prefix)));
+                }
+                self.rx.done -= total;
+                self.rx.head = next_head;
+                self.rx.ready = false;
+                self.rx.cursor = next;
+                if self.rx.done == HEADER {
+                    let following = next.piece(plan).expect("its head was received");
+                    let length = plan.piece(following, peer, plan.me).len() * size_of::<T>();
+                    check(&self.rx.head, operation, following.kind(), length)?;
+                    self.rx.ready = true;
+                }
+                return Ok(Received::Piece(piece));
+            }
+        }
+    }
+
+    /// Whether the last frame sent is whole, so that another one may follow.
+    pub fn is_at_boundary(&self) -> bool {
+        self.tx.done == 0
+    }
+}
+
+fn check(head: &[u8; HEADER], operation: &Operation, kind: Kind, length: usize) -> Result<(), Fault> {
+    let header = Header::decode(head).map_err(Fault::malformed)?;
+    if header.view != operation.view {
+        return Err(Fault::Link(How::Stale, format!("a frame of view {} came in view {}", header.view, operation.view)));
+    }
+    if header.kind == Kind::Abort {
+        return Err(Fault::Left(accused(header.step)));
+    }
+    if header.step != operation.step {
+        return Err(Fault::Link(How::Stale, format!("a frame of step {} came in step {}", header.step, operation.step)));
+    }
+    if header.kind != kind || header.length as usize != length {
+        return Err(Fault::malformed(format!(
+            "expected {kind:?} of {length} bytes, received {:?} of {}: members disagree on the size of the tensor or of the trailer",
+            header.kind, header.length
+        )));
+    }
+    Ok(())
+}
+
+fn differs(theirs: &[u8], own: &[u8]) -> String {
+    if theirs.len() < PREFIX || own.len() < PREFIX {
+        return Malformed::Content.to_string();
+    }
+    format!(
+        "members disagree on the tensor: kind {}, {} elements there, kind {}, {} elements here",
+        u32_at(theirs, 0),
+        u64_at(theirs, 8),
+        u32_at(own, 0),
+        u64_at(own, 8)
+    )
+}
+
+/// Return the frame that says goodbye; it has no payload, the step field says who is accused and how.
+pub fn goodbye(view: u64, accused: Option<(usize, How)>) -> [u8; HEADER] {
+    let step = accused.map_or(0, |(rank, how)| (rank as u64 + 1) << 8 | u64::from(how.code()));
+    Header { kind: Kind::Abort, length: 0, view, step }.encode()
+}
+
+fn accused(step: u64) -> Option<(usize, How)> {
+    let rank = (step >> 8).checked_sub(1)?;
+    Some((usize::try_from(rank).ok()?, How::from_code(step as u8)?))
+}

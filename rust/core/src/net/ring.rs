@@ -1,0 +1,566 @@
+//! The ring of one view: all-reduce over all its members, or nothing.
+//!
+//! Not a communicator that heals: any fault ends it for all members (rule S1), within milliseconds, because each member that notices says
+//! so to the others and closes its connections. No threads: a call polls its own connections, which costs nothing when processes
+//! outnumber cores.
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+
+use super::address::{Address, Stream};
+use super::dial::{Dialer, Failure};
+use super::endpoint::{Endpoint, Inbox, lock};
+use super::error::{Error, How, Result};
+use super::frame::{HEADER, PREFIX, TRAILER};
+use super::handshake::{Denied, Purpose};
+use super::link::{Fault, Link, Operation, Received, goodbye};
+use super::plan::{Piece, Plan};
+use super::sum::{self, Element};
+use super::wake::{Interrupt, Wake, readable, wait};
+
+/// How long a leaving member tries to finish a frame, so that it can say goodbye.
+const GOODBYE: Duration = Duration::from_millis(20);
+/// How long closed connections are drained after a completed ring.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// A member's place in the ring of one view.
+#[derive(Debug)]
+pub struct Ring {
+    endpoint: Arc<Endpoint>,
+    view: u64,
+    rank: usize,
+    peers: Vec<(String, Address)>,
+    silence: Duration,
+    inbox: Arc<Inbox>,
+    wake: Wake,
+    cancelled: AtomicBool,
+    inner: Mutex<Inner>,
+    digest: u64,
+    /// Known once a connection stands.
+    transport: Mutex<Option<String>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    /// By rank; this member's own entry stays `Absent`.
+    ends: Vec<End>,
+    started: bool,
+    over: bool,
+}
+
+#[derive(Debug)]
+enum End {
+    Absent,
+    Dialing(Box<Dialer>),
+    Up(Box<Link>),
+}
+
+impl End {
+    fn link(&self) -> Option<&Link> {
+        match self {
+            End::Up(link) => Some(link),
+            _ => None,
+        }
+    }
+
+    fn link_mut(&mut self) -> Option<&mut Link> {
+        match self {
+            End::Up(link) => Some(link),
+            _ => None,
+        }
+    }
+}
+
+/// What the peer, or somebody that it names, is guilty of.
+struct Broken {
+    message: String,
+    accused: Option<(usize, How)>,
+    how: How,
+}
+
+/// Why an operation ended early.
+enum Stop {
+    Broken(Broken),
+    Other(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Other(error)
+    }
+}
+
+struct Job<'a, T> {
+    operation: Operation,
+    prefix: &'a [u8],
+    contribution: &'a [T],
+    result: &'a mut [T],
+    /// Blocks whose part is summed.
+    reduced: usize,
+}
+
+impl Ring {
+    /// `peers`: member ids and addresses in ring order, this member among them at `rank`.
+    pub fn new(
+        endpoint: Arc<Endpoint>,
+        view: u64,
+        digest: u64,
+        rank: usize,
+        peers: &[(String, String)],
+        silence: Duration,
+    ) -> Result<Ring> {
+        let count = peers.len();
+        if rank >= count || peers[rank].0 != endpoint.member() {
+            return Err(Error::BadArgument(format!("rank {rank} of {count} peers is not this endpoint's member")));
+        }
+        let peers =
+            peers.iter().map(|(member, address)| Ok((member.clone(), address.parse()?))).collect::<Result<Vec<_>>>()?;
+        let inbox = endpoint.inbox(Purpose::Ring, view)?;
+        let ends = (0..count).map(|_| End::Absent).collect();
+        Ok(Ring {
+            endpoint,
+            view,
+            rank,
+            peers,
+            silence,
+            inbox,
+            wake: Wake::new()?,
+            cancelled: AtomicBool::new(false),
+            inner: Mutex::new(Inner { ends, started: false, over: false }),
+            digest,
+            transport: Mutex::new(None),
+        })
+    }
+
+    /// Sum `contribution` over all members into `result`; return the summed trailer.
+    ///
+    /// # Errors
+    /// `RingBroken`, `Cancelled`, `Interrupted`; after any of them the ring is over. `BadArgument` leaves it as it is.
+    pub fn reduce<T: Element>(
+        &self,
+        step: u64,
+        contribution: &[T],
+        result: &mut [T],
+        trailer: &[f64],
+        interrupt: Interrupt<'_>,
+    ) -> Result<Vec<f64>> {
+        if contribution.len() != result.len() {
+            return Err(Error::BadArgument(format!(
+                "the contribution has {} elements, the result {}",
+                contribution.len(),
+                result.len()
+            )));
+        }
+        if trailer.len() > TRAILER {
+            return Err(Error::BadArgument(format!("a trailer has at most {TRAILER} values, this one has {}", trailer.len())));
+        }
+        let mut inner = lock(&self.inner);
+        if self.cancelled.load(Ordering::SeqCst) {
+            return Err(Error::Cancelled);
+        }
+        if inner.over {
+            return Err(Error::RingBroken {
+                message: format!("the ring of view {} is over", self.view),
+                rank: None,
+                how: How::Stale,
+            });
+        }
+        let plan = Plan::new(self.peers.len(), self.rank, contribution.len(), size_of::<T>());
+        let operation = Operation { plan, view: self.view, step };
+        let mut prefix = Vec::with_capacity(PREFIX + 8 * trailer.len());
+        prefix.extend_from_slice(&T::CODE.to_le_bytes());
+        prefix.extend_from_slice(&(trailer.len() as u32).to_le_bytes());
+        prefix.extend_from_slice(&(contribution.len() as u64).to_le_bytes());
+        trailer.iter().for_each(|value| prefix.extend_from_slice(&value.to_le_bytes()));
+
+        let mut job = Job { operation, prefix: &prefix, contribution, result, reduced: 0 };
+        match self.run(&mut inner, &mut job, interrupt) {
+            Ok(()) => {}
+            Err(stop) => {
+                let accused = match &stop {
+                    Stop::Broken(broken) => broken.accused,
+                    Stop::Other(_) => None,
+                };
+                self.abort(&mut inner, accused, |link, rank| {
+                    let _ = link.send(&job.operation, rank, job.prefix, job.contribution, job.result, job.reduced);
+                });
+                return Err(match stop {
+                    Stop::Broken(broken) => Error::RingBroken {
+                        message: broken.message,
+                        // Somebody accuses this member: it knows nothing of that, and can name nobody.
+                        rank: broken.accused.map(|(rank, _)| rank).filter(|rank| *rank != self.rank),
+                        how: broken.how,
+                    },
+                    Stop::Other(error) => error,
+                });
+            }
+        }
+        let mut trailers: Vec<Vec<f64>> =
+            inner.ends.iter().map(|end| end.link().map(|link| link.trailer().collect()).unwrap_or_default()).collect();
+        trailers[self.rank] = trailer.to_vec();
+        let mut sums = vec![0.0; trailer.len()];
+        sum::in_order(&mut sums, trailers.iter().map(Vec::as_slice));
+        Ok(sums)
+    }
+
+    /// Make a blocked call return, and leave the ring.
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::SeqCst);
+        self.wake.raise();
+        // A call under way notices and aborts by itself before it lets go of the lock.
+        let mut inner = lock(&self.inner);
+        self.abort(&mut inner, None, |_, _| {});
+    }
+
+    /// Close the connections; `linger`: so that neighbours still get all bytes of a completed ring.
+    pub fn close(&self, linger: bool) {
+        let inner = if linger { self.inner.try_lock().ok() } else { None };
+        let Some(mut inner) = inner.filter(|inner| !inner.over) else {
+            // Nothing completed, or a call is under way in another thread.
+            self.cancel();
+            return;
+        };
+        inner.over = true;
+        self.inbox.close();
+        let streams: Vec<Stream> = inner
+            .ends
+            .iter_mut()
+            .filter_map(|end| match std::mem::replace(end, End::Absent) {
+                End::Up(link) => {
+                    let _ = link.stream.send(&[std::io::IoSlice::new(&goodbye(self.view, None))]);
+                    link.stream.finish();
+                    Some(link.stream)
+                }
+                _ => None,
+            })
+            .collect();
+        if !streams.is_empty() {
+            // Closing at once would reset a TCP connection on which something unread has come, and so tear what the peer still needs.
+            let drained = std::thread::Builder::new().name("edl-linger".into()).spawn(move || drain(streams));
+            drop(drained);
+        }
+    }
+
+    /// Return the transport for people.
+    pub fn transport(&self) -> String {
+        if let Some(transport) = lock(&self.transport).as_ref() {
+            return transport.clone();
+        }
+        match &self.peers[self.rank].1 {
+            Address::Unix(_) => "unix".into(),
+            Address::Tcp { .. } => "tcp".into(),
+        }
+    }
+
+    fn run<T: Element>(
+        &self,
+        inner: &mut Inner,
+        job: &mut Job<'_, T>,
+        interrupt: Interrupt<'_>,
+    ) -> std::result::Result<(), Stop> {
+        let plan = job.operation.plan;
+        if plan.members == 1 {
+            job.result.copy_from_slice(job.contribution);
+            return Ok(());
+        }
+        self.start(inner);
+        for end in &mut inner.ends {
+            if let Some(link) = end.link_mut() {
+                link.begin::<T>(&plan, job.prefix.len());
+            }
+        }
+        let mut connected = inner.ends.iter().filter_map(End::link).count() == plan.members - 1;
+        loop {
+            if self.cancelled.load(Ordering::SeqCst) {
+                return Err(Error::Cancelled.into());
+            }
+            if !connected {
+                connected = self.connect::<T>(inner, job)?;
+            }
+            let mut finished = connected;
+            let mut more = false;
+            for rank in 0..plan.members {
+                if let Some(link) = inner.ends[rank].link_mut() {
+                    more |= self.pump(link, rank, job).map_err(|fault| self.blame(rank, fault))?;
+                    finished &= link.is_sent(&plan) && link.is_received(&plan);
+                }
+            }
+            if connected && sum_ready(inner, job) || more {
+                continue;
+            }
+            if finished {
+                if plan.blocks == 0 {
+                    sum_whole(inner, job);
+                }
+                return Ok(());
+            }
+            self.wait(inner, job, connected, interrupt)?;
+        }
+    }
+
+    fn start(&self, inner: &mut Inner) {
+        if inner.started {
+            return;
+        }
+        inner.started = true;
+        // The lower rank dials.
+        for rank in self.rank + 1..self.peers.len() {
+            let dialer = self.endpoint.dialer(Purpose::Ring, self.view, self.digest, &self.peers[rank], self.silence);
+            inner.ends[rank] = End::Dialing(Box::new(dialer));
+        }
+    }
+
+    /// Go on with connections in the making; true when all stand.
+    fn connect<T: Element>(&self, inner: &mut Inner, job: &Job<'_, T>) -> std::result::Result<bool, Stop> {
+        let up = |stream: Stream| {
+            lock(&self.transport).get_or_insert_with(|| stream.transport());
+            let mut link = Box::new(Link::new(stream));
+            link.begin::<T>(&job.operation.plan, job.prefix.len());
+            End::Up(link)
+        };
+        for (member, stream) in self.inbox.take() {
+            let rank = self.peers.iter().position(|(peer, _)| *peer == member);
+            match rank {
+                Some(rank) if rank < self.rank && matches!(inner.ends[rank], End::Absent) => inner.ends[rank] = up(stream),
+                // Not of this ring, or a second time: a ring is never retried.
+                _ => self.endpoint.count_refused(),
+            }
+        }
+        for rank in self.rank + 1..self.peers.len() {
+            if let End::Dialing(dialer) = &mut inner.ends[rank] {
+                match dialer.advance()? {
+                    Ok(Some(stream)) => inner.ends[rank] = up(stream),
+                    Ok(None) => {}
+                    Err(failure) => {
+                        let (how, accused) = match failure {
+                            // It has sealed, or knows better: nobody's fault.
+                            Failure::Stale => (How::Stale, None),
+                            Failure::Unreachable(_) | Failure::Refused => (How::Refused, Some((rank, How::Refused))),
+                            Failure::Denied(Denied::Token | Denied::Member) => (How::Refused, Some((rank, How::Refused))),
+                            Failure::Denied(Denied::Malformed(_)) => (How::Malformed, Some((rank, How::Malformed))),
+                        };
+                        let message = format!("no connection to {}: {failure}", self.name(rank));
+                        return Err(Stop::Broken(Broken { message, accused, how }));
+                    }
+                }
+            }
+        }
+        Ok(inner.ends.iter().filter_map(End::link).count() == self.peers.len() - 1)
+    }
+
+    /// Move what can be moved on one link; true if more may be there.
+    fn pump<T: Element>(&self, link: &mut Link, rank: usize, job: &mut Job<'_, T>) -> std::result::Result<bool, Fault> {
+        loop {
+            let sent = link.send(&job.operation, rank, job.prefix, job.contribution, job.result, job.reduced);
+            match link.receive(&job.operation, rank, job.prefix, job.result, job.reduced) {
+                // A peer that has left may have said why before it closed: what it said is read first.
+                Ok(Received::Piece(Piece::Gather(_))) => sent?,
+                // A contribution may complete a sum, which comes first: it frees its place and lets its piece go out.
+                Ok(Received::Piece(_)) => return sent.map(|()| true),
+                Ok(Received::Drained | Received::NoPlace | Received::Finished) => return sent.map(|()| false),
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    fn wait<T: Element>(
+        &self,
+        inner: &mut Inner,
+        job: &Job<'_, T>,
+        connected: bool,
+        interrupt: Interrupt<'_>,
+    ) -> std::result::Result<(), Stop> {
+        let plan = &job.operation.plan;
+        let now = Instant::now();
+        let all_begun = inner.ends.iter().filter_map(End::link).filter(|link| link.has_begun()).count() == plan.members - 1;
+        let mut until: Option<Instant> = None;
+        let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
+        let mut suspects: Vec<(Instant, usize)> = Vec::new();
+        let mut polls = Vec::with_capacity(plan.members + 1);
+        polls.push(readable(&self.wake));
+        if !connected {
+            polls.push(readable(&self.inbox.wake));
+        }
+        for (rank, end) in inner.ends.iter_mut().enumerate() {
+            if let End::Up(link) = end {
+                if link.seen.0 != link.moved {
+                    link.seen = (link.moved, now);
+                } else if link.moved == 0 {
+                    // Nothing has begun: no silence.
+                    link.seen.1 = now;
+                }
+                if let Some(patience) = self.patience(link, plan, job.reduced, all_begun) {
+                    suspects.push((link.seen.1 + patience, rank));
+                    sooner(link.seen.1 + patience);
+                } else {
+                    link.seen.1 = now;
+                }
+            }
+        }
+        for end in &inner.ends {
+            match end {
+                End::Absent => {}
+                End::Dialing(dialer) => {
+                    let (descriptor, at) = dialer.interest();
+                    polls.extend(descriptor);
+                    sooner(at);
+                }
+                End::Up(link) => {
+                    let mut flags = PollFlags::empty();
+                    flags.set(PollFlags::IN, link.has_place(plan, job.reduced));
+                    flags.set(PollFlags::OUT, link.is_full());
+                    if !flags.is_empty() {
+                        polls.push(PollFd::new(&link.stream, flags));
+                    }
+                }
+            }
+        }
+        let limit = until.map(|until| until.saturating_duration_since(now));
+        if wait(&mut polls, limit, interrupt)? > 0 {
+            return Ok(());
+        }
+        // Nothing came, also not while this process was itself stopped: whoever is overdue is silent.
+        let now = Instant::now();
+        match suspects.into_iter().min() {
+            Some((at, rank)) if at <= now => Err(Stop::Broken(Broken {
+                message: format!("{} fell silent in the middle of a transfer", self.name(rank)),
+                accused: Some((rank, How::Deadline)),
+                how: How::Deadline,
+            })),
+            _ => Ok(()),
+        }
+    }
+
+    /// Return how long a link may be silent now; `None`: for ever, because a contribution is awaited.
+    fn patience(&self, link: &Link, plan: &Plan, reduced: usize, all_begun: bool) -> Option<Duration> {
+        if !link.has_begun() {
+            return None;
+        }
+        // Who waits for a third member falls silent too: the guilty one is accused first, by all.
+        let indirect = self.silence + (self.silence / 4).max(Duration::from_millis(100));
+        if link.has_place(plan, reduced) && link.owes_directly(plan) {
+            Some(self.silence)
+        } else if (link.has_place(plan, reduced) || link.is_full()) && all_begun {
+            Some(indirect)
+        } else {
+            None
+        }
+    }
+
+    fn name(&self, rank: usize) -> String {
+        format!("member {} (rank {rank} of view {}) at {}", self.peers[rank].0, self.view, self.peers[rank].1)
+    }
+
+    fn blame(&self, rank: usize, fault: Fault) -> Stop {
+        let name = self.name(rank);
+        Stop::Broken(match fault {
+            Fault::Link(how, what) => {
+                if how == How::Malformed {
+                    self.endpoint.count_refused();
+                }
+                Broken { message: format!("lost {name}: {what}"), accused: Some((rank, how)), how }
+            }
+            Fault::Left(None) => Broken { message: format!("{name} has left the ring"), accused: None, how: How::Eof },
+            Fault::Left(Some((accused, how))) if accused < self.peers.len() => {
+                let whom = self.name(accused);
+                Broken { message: format!("{name} has left the ring: it lost {whom}"), accused: Some((accused, how)), how }
+            }
+            Fault::Left(Some(_)) => Broken {
+                message: format!("{name} accuses a member that does not exist"),
+                accused: Some((rank, How::Malformed)),
+                how: How::Malformed,
+            },
+        })
+    }
+
+    /// Leave: tell everybody who is accused, as far as they listen, and close all connections. Who can't be told sees the stream's end.
+    fn abort(&self, inner: &mut Inner, accused: Option<(usize, How)>, mut go_on: impl FnMut(&mut Link, usize)) {
+        if inner.over {
+            return;
+        }
+        inner.over = true;
+        self.inbox.close();
+        let frame: [u8; HEADER] = goodbye(self.view, accused);
+        let deadline = Instant::now() + GOODBYE;
+        let mut ends: Vec<(usize, Box<Link>)> = inner
+            .ends
+            .iter_mut()
+            .enumerate()
+            .filter_map(|(rank, end)| match std::mem::replace(end, End::Absent) {
+                End::Up(link) if accused.is_none_or(|(accused, _)| accused != rank) => Some((rank, link)),
+                _ => None,
+            })
+            .collect();
+        loop {
+            ends.retain_mut(|(rank, link)| {
+                if !link.is_at_boundary() {
+                    go_on(link, *rank);
+                }
+                if !link.is_at_boundary() {
+                    return link.is_full();
+                }
+                let told = link.stream.send(&[std::io::IoSlice::new(&frame)]);
+                told.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+            });
+            let left = deadline.saturating_duration_since(Instant::now());
+            let mut polls: Vec<_> = ends.iter().map(|(_, link)| PollFd::new(&link.stream, PollFlags::OUT)).collect();
+            if polls.is_empty() || left.is_zero() || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.close(false);
+    }
+}
+
+/// Sum the blocks for which all contributions are there; true if there was one.
+fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
+    let plan = job.operation.plan;
+    let before = job.reduced;
+    while job.reduced < plan.blocks && inner.ends.iter().filter_map(End::link).all(|link| link.has_scattered(job.reduced)) {
+        let block = job.reduced;
+        let range = plan.range(block, plan.me);
+        let own = &job.contribution[range.clone()];
+        let parts = inner.ends.iter().map(|end| end.link().map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, block))));
+        sum::in_order(&mut job.result[range], parts);
+        job.reduced += 1;
+    }
+    job.reduced > before
+}
+
+/// Sum contributions that came whole.
+fn sum_whole<T: Element>(inner: &Inner, job: &mut Job<'_, T>) {
+    let plan = job.operation.plan;
+    let own = job.contribution;
+    let parts = inner.ends.iter().map(|end| end.link().map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, 0))));
+    sum::in_order(job.result, parts);
+}
+
+/// Read and drop what comes until all other ends have closed too, or the time is over.
+fn drain(mut streams: Vec<Stream>) {
+    let deadline = Instant::now() + LINGER;
+    let mut waste = vec![0; 64 * 1024];
+    loop {
+        streams.retain(|stream| {
+            loop {
+                match stream.receive(&mut [std::io::IoSliceMut::new(&mut waste)]) {
+                    Ok(0) => return false,
+                    Ok(_) => {}
+                    Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
+                }
+            }
+        });
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut polls: Vec<_> = streams.iter().map(readable).collect();
+        if polls.is_empty() || left.is_zero() || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err() {
+            return;
+        }
+    }
+}

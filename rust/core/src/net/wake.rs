@@ -1,0 +1,71 @@
+//! Waiting on descriptors, with a way for another thread to end the wait. No reactor: each call polls its own few descriptors.
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use super::error::{Error, Result};
+
+/// Called when a wait is interrupted by a signal; an error ends the blocked call.
+pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;
+
+/// An interrupt hook that ignores signals.
+pub fn ignore_signals() -> Result<()> {
+    Ok(())
+}
+
+/// A flag with a descriptor that becomes readable when it is raised.
+#[derive(Debug)]
+pub struct Wake {
+    descriptor: OwnedFd,
+    raised: AtomicBool,
+}
+
+impl Wake {
+    pub fn new() -> Result<Wake> {
+        let descriptor =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::io("no descriptor for a wait", error))?;
+        Ok(Wake { descriptor, raised: AtomicBool::new(false) })
+    }
+
+    /// Make waits return, now and until `lower`.
+    pub fn raise(&self) {
+        self.raised.store(true, Ordering::SeqCst);
+        // The counter can't overflow: each write adds one, and a write that would block leaves it readable.
+        let _ = rustix::io::write(&self.descriptor, &1u64.to_ne_bytes());
+    }
+
+    /// Whether it is raised.
+    pub fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::SeqCst)
+    }
+
+    /// Take the flag down; true if it was up.
+    pub fn lower(&self) -> bool {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.descriptor, &mut count);
+        self.raised.swap(false, Ordering::SeqCst)
+    }
+}
+
+impl AsFd for Wake {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+}
+
+/// Wait until one of `descriptors` is ready, `limit` is over or a signal came; return how many are ready.
+pub fn wait(descriptors: &mut [PollFd<'_>], limit: Option<Duration>, interrupt: Interrupt<'_>) -> Result<usize> {
+    let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: limit.subsec_nanos().into() });
+    match poll(descriptors, limit.as_ref()) {
+        Ok(ready) => Ok(ready),
+        Err(rustix::io::Errno::INTR) => interrupt().map(|()| 1),
+        Err(error) => Err(Error::io("poll failed", error)),
+    }
+}
+
+/// Shorthand for a descriptor to read from.
+pub fn readable<'a>(descriptor: &'a impl AsFd) -> PollFd<'a> {
+    PollFd::new(descriptor, PollFlags::IN)
+}
