@@ -85,7 +85,10 @@ class CustomReader:
         """Return the user's shards in today's form. Raises BadData if they have none."""
         shards = self._reader.create_shards()
         if isinstance(shards, Mapping):
-            shards = [(name, *rest) for name, rest in shards.items()]
+            shards = [
+                (name, *rest) if isinstance(rest, tuple | list) else (name, rest)
+                for name, rest in shards.items()
+            ]
         try:
             return [tuple(shard) for shard in shards]
         except TypeError:
@@ -104,6 +107,8 @@ class CustomReader:
 
         Raises BadData if the user's reader gives too few or too many.
         """
+        if not records:
+            return []
         key = (task.epoch, task.id)
         with self._lock:
             kept = self._kept.get(key)

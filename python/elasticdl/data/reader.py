@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, Protocol
 
 from elasticdl.data.shard import Shard, Task
@@ -53,19 +54,24 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
     """Return the reader's shards as values. Raises BadData for what can't be shards."""
     shards = []
     for entry in reader.create_shards():
-        match entry:
-            case (str(name), int(start), int(count)) if start >= 0 and count >= 0:
-                shards.append(Shard(name, start, count))
-            case _:
-                raise BadData(
-                    "create_shards must return (name, start, count) for each shard: a string and two integers "
-                    f"that are not negative; got {entry!r}"
-                )
+        if not _is_shard(entry):
+            raise BadData(
+                "create_shards must return (name, start, count) for each shard: a string and two integers "
+                f"that are not negative; got {entry!r}"
+            )
+        name, start, count = entry
+        shards.append(Shard(name, int(start), int(count)))
     names = [shard.name for shard in shards]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise BadData(f"create_shards returned two shards named {twice!r}; each needs a name of its own")
     return tuple(shards)
+
+
+def _is_shard(entry: Any) -> bool:
+    if not isinstance(entry, tuple) or len(entry) != 3 or not isinstance(entry[0], str):
+        return False
+    return all(isinstance(number, Integral) and int(number) >= 0 for number in entry[1:])
 
 
 class BadRecords:

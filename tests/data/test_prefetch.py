@@ -1,0 +1,182 @@
+"""Reading ahead: in the expected order, within bounds, and without losing an exception."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.prefetch import ChunkSource
+from elasticdl.data.reader import Metadata
+from elasticdl.data.shard import Shard, Task
+from elasticdl.errors import BadData, Cancelled
+
+LEDGER = Ledger([Shard("a", 0, 100)], records_per_task=10, minibatch_size=2, seed=0, shuffle=False)
+KEYS = [(0, task, chunk) for task in range(10) for chunk in range(5)]
+SECONDS = 20.0
+
+
+class Gate:
+    """A reader that records what is read and can be held up."""
+
+    metadata = Metadata()
+
+    def __init__(self) -> None:
+        self.read_so_far: list[int] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.progress = threading.Condition()
+        self.fails: dict[int, BaseException] = {}
+        self.absent: set[int] = set()
+
+    def create_shards(self) -> list[tuple[str, int, int]]:
+        return [("a", 0, 100)]
+
+    def read_records(self, task: Task) -> Iterator[int]:
+        yield from range(task.start, task.end)
+
+    def read(self, task: Task, records: Sequence[int]) -> list[int]:
+        with self.progress:
+            self.read_so_far.append(records[0])
+            self.progress.notify_all()
+        assert self.open.wait(SECONDS)
+        if records[0] in self.fails:
+            raise self.fails[records[0]]
+        return [record for record in records if record not in self.absent]
+
+    def await_reads(self, count: int) -> list[int]:
+        with self.progress:
+            assert self.progress.wait_for(lambda: len(self.read_so_far) >= count, SECONDS)
+            return list(self.read_so_far)
+
+
+@pytest.fixture
+def reader() -> Gate:
+    return Gate()
+
+
+@pytest.fixture
+def source(reader: Gate) -> Iterator[ChunkSource]:
+    source = ChunkSource(reader, LEDGER, tuple, ahead=3)
+    yield source
+    reader.open.set()
+    source.close()
+
+
+def test_chunks_are_read_ahead_in_the_expected_order_up_to_the_bound(
+    reader: Gate, source: ChunkSource
+) -> None:
+    source.want(KEYS[:10])
+    assert reader.await_reads(3) == [0, 2, 4]
+    assert source.get(KEYS[0]) == (2, (0, 1))
+    assert reader.await_reads(4) == [0, 2, 4, 6]
+    for i, key in enumerate(KEYS[1:10], 1):
+        assert source.get(key) == (2, (2 * i, 2 * i + 1))
+    assert reader.read_so_far == [2 * i for i in range(10)]
+
+
+def test_no_more_than_the_bound_is_ever_read_ahead(reader: Gate, source: ChunkSource) -> None:
+    source.want(KEYS)
+    for taken, key in enumerate(KEYS):
+        assert len(reader.read_so_far) <= taken + 3
+        source.get(key)
+    assert len(reader.read_so_far) == len(KEYS)
+
+
+def test_an_unexpected_chunk_goes_first(reader: Gate, source: ChunkSource) -> None:
+    reader.open.clear()
+    source.want(KEYS[:10])
+    reader.await_reads(1)
+    taken: list[Any] = []
+    asking = threading.Thread(target=lambda: taken.append(source.get(KEYS[40])))
+    asking.start()
+    with source._changed:
+        assert source._changed.wait_for(lambda: source._urgent == KEYS[40], SECONDS)
+    reader.open.set()
+    asking.join(SECONDS)
+    assert taken == [(2, (80, 81))]
+    assert reader.await_reads(2)[:2] == [0, 80]
+
+
+def test_without_expectation_chunks_are_read_when_asked(source: ChunkSource) -> None:
+    assert source.get(KEYS[7]) == (2, (14, 15))
+    assert source.get(KEYS[7]) == (2, (14, 15))
+
+
+def test_a_new_expectation_keeps_what_is_made_and_drops_the_rest(reader: Gate, source: ChunkSource) -> None:
+    source.want(KEYS[:3])
+    for key in KEYS[:3]:
+        source.get(key)
+    source.want(KEYS[10:13])
+    assert reader.await_reads(6) == [0, 2, 4, 20, 22, 24]
+    with source._changed:
+        assert source._changed.wait_for(lambda: len(source._made) == 3, SECONDS)
+    source.want([KEYS[12], KEYS[20]])
+    assert reader.await_reads(7)[6] == 40
+    source.get(KEYS[12])
+    source.get(KEYS[20])
+    assert len(reader.read_so_far) == 7
+    source.get(KEYS[10])
+    assert reader.read_so_far[7:] == [20]
+
+
+def test_an_exception_comes_out_of_get_and_only_there(reader: Gate, source: ChunkSource) -> None:
+    reader.fails[2] = BadData("corrupt")
+    source.want(KEYS[:3])
+    assert source.get(KEYS[0]) == (2, (0, 1))
+    with pytest.raises(BadData, match="corrupt"):
+        source.get(KEYS[1])
+    assert source.get(KEYS[2]) == (2, (4, 5))
+
+
+def test_the_users_exception_keeps_its_traceback(reader: Gate) -> None:
+    def feed(_records: list[Any]) -> None:
+        raise ZeroDivisionError("in feed")
+
+    source = ChunkSource(reader, LEDGER, feed, ahead=1)
+    with pytest.raises(ZeroDivisionError, match="in feed") as caught:
+        source.get(KEYS[0])
+    source.close()
+    assert caught.traceback[-1].name == "feed"
+
+
+def test_bad_records_count_as_read(reader: Gate, source: ChunkSource) -> None:
+    reader.absent = {1, 4, 5}
+    assert source.get(KEYS[0]) == (2, (0,))
+    assert source.get(KEYS[2]) == (2, None)
+
+
+def test_a_get_that_waits_ends_with_close(reader: Gate, source: ChunkSource) -> None:
+    reader.open.clear()
+    failed: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            source.get(KEYS[0])
+        except Cancelled as error:
+            failed.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    reader.await_reads(1)
+    source.close()
+    asking.join(SECONDS)
+    assert len(failed) == 1
+    with pytest.raises(Cancelled):
+        source.get(KEYS[1])
+
+
+def test_no_thread_before_the_first_chunk_and_none_after_the_end(reader: Gate) -> None:
+    before = set(threading.enumerate())
+    source = ChunkSource(reader, LEDGER, tuple, ahead=3)
+    assert set(threading.enumerate()) == before
+    source.want(KEYS)
+    started = set(threading.enumerate()) - before
+    assert [thread.name for thread in started] == ["prefetch"]
+    source.close()
+    for thread in started:
+        thread.join(SECONDS)
+        assert not thread.is_alive()
