@@ -10,7 +10,8 @@ import pytest
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
-from elasticdl.job.chaos import MASTER, FaultKind, Plan, Send, Sight, possible
+from elasticdl.errors import BadSetting
+from elasticdl.job.chaos import MASTER, FaultKind, Plan, Send, Sight, plan_from_flags, possible
 
 TICK = 0.02
 
@@ -300,3 +301,27 @@ def test_without_end() -> None:
     job.run(plan, 60)
     assert not plan.done
     assert 15 <= plan.hits(FaultKind.KILL) <= 60
+
+
+def test_the_plan_of_the_command() -> None:
+    plan = plan_from_flags(["worker", "master"], stop=True, drain=True, every="500ms", count=6, seed=2)
+    FakeJob(training=5).run(plan, 300)
+    assert plan.done
+    assert sum(fault.hit for fault in plan.injected) == 6
+    wanted = {FaultKind.KILL, FaultKind.MASTER, FaultKind.HANG, FaultKind.DRAIN}
+    assert {fault.kind for fault in plan.injected} <= wanted
+
+
+@pytest.mark.parametrize(
+    ("kill", "every", "message"),
+    [
+        (["server"], "2s", "--kill takes worker or master; got 'server'"),
+        ([], "2s", "say what to inject"),
+        (["worker"], "2", "got '2'"),
+        (["worker"], "0s", "got '0s'"),
+        (["worker"], "-1s", "got '-1s'"),
+    ],
+)
+def test_wrong_flags(kill: list[str], every: str, message: str) -> None:
+    with pytest.raises(BadSetting, match=message):
+        plan_from_flags(kill, stop=False, drain=False, every=every, count=None, seed=0)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import queue
 import random
+import re
 import signal
 import threading
 import time
@@ -396,16 +397,20 @@ class Plan:
     wanted kind is possible.
     """
 
-    def __init__(self, quota: Mapping[FaultKind, int | None], every: float, seed: int) -> None:
+    def __init__(
+        self, quota: Mapping[FaultKind, int | None], every: float, seed: int, most: int | None = None
+    ) -> None:
         """Plan faults.
 
         Args:
             quota: how many hits of each kind are wanted; None: without end.
             every: mean seconds between the begins of two faults.
             seed: of all choices.
+            most: hits after which the plan is done in any case; None: no limit.
         """
         self._quota = dict(quota)
         self._every = every
+        self._most = most
         self._dice = random.Random(seed)
         self._fault: _Fault | None = None
         self._next_at: float | None = None
@@ -459,6 +464,8 @@ class Plan:
         return sends, f"{fault.kind}: {'hit' if hit else 'missed'} ({now - fault.began:.2f} s)"
 
     def _wanted(self) -> list[FaultKind]:
+        if self._most is not None and sum(fault.hit for fault in self.injected) >= self._most:
+            return []
         return [kind for kind, most in self._quota.items() if most is None or self.hits(kind) < most]
 
     def _choose(self, kinds: Sequence[FaultKind]) -> FaultKind:
@@ -470,6 +477,36 @@ class Plan:
 
     def _gap(self) -> float:
         return self._every * self._dice.uniform(0.5, 1.5)
+
+
+def plan_from_flags(
+    kill: Sequence[str], stop: bool, drain: bool, every: str, count: int | None, seed: int
+) -> Plan:
+    """Return the plan of `elasticdl chaos`.
+
+    Args:
+        kill: whom to SIGKILL: `worker`, `master` or both.
+        stop: stop a worker (SIGSTOP) for longer than the group waits for it, then let it go on.
+        drain: ask a worker to leave (SIGTERM).
+        every: mean time between two faults, such as `2s` or `500ms`.
+        count: end after so many hits; None: when the job ends.
+        seed: of all choices.
+
+    Raises BadSetting.
+    """
+    kinds = {"worker": FaultKind.KILL, "master": FaultKind.MASTER}
+    for role in kill:
+        if role not in kinds:
+            raise BadSetting(f"--kill takes worker or master; got {role!r}")
+    wanted = [kinds[role] for role in kill]
+    wanted += [FaultKind.HANG] * stop + [FaultKind.DRAIN] * drain
+    if not wanted:
+        raise BadSetting("say what to inject: --kill worker, --kill master, --stop or --drain")
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m)", every)
+    seconds = float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0}[match[2]] if match else 0.0
+    if not seconds:
+        raise BadSetting(f"--every takes a time such as 2s, 500ms or 1m; got {every!r}")
+    return Plan(dict.fromkeys(wanted), seconds, seed, count)
 
 
 # ------------------------------------------------------------------ the shell

@@ -1,0 +1,37 @@
+"""Importing the package, the command line or the master loads no framework, and little else."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+FRAMEWORKS = ("tensorflow", "keras", "torch", "jax", "sklearn", "pandas")
+LIGHT = (*FRAMEWORKS, "grpc", "google.protobuf", "numpy", "rich", "pydantic", "yaml")
+"""What the way to `--help` does not need either."""
+
+
+def loaded(statement: str) -> set[str]:
+    """Return the top-level modules that a new interpreter has after a statement."""
+    code = f"import sys, json; {statement}; print(json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("module", ["elasticdl", "elasticdl.cli", "elasticdl.master"])
+def test_no_framework_is_imported(module: str) -> None:
+    assert loaded(f"import {module}").isdisjoint(FRAMEWORKS)
+
+
+@pytest.mark.parametrize("module", ["elasticdl", "elasticdl.cli"])
+def test_help_needs_little(module: str) -> None:
+    assert loaded(f"import {module}").isdisjoint(LIGHT)
+
+
+def test_no_module_of_the_master_imports_a_framework() -> None:
+    statement = (
+        "import importlib, pkgutil, elasticdl.master, elasticdl.control, elasticdl.cluster, elasticdl.data, elasticdl.spec; "
+        "[importlib.import_module(m.name) for p in ('master', 'control', 'cluster', 'data', 'spec') "
+        "for m in pkgutil.walk_packages([f'{elasticdl.__path__[0]}/{p}'], f'elasticdl.{p}.')]"
+    )
+    assert loaded(statement).isdisjoint(FRAMEWORKS)
