@@ -33,6 +33,8 @@ CANNOT_START = 126
 """Code reported for a process that could not be started at all."""
 
 _LEAVE_SECONDS = 3.0
+_FAILED_LEAVE_SECONDS = 0.5
+"""After a failure some workers may not even have been heard of; nobody waits for what they are preparing."""
 _TERMINATE_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
 
@@ -70,17 +72,21 @@ class Launcher:
         place: JobPlace,
         argv: Mapping[Role, Sequence[str]],
         notice: Callable[[str], None] = lambda text: None,
+        first: Sequence[ProcessName] = (),
     ) -> None:
         """Prepare; nothing is started yet.
 
         Args:
             place: the job's place; its lock is the caller's.
             argv: command of each role.
+            first: processes to start beside the master because it is going to ask for them anyway; its own request for
+                them is then one that was fulfilled before.
             notice: called from the launcher's thread with a sentence when the master is started again.
         """
         self._place = place
         self._argv = argv
         self._notice = notice
+        self._first = first
         self._token = place.token()
         self._lock = threading.Lock()  # children, and `_killed`
         self._children: dict[ProcessName, _Child] = {}
@@ -95,7 +101,7 @@ class Launcher:
         self._thread = threading.Thread(target=self._run, name="launcher", daemon=True)
 
     def start(self) -> None:
-        """Start the master, then listen to it."""
+        """Start the master, and the processes that it is going to ask for, then listen to it."""
         self._lifeline, self._own_end = os.pipe()
         self._wake, self._waker = socket.socketpair()
         for end in (self._wake, self._waker):
@@ -105,7 +111,8 @@ class Launcher:
         self._listener.bind(self._place.launcher_address.removeprefix("unix:"))
         self._listener.listen()
         self._listener.setblocking(False)
-        self._launch(self._master)
+        for name in (self._master, *self._first):
+            self._launch(name)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._thread.start()
@@ -183,8 +190,10 @@ class Launcher:
         """Let the workers leave by themselves, then ask, then kill; return when all have ended."""
         with self._lock:
             killed, self._killed = self._killed, True  # from here on nothing is launched
+        in_order = self._result is not None and self._result.code in (0, 130)
+        leave = _LEAVE_SECONDS if in_order else _FAILED_LEAVE_SECONDS
         steps = ((0.0, signal.SIGKILL),) if killed else (
-            (_LEAVE_SECONDS, signal.SIGTERM),
+            (leave, signal.SIGTERM),
             (_TERMINATE_SECONDS, signal.SIGKILL),
         )  # fmt: skip
         for seconds, number in steps:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local import Launcher
 from elasticdl.cluster.supervision import JobEnded
 from elasticdl.job.display import Display, PlainDisplay
@@ -76,7 +76,9 @@ def supervise(
         argv: command of each role.
     """
     watch = _Watch(place, display)
-    launcher = Launcher(place, argv, watch.notice)
+    # TensorFlow's import takes longer than anything the master does before it asks for the same workers.
+    first = [ProcessName(Role.WORKER, index, 1) for index in range(spec.num_workers.maximum)]
+    launcher = Launcher(place, argv, watch.notice, first)
     try:
         with _interrupts(launcher, place, watch):
             launcher.start()
