@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+INTERRUPT = "interrupt"
+"""Reason of a stop by Ctrl-C: the job ends as `interrupted`, with exit code 130."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:

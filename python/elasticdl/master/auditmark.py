@@ -1,0 +1,79 @@
+"""The master's two files in an audit directory: `manifest` before training, `finished` after the end.
+
+Their format is stated in `elasticdl/audit.py`, which shares no code with this on purpose: whoever checks must not be able to make the
+same mistake as who writes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from elasticdl.data.shard import Shard
+from elasticdl.errors import BadSetting
+
+_FORMAT = 1
+
+
+def write_manifest(
+    directory: Path,
+    shards: Sequence[Shard],
+    *,
+    seed: int,
+    records_per_task: int,
+    minibatch_size: int,
+    num_epochs: int,
+    again: bool,
+) -> None:
+    """Write what the job will train on.
+
+    `again`: this job may have written it before (the master was restarted). Raises BadSetting if the directory belongs to another
+    job, OSError if it can't be written.
+    """
+    text = _sealed(
+        {
+            "format": _FORMAT,
+            "shards": [[shard.name, shard.start, shard.count] for shard in shards],
+            "seed": seed,
+            "records_per_task": records_per_task,
+            "minibatch_size": minibatch_size,
+            "num_epochs": num_epochs,
+        }
+    )
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / "manifest"
+    if path.exists():
+        if again and path.read_text(encoding="utf-8") == text:
+            return
+        raise BadSetting(
+            f"--audit: {directory} holds the records of another job; give an empty directory, or remove it"
+        )
+    _replace(path, text)
+
+
+def write_finished(directory: Path, *, view: int, step: int, state_view: int, complete: bool) -> None:
+    """Write which state is the result, in which final view, and whether the data was used up; idempotent."""
+    body = {"format": _FORMAT, "view": view, "step": step, "state_view": state_view, "complete": complete}
+    _replace(directory / "finished", _sealed(body))
+
+
+def _sealed(body: dict[str, Any]) -> str:
+    content = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({**body, "checksum": f"{zlib.crc32(content):08x}"}) + "\n"
+
+
+def _replace(path: Path, text: str) -> None:
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        with open(draft, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

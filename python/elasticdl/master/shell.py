@@ -1,0 +1,682 @@
+"""The master's shell: brings events to the machine, and carries out what it says.
+
+One thread owns machine, workforce and story; all others put what happens into its queue. It decides nothing about the group
+(`master/machine.py`) nor about processes (`master/relaunch.py`). What it keeps is either in the journal or for people.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import logging
+import os
+import queue
+import shutil
+import signal
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol, assert_never
+
+from elasticdl.cluster.cluster import (
+    Cluster,
+    ProcessEnded,
+    ProcessEvent,
+    ProcessName,
+    ProcessStarted,
+    process_name,
+)
+from elasticdl.control.messages import FoundShards, NextView, Register
+from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.stream import (
+    Answer,
+    ControlServer,
+    MemberClosed,
+    MemberOpened,
+    MemberSaid,
+    ScaleWanted,
+    ServerEvent,
+    StopWanted,
+)
+from elasticdl.control.view import MemberId, View
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule, policy_slots
+from elasticdl.data.shard import Shard
+from elasticdl.errors import BadInput, JournalConflict
+from elasticdl.master import auditmark, relaunch
+from elasticdl.master import events as machine_events
+from elasticdl.master.journal import Journal
+from elasticdl.master.machine import Master, Settings
+from elasticdl.master.publishing import publish, remove_unpublished
+from elasticdl.master.records import (
+    FailedRecord,
+    FinishedRecord,
+    Record,
+    ShardsRecord,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+)
+from elasticdl.master.relaunch import Workforce
+from elasticdl.master.story import Story, Told, told_from_line
+from elasticdl.master.witnesses import Times
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.place import JobPlace
+
+_log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.025
+"""The shortest time that matters to the machine is twice this."""
+_BEAT_SECONDS = 0.25
+_RETRY_SECONDS = 0.2
+"""Between attempts to append to a journal that can't be written."""
+_STATUS_SECONDS, _LONGEST_STATUS_SECONDS = 0.2, 1.0
+_SHOWN_AFTER_END = 10.0
+_INDEXING_SECONDS = 2.0
+REPLACED = 75
+"""Exit code of a master that another one has replaced, or that broke: not the job's end (EX_TEMPFAIL of sysexits.h)."""
+
+
+class Monitor(Protocol):
+    """The master's end of the heartbeats (`elasticdl._core.HeartMonitor`)."""
+
+    def poll(self) -> list[tuple[str, int, int, int, float, bool]]:
+        """Return (member, view, step, progress, seconds since the last beat, connected?) of every member."""
+
+    def forget(self, member: str) -> None:
+        """A member has ended for good."""
+
+    def close(self) -> None:
+        """Stop listening."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DataOpened:
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _DataRefused:
+    reason: str
+    kind: str
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Indexing:
+    done: int
+    total: int
+
+
+_Incoming = ServerEvent | ProcessStarted | ProcessEnded | _DataOpened | _DataRefused | _Indexing
+
+
+class Shell:
+    """One life of a job's master."""
+
+    def __init__(
+        self,
+        place: JobPlace,
+        spec: JobSpec,
+        cluster: Cluster,
+        journal: Journal,
+        read: tuple[tuple[Record, ...], int],
+        force: Workforce,
+        history: Sequence[ProcessEvent],
+        monitor: Callable[[], Monitor],
+        open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None],
+    ) -> None:
+        """Prepare; nothing runs before `run`.
+
+        Args:
+            place: the job's place.
+            spec: its settings.
+            cluster: where its workers live.
+            journal: its journal.
+            read: what `journal.read()` returned.
+            force: the workers that run, or were told to.
+            history: what the cluster said until now.
+            monitor: opens the heartbeats' socket.
+            open_data: opens the data and returns its shards, None if only a worker can; told bytes indexed and bytes in all.
+        """
+        self._place = place
+        self._spec = spec
+        self._cluster = cluster
+        self._journal = journal
+        self._read = read
+        self._force = force
+        self._history = list(history)
+        self._make_monitor = monitor
+        self._open_data = open_data
+
+        self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
+        self._machine = Master(settings(spec))
+        self._story = Story(place.submitted_at)
+        self._events_path = place.path / "events.jsonl"
+        self._requests = itertools.count(1)
+        self._answers: dict[int, Answer] = {}
+        self._unwritten: machine_events.Append | None = None
+        self._next_try = 0.0
+        self._pids: dict[str, int | None] = {}
+        self._ended: dict[str, float] = {}
+        self._status_at = 0.0
+        self._changed = True
+        self._next_beat = 0.0
+        self._indexing_at = 0.0
+        self._end: machine_events.End | None = None
+        self._outputs: list[str] = []
+
+    def run(self) -> int:
+        """Be the job's master until it ends or is replaced; return the exit code."""
+        self._server = ControlServer(self._place.control_address, self._place.token(), self._inbox.put)
+        threading.Thread(target=self._find_data, name="data", daemon=True).start()
+        threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
+        self._monitor = self._make_monitor()
+        self._recall()
+        self._handle(machine_events.JournalRead(*self._read))
+        for record in self._read[0]:
+            if isinstance(
+                record, ShardsRecord
+            ):  # a master before this one may have died between the record and the file
+                for refused in self._write_manifest(record.shards, again=True):
+                    self._handle(refused)
+        for event in self._history:
+            self._process(event)
+        self._direct(relaunch.Tick())
+        tick = time.monotonic() + TICK_SECONDS
+        while self._end is None:
+            with contextlib.suppress(queue.Empty):
+                self._take(self._inbox.get(timeout=max(0.0, tick - time.monotonic())))
+            if time.monotonic() >= tick:
+                self._tick()
+                tick = time.monotonic() + TICK_SECONDS
+        return self._finish(self._end)
+
+    # ------------------------------------------------------------------ other threads
+
+    def _follow_cluster(self) -> None:
+        try:
+            while True:
+                for event in self._cluster.events(3600.0):
+                    self._inbox.put(event)
+        except (OSError, ValueError):
+            _log.debug("the connection to the launcher has ended")
+
+    def _find_data(self) -> None:
+        if any(isinstance(record, ShardsRecord) for record in self._read[0]):
+            return
+        try:
+            shards = self._open_data(lambda done, total: self._inbox.put(_Indexing(done, total)))
+        except BadInput as error:
+            self._inbox.put(_DataRefused(str(error), "bad-input"))
+        except Exception as error:
+            text = traceback.format_exc()
+            self._inbox.put(_DataRefused(f"the data can't be opened: {error}", "program", text))
+        else:
+            if shards is not None:
+                self._inbox.put(_DataOpened(shards))
+
+    # ------------------------------------------------------------------ events in
+
+    def _take(self, event: _Incoming) -> None:
+        match event:
+            case MemberSaid(connection, message):
+                self._hear(connection, message)
+            case MemberOpened(connection, worker, member):
+                self._handle(machine_events.ConnectionOpened(connection, member, worker))
+            case MemberClosed(connection):
+                self._handle(machine_events.ConnectionLost(connection))
+            case ProcessStarted() | ProcessEnded():
+                self._process(event)
+            case StopWanted(reason, answer):
+                self._handle(machine_events.StopAsked(self._request(answer), reason))
+            case ScaleWanted(workers, answer):
+                if workers < 1:
+                    answer(
+                        False, f"a job has at least 1 worker; asked for {workers} (`elasticdl stop` ends it)"
+                    )
+                else:
+                    self._handle(machine_events.ScaleAsked(self._request(answer), workers))
+            case _DataOpened(shards):
+                self._find(shards, lambda: machine_events.DataFound(shards))
+            case _DataRefused(reason, kind, text):
+                self._handle(machine_events.GiveUp(reason, kind, "", text))
+            case _Indexing():
+                self._show_indexing(event)
+            case _:
+                assert_never(event)
+
+    def _hear(self, connection: int, message: Any) -> None:
+        heard = machine_events.Heard(connection, message)
+        match message:
+            case FoundShards(shards):
+                self._find(shards, lambda: heard)
+                return
+            case Register() | NextView() if message.report.state is not None:
+                self._story.committed(message.report.state.step)
+        before = self._machine.progress
+        self._handle(heard)
+        progress = self._machine.progress
+        if progress is not None and progress is not before:
+            self._story.progress(time.monotonic(), progress)
+            self._changed = True
+
+    def _find(self, shards: tuple[Shard, ...], event: Callable[[], machine_events.Event]) -> None:
+        """Tell the machine of shards that can be trained on; others end the job."""
+        try:
+            self._machine.settings.plan(shards)
+        except BadInput as error:
+            self._handle(machine_events.GiveUp(str(error), "bad-input"))
+        else:
+            self._handle(event())
+
+    def _process(self, event: ProcessEvent) -> None:
+        name = str(event.name)
+        if isinstance(event, ProcessStarted):
+            self._pids[name] = event.pid
+        elif name not in self._ended:
+            self._ended[name] = time.monotonic()
+            cause = relaunch.cause_of(event)
+            self._handle(machine_events.WorkerEnded(name, cause))
+            self._tell("ended", f"{name} has ended: {cause}", worker=name)
+            for member in self._lives_of(name):
+                self._monitor.forget(member)
+        self._direct(event)
+
+    def _lives_of(self, name: str) -> list[MemberId]:
+        return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
+
+    def _request(self, answer: Answer) -> int:
+        number = next(self._requests)
+        self._answers[number] = answer
+        return number
+
+    def _tick(self) -> None:
+        now = time.monotonic()
+        if self._unwritten is not None and now >= self._next_try:
+            append, self._unwritten = self._unwritten, None
+            self._run(deque(), (append,))
+        if now >= self._next_beat:
+            self._next_beat = now + _BEAT_SECONDS
+            for member, view, step, progress, age, _ in self._monitor.poll():
+                self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
+        self._handle(machine_events.Tick())
+        self._direct(relaunch.Tick())
+        if now - self._status_at >= (_STATUS_SECONDS if self._changed else _LONGEST_STATUS_SECONDS):
+            self._show_status()
+
+    # ------------------------------------------------------------------ the machine
+
+    def _handle(self, event: machine_events.Event) -> None:
+        self._run(deque([event]), ())
+
+    def _run(
+        self, events: deque[machine_events.Event], instructions: Sequence[machine_events.Instruction]
+    ) -> None:
+        """Carry out instructions, and give the machine events and what comes of its instructions until nothing is left."""
+        while True:
+            for instruction in instructions:
+                self._carry_out(instruction, events)
+            if not events:
+                return
+            self._machine, instructions = self._machine.handle(time.monotonic(), events.popleft())
+
+    def _carry_out(
+        self, instruction: machine_events.Instruction, events: deque[machine_events.Event]
+    ) -> None:
+        match instruction:
+            case machine_events.Append():
+                self._append(instruction, events)
+            case machine_events.Tell(connection, message):
+                self._server.send(connection, message)
+            case machine_events.Reply(request, text):
+                answer = self._answers.pop(request, None)
+                if answer is not None:
+                    answer(True, text)
+            case machine_events.Publish(path):
+                events.append(machine_events.Published(self._publish(path)))
+            case machine_events.Kill(worker, reason):
+                self._tell("note", f"{worker} is killed: {reason}", worker=worker)
+                self._cluster.signal(process_name(worker), signal.SIGKILL)
+            case machine_events.Scale(workers):
+                if workers != self._force.wanted:
+                    self._tell("scaled", f"the job wants {workers} workers from now on")
+                self._direct(relaunch.Wanted(workers))
+            case machine_events.Announce():
+                self._announce(instruction)
+            case machine_events.End():
+                self._end = instruction
+            case _:
+                assert_never(instruction)
+
+    def _append(self, append: machine_events.Append, events: deque[machine_events.Event]) -> None:
+        try:
+            self._journal.append(append.number, append.record)
+        except JournalConflict:
+            events.append(machine_events.Conflict())
+            return
+        except OSError as error:
+            # J2: whether it exists is open; nobody is told anything that depends on it until this succeeds.
+            if self._next_try == 0.0:
+                text = f"the journal can't be written ({error.strerror}): the group can't change until it can; training goes on"
+                self._tell("note", text)
+            self._unwritten = append
+            self._next_try = time.monotonic() + _RETRY_SECONDS
+            return
+        if self._next_try:
+            self._next_try = 0.0
+            self._tell("note", "the journal can be written again")
+        self._after_append(append.record, events)
+        events.append(machine_events.Appended(append.record))
+
+    def _after_append(self, record: Record, events: deque[machine_events.Event]) -> None:
+        """Do what follows a durable record, before anybody is told of it."""
+        match record:
+            case ShardsRecord(shards):
+                events.extend(self._write_manifest(shards, again=False))
+            case ViewRecord(view):
+                self._begin_view(view)
+            case SnapshotRecord(_, _, _, path):
+                self._drop_older_snapshot(path)
+            case StoppingRecord():
+                self._direct(relaunch.Ending())
+                if self._machine.view is None:
+                    events.append(
+                        machine_events.GiveUp("the job was stopped before its first step", "program")
+                    )
+            case FinishedRecord() | FailedRecord():
+                self._direct(relaunch.Over())
+
+    def _begin_view(self, view: View) -> None:
+        before = self._machine.view
+        for peer in view.members:
+            self._direct(relaunch.Joined(process_name(peer.name)))
+            if before is None:
+                self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
+        if view.final:
+            self._direct(relaunch.Ending())
+
+    def _drop_older_snapshot(self, path: str) -> None:
+        older, view = self._machine.journal.snapshot, self._machine.view
+        if older is not None and older.path != path and (view is None or view.snapshot != older.path):
+            Path(older.path).unlink(missing_ok=True)
+
+    # ------------------------------------------------------------------ processes
+
+    def _direct(self, event: relaunch.Event) -> None:
+        """Ask which workers should run, and see to it."""
+        self._force, instructions, reason = relaunch.decide(time.monotonic(), self._force, event)
+        if reason:
+            _log.info("%s", reason)
+        for instruction in instructions:
+            match instruction:
+                case relaunch.Launch(name):
+                    self._cluster.launch(name)
+                    self._tell("launched", f"{name} is started", worker=str(name))
+                case relaunch.Retire(name):
+                    self._cluster.signal(name, signal.SIGTERM)
+                case relaunch.Hopeless(name, why):
+                    self._handle(machine_events.GiveUp(why, "program", str(name), self._last_words(name)))
+                case _:
+                    assert_never(instruction)
+        self._changed = self._changed or bool(instructions)
+
+    def _last_words(self, name: ProcessName) -> str:
+        """Return the end of a worker's log: a crash leaves no traceback but this."""
+        try:
+            with open(self._place.log_path(str(name)), "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                return "\n".join(file.read().decode(errors="replace").splitlines()[-20:])
+        except OSError:
+            return ""
+
+    # ------------------------------------------------------------------ for people
+
+    def _announce(self, announce: machine_events.Announce) -> None:
+        kind, step = announce.kind, announce.step
+        if kind == "step" and self._story.first_step_at is not None:
+            return  # the status shows steps; only the first one is an event
+        redone = self._story.begin_view(step) if kind == "view" else 0
+        self._tell(
+            kind,
+            announce.text,
+            worker=announce.worker,
+            view=announce.view,
+            step=step,
+            seconds=announce.seconds,
+            cause=announce.cause,
+            redone=redone,
+        )
+        if kind == "step":
+            self._show_status()  # people wait for the first loss
+
+    def _tell(
+        self,
+        kind: str,
+        text: str,
+        *,
+        worker: str = "",
+        view: int = 0,
+        step: int = 0,
+        seconds: float | None = None,
+        cause: str = "",
+        redone: int = 0,
+    ) -> None:
+        now = self._story.next_time(time.time())
+        told = Told(JobEvent(now, kind, worker, view, step, text, seconds), cause, redone)
+        self._story.tell(told)
+        self._server.publish(told.event)
+        _log.info("%s: %s", kind, text)
+        self._changed = True
+        try:
+            with open(self._events_path, "a", encoding="utf-8") as file:
+                file.write(told.to_line())
+        except OSError as error:
+            _log.warning("the event can't be kept: %s", error)
+
+    def _recall(self) -> None:
+        """Read what masters before this one told."""
+        if not self._read[1]:
+            return
+        try:
+            lines = self._events_path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        except OSError:
+            lines = []
+        for line in lines:
+            told = told_from_line(line)
+            if told is not None:
+                self._story.tell(told)
+                self._server.publish(told.event)
+        if lines and not lines[-1].endswith("\n"):
+            with open(self._events_path, "a", encoding="utf-8") as file:
+                file.write("\n")  # the next event must not continue a torn line
+        self._tell("master", "the master is back and reads its journal; training has gone on")
+
+    def _show_indexing(self, indexing: _Indexing) -> None:
+        now = time.monotonic()
+        if self._indexing_at == 0.0:
+            self._indexing_at = now
+        if now - self._indexing_at >= _INDEXING_SECONDS:
+            self._indexing_at = now
+            share = indexing.done / max(1, indexing.total)
+            self._tell("note", f"indexing the data: {share:.0%} of {indexing.total / 1e9:.1f} GB")
+
+    def _show_status(self) -> None:
+        self._status_at, self._changed = time.monotonic(), False
+        self._server.publish(self._status(self._status_at))
+
+    def _status(self, now: float) -> JobStatus:
+        machine, story, schedule = self._machine, self._story, self._machine.schedule
+        state, reason = self._state()
+        position = story.position or (machine.view.position if machine.view else None)
+        return JobStatus(
+            job_name=self._place.name,
+            state=state,
+            reason=reason,
+            view=machine.view.id if machine.view else 0,
+            step=story.step,
+            epoch=position.epoch if position else 0,
+            num_epochs=self._spec.num_epochs,
+            done=story.done(schedule),
+            loss=story.loss,
+            records=story.records,
+            records_per_second=story.rate(now),
+            seconds_left=story.seconds_left(now, schedule),
+            wanted_workers=self._force.wanted,
+            workers=tuple(self._worker_statuses(now)),
+        )
+
+    def _state(self) -> tuple[str, str]:
+        journal, view = self._machine.journal, self._machine.view
+        match journal.terminal:
+            case FinishedRecord():
+                return "finished", journal.stopping or "all data was trained"
+            case FailedRecord(reason):
+                return "failed", reason
+        if self._unwritten is not None:
+            return "waiting", "the journal can't be written"
+        if journal.stopping is not None:
+            return "stopping", journal.stopping
+        if view is None:
+            return "starting", "workers are being started" if journal.shards else "the data is being opened"
+        if all(peer.name in self._machine.gone for peer in view.members):
+            return "waiting", "no worker is left; new ones are being started"
+        return "training", view.reason
+
+    def _worker_statuses(self, now: float) -> list[WorkerStatus]:
+        members = {seen.peer.name: member for member, seen in self._machine.seen.items()}
+        found = []
+        for name in map(str, self._force.running()):
+            member = members.get(name)
+            state = "starting" if member is None else self._machine.state_of(member)
+            if self._force.posts[process_name(name).index].retired and state != "starting":
+                state = "draining"
+            found.append(WorkerStatus(name, state, self._pids.get(name), member))
+        for name, at in self._ended.items():
+            if now - at < _SHOWN_AFTER_END:
+                found.append(WorkerStatus(name, "ended", None, members.get(name)))
+        return found
+
+    # ------------------------------------------------------------------ files
+
+    def _write_manifest(self, shards: tuple[Shard, ...], again: bool) -> list[machine_events.GiveUp]:
+        spec = self._spec
+        if not spec.audit:
+            return []
+        try:
+            auditmark.write_manifest(
+                Path(spec.audit),
+                shards,
+                seed=spec.seed,
+                records_per_task=spec.minibatch_size * spec.num_minibatches_per_task,
+                minibatch_size=spec.minibatch_size,
+                num_epochs=spec.num_epochs,
+                again=again,
+            )
+        except BadInput as error:
+            return [machine_events.GiveUp(str(error), "bad-input")]
+        except OSError as error:
+            text = f"--audit: {spec.audit} can't be written: {error.strerror}"
+            return [machine_events.GiveUp(text, "bad-input")]
+        return []
+
+    def _publish(self, path: str) -> str | None:
+        """Put the result in its place; return why that failed, or None."""
+        record, view = self._machine.journal.terminal, self._machine.view
+        assert isinstance(record, FinishedRecord)
+        try:
+            if self._spec.audit and view is not None:
+                auditmark.write_finished(
+                    Path(self._spec.audit),
+                    view=record.view,
+                    step=record.state.step,
+                    state_view=record.state.view,
+                    complete=view.position.slots == 0,
+                )
+            if path:
+                output = Path(self._spec.output)
+                publish(Path(path), output)
+                self._outputs = [str(output)]
+                self._tell("exported", f"the model is at {output}", step=record.state.step)
+        except OSError as error:
+            return f"{error.strerror}: {error.filename}"
+        return None
+
+    # ------------------------------------------------------------------ the end
+
+    def _finish(self, end: machine_events.End) -> int:
+        if end.status == "replaced":
+            # The socket and the files are the other master's by now.
+            _log.warning("this master is replaced: %s", end.reason)
+            return REPLACED
+        status, code = end.status, end.exit_code
+        interrupted = self._machine.journal.stopping == INTERRUPT
+        if interrupted and (status == "finished" or self._machine.view is None):
+            status, code = "interrupted", 130
+        self._write_summary(status, end.reason)
+        self._show_status()
+        self._server.close()
+        self._monitor.close()
+        self._clean()
+        return code
+
+    def _write_summary(self, status: str, reason: str) -> None:
+        machine, record = self._machine, self._machine.journal.terminal
+        view = machine.view
+        position = view.position if isinstance(record, FinishedRecord) and view is not None else None
+        body: dict[str, Any] = {"job": self._place.name, "status": status, "reason": reason}
+        body |= self._story.summary(time.time(), position, machine.schedule)
+        body["members"] = {"joined": len(machine.journal.known), **body["members"]}
+        body["view_changes"] = max(0, view.id - 1) if view is not None else 0
+        body["metrics"] = {}
+        body["outputs"] = self._outputs
+        if isinstance(record, FinishedRecord):
+            body |= {"steps": record.state.step, "metrics": dict(record.metrics), "digest": record.digest}
+        if isinstance(record, FailedRecord):
+            body |= {"traceback": record.traceback, "failed_worker": record.worker}
+        path = self._place.summary_path
+        draft = path.with_name(f".{path.name}.draft")
+        try:
+            draft.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+            draft.replace(path)
+        except OSError as error:
+            _log.error("the summary can't be written: %s", error)
+            draft.unlink(missing_ok=True)
+
+    def _clean(self) -> None:
+        """Remove what only a running job needs."""
+        for folder in ("snapshots", "data"):
+            shutil.rmtree(self._place.path / folder, ignore_errors=True)
+        if self._spec.output:
+            remove_unpublished(Path(self._spec.output))
+
+
+def settings(spec: JobSpec) -> Settings:
+    """Return what the machine takes from the job's settings."""
+    per_task = spec.minibatch_size * spec.num_minibatches_per_task
+
+    def plan(shards: tuple[Shard, ...]) -> Schedule:
+        ledger = Ledger(shards, per_task, spec.minibatch_size, spec.seed, spec.shuffle)
+        return Schedule(ledger, spec.num_epochs, spec.max_step)
+
+    return Settings(
+        workers=spec.num_workers.maximum,
+        minimum=spec.num_workers.minimum,
+        relaunches=spec.relaunch_on_worker_failure,
+        plan=plan,
+        policy_slots=functools.partial(policy_slots, spec.global_batch_size or None, spec.minibatch_size),
+        times=replace(
+            Times(),
+            heartbeat=spec.heartbeat_seconds,
+            alone=spec.witness_seconds,
+            stall=spec.stall_seconds,
+            stall_steps=spec.stall_steps,
+            moment=spec.moment_seconds,
+        ),
+    )

@@ -1,0 +1,190 @@
+"""What is told of a job: events and figures in, the status and the summary that people read out.
+
+It decides nothing and does no I/O; the shell gives it what the machine announces, keeps the events in the job's folder, and gives them
+back after a restart of the master, so that the summary is of the whole job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from elasticdl.control.messages import Progress
+from elasticdl.control.status import JobEvent
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Position
+
+_WINDOW = 5.0
+"""Seconds over which the rate is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event, and what only the summary wants of it.
+
+    Attributes:
+        event: as everybody sees it.
+        cause: of a recovery, in a few words.
+        redone: steps that had been committed and are trained again, of a view.
+    """
+
+    event: JobEvent
+    cause: str = ""
+    redone: int = 0
+
+    def to_line(self) -> str:
+        """Return one line of the events file; `told_from_line` is the inverse."""
+        return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
+
+
+def told_from_line(line: str) -> Told | None:
+    """Read a line of the events file; None if it is torn."""
+    try:
+        body = json.loads(line)
+        cause, redone = body.pop("cause"), body.pop("redone")
+        return Told(JobEvent(**body), cause, redone)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+class Story:
+    """The figures of one job so far.
+
+    Attributes:
+        events: all that happened, in order; times only grow.
+        step: highest step known to be committed in the current lineage.
+        loss: the last known.
+        records: records trained.
+        position: position of the last known state.
+        first_step_at: when the first step was committed, in seconds since the Unix epoch.
+    """
+
+    def __init__(self, submitted_at: float) -> None:
+        self.events: list[JobEvent] = []
+        self.step = 0
+        self.loss: float | None = None
+        self.records = 0
+        self.position: Position | None = None
+        self.first_step_at: float | None = None
+        self._submitted_at = submitted_at
+        self._samples: deque[tuple[float, int, int]] = deque()
+        self._recoveries: list[dict[str, Any]] = []
+        self._counts = {"drained": 0, "lost": 0}
+        self._redone = 0
+        self._ended_at: float | None = None
+
+    def tell(self, told: Told) -> None:
+        """Take an event, new or read back."""
+        event = told.event
+        self.events.append(event)
+        self._redone += told.redone
+        match event.kind:
+            case "step" if self.first_step_at is None:
+                self.first_step_at = event.time
+            case "recovered":
+                self._recoveries.append(
+                    {
+                        "cause": told.cause,
+                        "member": event.worker,
+                        "step": event.step,
+                        "seconds": round(event.seconds or 0.0, 4),
+                    }
+                )
+            case "drained":
+                self._counts["drained"] += 1
+            case "lost" | "evicted":
+                self._counts["lost"] += 1
+            case "finished" | "failed":
+                self._ended_at = event.time
+
+    def next_time(self, now: float) -> float:
+        """Return a time for an event at `now` that is later than that of the last one."""
+        return max(now, self.events[-1].time + 1e-6) if self.events else now
+
+    def begin_view(self, step: int) -> int:
+        """A view begins at `step`: return how many committed steps it gives up."""
+        given_up = max(0, self.step - step)
+        self.step = step
+        return given_up
+
+    def committed(self, step: int) -> None:
+        """A member reports that it has committed `step`."""
+        self.step = max(self.step, step)
+
+    def progress(self, now: float, progress: Progress) -> None:
+        """Take figures at `now` (monotonic seconds)."""
+        self.committed(progress.state.step)
+        self.records, self.position = progress.records, progress.position
+        if progress.loss is not None:
+            self.loss = progress.loss
+        self._samples.append((now, progress.records, progress.state.step))
+        while len(self._samples) > 2 and self._samples[1][0] < now - _WINDOW:
+            self._samples.popleft()
+
+    def rate(self, now: float) -> float | None:
+        """Return records per second over the last seconds, None if nothing can be said."""
+        return self._per_second(now, 1)
+
+    def done(self, schedule: Schedule | None) -> float | None:
+        """Return the share of the job that is done, None if it has no end or its data is not known."""
+        if schedule is None:
+            return None
+        shares = []
+        if schedule.total_records:
+            shares.append(self.records / schedule.total_records)
+        if schedule.max_step:
+            shares.append(self.step / schedule.max_step)
+        return min(1.0, max(shares)) if shares else None
+
+    def seconds_left(self, now: float, schedule: Schedule | None) -> float | None:
+        """Return an estimate of the time left."""
+        if schedule is None:
+            return None
+        times = []
+        records, steps = self._per_second(now, 1), self._per_second(now, 2)
+        if schedule.total_records and records:
+            times.append((schedule.total_records - self.records) / records)
+        if schedule.max_step and steps:
+            times.append((schedule.max_step - self.step) / steps)
+        return max(0.0, min(times)) if times else None
+
+    def summary(self, now: float, position: Position | None, schedule: Schedule | None) -> dict[str, Any]:
+        """Return the part of the summary that the story knows.
+
+        Args:
+            now: seconds since the Unix epoch.
+            position: position of the result, None if there is none.
+            schedule: the order of the data, None if it never was known.
+        """
+        records, epochs = self.records, self.position.epoch if self.position else 0
+        if position is not None and schedule is not None:
+            epochs = position.epoch
+            records = schedule.ledger.num_records * epochs
+            records += schedule.records_done(position) if position.slots else 0
+        body: dict[str, Any] = {
+            "epochs": epochs,
+            "steps": self.step,
+            "records_trained": records,
+            "records_per_second": None,
+            "redone_steps": self._redone,
+            "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
+            "recoveries": self._recoveries,
+            "loss": self.loss,
+            "seconds": round(now - self._submitted_at, 3),
+        }
+        if self.first_step_at is not None:
+            body["seconds_to_first_step"] = round(self.first_step_at - self._submitted_at, 3)
+            trained = (self._ended_at or now) - self.first_step_at
+            if trained > 0:
+                body["records_per_second"] = round(records / trained, 1)
+        return body
+
+    def _per_second(self, now: float, column: int) -> float | None:
+        if len(self._samples) < 2:
+            return None
+        first, last = self._samples[0], self._samples[-1]
+        until = last[0] if now - last[0] < _WINDOW / 2 else now
+        seconds = until - first[0]
+        return max(0.0, (last[column] - first[column]) / seconds) if seconds > 0 else None
