@@ -1,6 +1,7 @@
 """Handwritten digits with a subclassed model with batch normalization and dropout; records as in `mnist_functional_api`."""
 
 import keras
+
 from mnist.mnist_functional_api import eval_metrics_fn, feed, loss
 
 __all__ = ["Digits", "custom_model", "eval_metrics_fn", "feed", "loss", "optimizer"]

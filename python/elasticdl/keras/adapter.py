@@ -56,7 +56,9 @@ class KerasAdapter:
         self.model = self._made(user.model, keras.Model, "a keras.Model", **user.params)
         batch = self.convert(sample)
         if batch.data is None:
-            raise BadData(f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried")
+            raise BadData(
+                f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried"
+            )
         spec = self._pipeline.spec
         assert spec is not None, "convert has traced feed"
         self._build(batch)
@@ -70,7 +72,9 @@ class KerasAdapter:
             self._xla(),
             user.path,
         )
-        self._callbacks = GroupCallbacks(user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path)
+        self._callbacks = GroupCallbacks(
+            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path
+        )
         self.dtype: npt.DTypeLike = self._step.dtype.as_numpy_dtype
         try:
             self.compute(batch, 0, 0)
@@ -101,7 +105,9 @@ class KerasAdapter:
 
     def _made_optimizer(self) -> Any:
         optimizer = self._made(self._user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer")
-        if self.model.dtype_policy.name == "mixed_float16" and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        if self.model.dtype_policy.name == "mixed_float16" and not isinstance(
+            optimizer, keras.optimizers.LossScaleOptimizer
+        ):
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as Model.compile does
         if not self.model.trainable_variables:
             raise BadModel(f"{self._user.path}: the model has no trainable variables")
@@ -112,15 +118,21 @@ class KerasAdapter:
         """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
         assert batch.data is not None, "the sample has examples"
         features = batch.data[0]
-        symbols = tf.nest.map_structure(lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype.name), features)
+        symbols = tf.nest.map_structure(
+            lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype.name), features
+        )
         try:
             self.model_outputs = self.model(symbols, training=True)
         except Exception as error:
+            received = show(self._pipeline.spec[0] if self._pipeline.spec else None)
+            expected = (
+                show(self.model.input)
+                if getattr(self.model, "inputs", None)
+                else "what the model's call was written for"
+            )
             raise BadData(
-                f"{self._user.path}: the model can't take what feed gives: {describe(error, self._user.path)}\n"
-                f"received features {show(self._pipeline.spec[0] if self._pipeline.spec else None)} (None: the examples of a batch); "
-                f"expected {show(getattr(self.model, 'input', None)) if getattr(self.model, 'inputs', None) else 'what the model was written for'}; "
-                f"feed has to return {EXPECTED}"
+                f"{self._user.path}: the model can't take what feed gives: expected features {expected}, received {received} "
+                f"(None: the examples of a batch); feed has to return {EXPECTED}\n{describe(error, self._user.path)}"
             ) from error
 
     def _xla(self) -> bool:
@@ -130,7 +142,9 @@ class KerasAdapter:
                 return True
             case JitCompile.OFF:
                 return False
-        return bool(tf.config.list_physical_devices("GPU")) and all(layer.supports_jit for layer in self.model._flatten_layers())
+        return bool(tf.config.list_physical_devices("GPU")) and all(
+            layer.supports_jit for layer in self.model._flatten_layers()
+        )
 
     # ------------------------------------------------------------------ chunks
 
@@ -166,9 +180,10 @@ class KerasAdapter:
     def accumulator(self) -> memoryview:
         """Return the accumulator's elements, valid until the next `compute`, `apply` or `zero`."""
         if self._summed:
-            return memoryview(self._sum)  # type: ignore[arg-type]
+            assert self._sum is not None, "made when the second chunk came"
+            return self._sum.data
         if self._flat is None:
-            return memoryview(np.zeros(self.size, self.dtype))
+            return np.zeros(self.size, self.dtype).data
         return memoryview(self._flat)
 
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:

@@ -34,7 +34,9 @@ Entry = tuple[int, int, float | None, bool, float | None]
 class GroupCallbacks:
     """The callbacks of one member. Without callbacks it costs nothing and keeps no history."""
 
-    def __init__(self, make: Callable[[], Any] | None, model: Any, optimizer: Any, epochs: int, path: Path) -> None:
+    def __init__(
+        self, make: Callable[[], Any] | None, model: Any, optimizer: Any, epochs: int, path: Path
+    ) -> None:
         self._make = make
         self._model = model
         self._optimizer = optimizer
@@ -79,14 +81,18 @@ class GroupCallbacks:
             raise BadModel(f"{self._path}: callbacks returned a {name}; expected a list of keras callbacks")
         for refused, instead in _REFUSED.items():
             if isinstance(callback, getattr(keras.callbacks, refused)):
-                raise BadModel(f"{self._path}: the callback {name} is not possible in a group of workers; {instead}")
+                raise BadModel(
+                    f"{self._path}: the callback {name} is not possible in a group of workers; {instead}"
+                )
         monitored = getattr(callback, "monitor", "loss")
         if monitored != "loss":
             raise BadModel(
                 f"{self._path}: the callback {name} monitors {monitored!r}; while training, only 'loss' is known (write monitor='loss')"
             )
         if getattr(callback, "restore_best_weights", False):
-            raise BadModel(f"{self._path}: {name}(restore_best_weights=True) needs weights that a joining worker never had; leave it out")
+            raise BadModel(
+                f"{self._path}: {name}(restore_best_weights=True) needs weights that a joining worker never had; leave it out"
+            )
 
     # ------------------------------------------------------------------ commits
 
@@ -110,7 +116,10 @@ class GroupCallbacks:
         self._run(entry, writing=self._writes)
         if not self._model.stop_training:
             return None
-        names = ", ".join(type(callback).__name__ for callback in self._callbacks if _stopped(callback)) or "a callback"
+        names = (
+            ", ".join(type(callback).__name__ for callback in self._callbacks if _stopped(callback))
+            or "a callback"
+        )
         return f"{names} asked for the end of training after step {logs.step}"
 
     def end(self) -> None:
@@ -159,7 +168,9 @@ class GroupCallbacks:
         The variables of the model are replaced after it: hooks may change the learning rate on the way.
         """
         try:
-            history = [(int(step), int(epoch), loss, bool(ended), mean) for step, epoch, loss, ended, mean in state]
+            history = [
+                (int(step), int(epoch), loss, bool(ended), mean) for step, epoch, loss, ended, mean in state
+            ]
         except (TypeError, ValueError):
             raise TransferFailed("the state's callback history can't be read") from None
         if self._make is None:
@@ -176,7 +187,11 @@ class GroupCallbacks:
 def _rate(optimizer: Any) -> float | None:
     """Return the learning rate if it is a number that callbacks may change, None if it is a schedule."""
     try:
-        return float(optimizer.learning_rate) if not callable(getattr(optimizer, "_learning_rate", None)) else None
+        return (
+            float(optimizer.learning_rate)
+            if not callable(getattr(optimizer, "_learning_rate", None))
+            else None
+        )
     except (TypeError, ValueError):
         return None
 

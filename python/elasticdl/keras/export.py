@@ -7,7 +7,6 @@ a SavedModel carries the computation itself.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -35,4 +34,4 @@ def export(model: Any, path: str, kind: str) -> None:
                 raise BadSetting(f"--output_format: expected keras or saved_model, received {kind!r}")
         if target.is_dir():
             shutil.rmtree(target)
-        os.replace(written, target)
+        written.replace(target)

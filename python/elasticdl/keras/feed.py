@@ -78,7 +78,9 @@ class FeedPipeline:
                     f"{self._path}: feed made more examples than the {len(records)} records it was given; "
                     "it may shuffle, filter and map, but not repeat"
                 ) from None
-            raise BadData(f"{self._path}: feed failed on a chunk of {len(records)} records: {error.message}") from error
+            raise BadData(
+                f"{self._path}: feed failed on a chunk of {len(records)} records: {error.message}"
+            ) from error
         return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
 
     def _trace(self, records: Any) -> Any:
@@ -87,9 +89,13 @@ class FeedPipeline:
             raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {EXPECTED}")
         element = dataset.element_spec
         if not isinstance(element, tuple) or len(element) not in (2, 3):
-            raise BadData(f"{self._path}: feed returned elements of the structure {show(element)}; expected {EXPECTED}")
+            raise BadData(
+                f"{self._path}: feed returned elements of the structure {show(element)}; expected {EXPECTED}"
+            )
         if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
-            raise BadData(f"{self._path}: feed batched its examples: it returned {show(element)}; expected {EXPECTED}")
+            raise BadData(
+                f"{self._path}: feed batched its examples: it returned {show(element)}; expected {EXPECTED}"
+            )
         batches = dataset.batch(tf.cast(tf.shape(records)[0], tf.int64))
         self.spec = batches.element_spec
         return batches.get_single_element()

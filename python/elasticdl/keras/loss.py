@@ -22,7 +22,11 @@ class ChunkLoss:
     def __init__(self, loss: Any, where: str) -> None:
         """`loss`: a function, a Keras loss (or its class), or a dict of them by output; `where` names it in messages."""
         self._where = where
-        self._loss = {key: _instance(part) for key, part in loss.items()} if isinstance(loss, Mapping) else _instance(loss)
+        self._loss = (
+            {key: _instance(part) for key, part in loss.items()}
+            if isinstance(loss, Mapping)
+            else _instance(loss)
+        )
 
     def __call__(self, labels: Any, predictions: Any, weights: Any) -> Any:
         """Return the scalar. Raises BadModel if what the loss returns is no loss."""
@@ -31,7 +35,9 @@ class ChunkLoss:
         for what, given in (("predictions", predictions), ("labels", labels)):
             if not isinstance(given, Mapping) or not set(self._loss) <= set(given):
                 shown = sorted(given) if isinstance(given, Mapping) else type(given).__name__
-                raise BadModel(f"{self._where} is a dict by output: expected {what} with the keys {sorted(self._loss)}, received {shown}")
+                raise BadModel(
+                    f"{self._where} is a dict by output: expected {what} with the keys {sorted(self._loss)}, received {shown}"
+                )
         total: Any = None
         for key, loss in self._loss.items():
             weight = weights.get(key) if isinstance(weights, Mapping) else weights
@@ -51,7 +57,9 @@ class ChunkLoss:
         try:
             value = tf.convert_to_tensor(value)
         except (TypeError, ValueError):
-            raise BadModel(f"{where}: expected a scalar or one value per example, received {value!r}") from None
+            raise BadModel(
+                f"{where}: expected a scalar or one value per example, received {value!r}"
+            ) from None
         if not value.dtype.is_floating:
             raise BadModel(f"{where}: expected a loss of a float type, received {value.dtype.name}")
         if value.shape.rank == 0:
@@ -62,7 +70,11 @@ class ChunkLoss:
                 )
             return value
         expected = tf.nest.flatten(predictions)[0].shape
-        if value.shape.rank is not None and expected.rank and not value.shape[:1].is_compatible_with(expected[:1]):
+        if (
+            value.shape.rank is not None
+            and expected.rank
+            and not value.shape[:1].is_compatible_with(expected[:1])
+        ):
             raise BadModel(
                 f"{where}: expected a scalar or one value per example (shape {expected[:1]}), received the shape {value.shape}"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,8 +65,13 @@ def load(spec: JobSpec) -> UserModel:
         holder = _import(zoo, elsewhere) if elsewhere else module
         found = getattr(holder, last, None)
         if found is None and (required or elsewhere):
-            known = ", ".join(n for n, v in vars(holder).items() if callable(v) and not n.startswith("_")) or "nothing"
-            raise BadModel(f"{holder.__file__}: --{setting} names {last!r}, which the file does not define; it defines {known}")
+            known = (
+                ", ".join(n for n, v in vars(holder).items() if callable(v) and not n.startswith("_"))
+                or "nothing"
+            )
+            raise BadModel(
+                f"{holder.__file__}: --{setting} names {last!r}, which the file does not define; it defines {known}"
+            )
         return found
 
     def call(setting: str, wanted: str, required: bool, *arguments: Any, **keywords: Any) -> Any:
@@ -77,7 +83,8 @@ def load(spec: JobSpec) -> UserModel:
     loss = find("loss", spec.loss, True)
     if not callable(loss) and not isinstance(loss, Mapping):
         raise BadModel(
-            f"{path}: {spec.loss} is a {type(loss).__name__}; expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
+            f"{path}: {spec.loss} is a {type(loss).__name__}; "
+            "expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
         )
     return UserModel(
         path=path,
@@ -99,7 +106,9 @@ def _import(zoo: Path, name: str) -> ModuleType:
     if known is not None and known.__file__ is not None and Path(known.__file__) == path:
         return known
     if not path.is_file():
-        raise BadModel(f"{path}: no such file; --model_def a.b.symbol is the symbol in the file MODEL_ZOO/a/b.py, and --model_zoo is {zoo}")
+        raise BadModel(
+            f"{path}: no such file; --model_def a.b.symbol is the symbol in the file MODEL_ZOO/a/b.py, and --model_zoo is {zoo}"
+        )
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None, "a .py file always has a loader"
     assert found.loader is not None, "a .py file always has a loader"
@@ -119,12 +128,16 @@ def _import(zoo: Path, name: str) -> ModuleType:
 
 def describe(error: BaseException, path: Path) -> str:
     """Say in one line what the user's code raised, with the last line of `path` that it went through."""
-    lines = [frame.lineno for frame in inspect.getinnerframes(error.__traceback__) if frame.filename == str(path)] if error.__traceback__ else []
+    lines = [
+        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
+    ]
     where = f" (line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}: {error}{where}"
 
 
-def _check_call(path: Path, name: str, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+def _check_call(
+    path: Path, name: str, function: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> None:
     if not callable(function):
         raise BadModel(f"{path}: {name} is a {type(function).__name__}, expected a function")
     try:

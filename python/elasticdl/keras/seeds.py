@@ -18,6 +18,8 @@ def chunk_seeds(seed: int, step: int, slot: int, generators: int) -> npt.NDArray
     key = struct.pack("<QQQ", seed & (2**64 - 1), step, slot)
     states = np.empty((generators, 2), np.int64)
     for index in range(generators):
-        digest = hashlib.blake2b(key + struct.pack("<Q", index), digest_size=8, person=b"elasticdl-seed").digest()
+        digest = hashlib.blake2b(
+            key + struct.pack("<Q", index), digest_size=8, person=b"elasticdl-seed"
+        ).digest()
         states[index] = np.frombuffer(digest, "<u4") & 0x7FFFFFFF
     return states

@@ -38,13 +38,19 @@ class ModelState:
         theirs = image.meta.get("arrays")
         if not isinstance(theirs, list) or len(theirs) != len(self._arrays):
             count = len(theirs) if isinstance(theirs, list) else "no"
-            raise TransferFailed(f"the state has {count} arrays, this model and its optimizer have {len(self._arrays)}")
+            raise TransferFailed(
+                f"the state has {count} arrays, this model and its optimizer have {len(self._arrays)}"
+            )
         for mine, other in zip(self._arrays, theirs, strict=True):
             if mine != other:
-                raise TransferFailed(f"the state does not fit this model: expected {_show(mine)}, received {_show(other)}")
+                raise TransferFailed(
+                    f"the state does not fit this model: expected {_show(mine)}, received {_show(other)}"
+                )
         size = sum(array["bytes"] for array in self._arrays)
         if image.body.nbytes != size:
-            raise TransferFailed(f"the state has {image.body.nbytes} bytes, this model and its optimizer have {size}")
+            raise TransferFailed(
+                f"the state has {image.body.nbytes} bytes, this model and its optimizer have {size}"
+            )
 
     def load(self, image: StateImage) -> None:
         """Replace the variables' values. Raises TransferFailed, with nothing replaced, if the image is not of this model."""
@@ -72,10 +78,7 @@ def _describe(variable: Any) -> dict[str, Any]:
 
 
 def _numpy_type(name: str) -> np.dtype[Any]:
-    if name == "bfloat16":
-        import ml_dtypes
-
-        return np.dtype(ml_dtypes.bfloat16)
+    # bfloat16 and its like are numpy types only once ml_dtypes, which TensorFlow imports, has registered them
     return np.dtype(name)
 
 
@@ -84,4 +87,8 @@ def _bytes(variable: Any) -> Any:
 
 
 def _show(array: Any) -> str:
-    return f"{array.get('name')} {array.get('dtype')} {array.get('shape')}" if isinstance(array, dict) else repr(array)
+    return (
+        f"{array.get('name')} {array.get('dtype')} {array.get('shape')}"
+        if isinstance(array, dict)
+        else repr(array)
+    )

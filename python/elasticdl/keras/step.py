@@ -40,7 +40,14 @@ class TrainingStep:
     """One model's compiled step. All calls from one thread."""
 
     def __init__(
-        self, model: Any, optimizer: Any, loss: ChunkLoss, spec: tuple[Any, ...], full: int, xla: bool, path: Path
+        self,
+        model: Any,
+        optimizer: Any,
+        loss: ChunkLoss,
+        spec: tuple[Any, ...],
+        full: int,
+        xla: bool,
+        path: Path,
     ) -> None:
         """`spec`: the signature of a batch with an unknown number of examples; `full`: examples of a full-size chunk.
 
@@ -61,17 +68,25 @@ class TrainingStep:
         known = {id(state) for state in seed_states(model)}
         self._seeded = seed_states(model)
         self._others = [variable for variable in others if id(variable) not in known]
-        wide = any(keras.backend.standardize_dtype(v.dtype) == "float64" for v in [*self._trainables, *self._others])
+        wide = any(
+            keras.backend.standardize_dtype(v.dtype) == "float64" for v in [*self._trainables, *self._others]
+        )
         self.dtype = tf.float64 if wide else tf.float32
 
         seeds = tf.TensorSpec([len(self._seeded), 2], tf.int64)
         scalar = tf.TensorSpec([], self.dtype)
-        self._compute = tf.function(self._trace_compute, input_signature=[spec, scalar, seeds], autograph=False)
+        self._compute = tf.function(
+            self._trace_compute, input_signature=[spec, scalar, seeds], autograph=False
+        )
         self._fused = tf.function(self._trace_fused, input_signature=[spec, scalar, seeds], autograph=False)
         self._compute_full, self._fused_full = self._compute, self._fused
         if xla:
             static = tf.nest.map_structure(lambda part: _with_examples(part, full), spec)
-            options: dict[str, Any] = {"input_signature": [static, scalar, seeds], "autograph": False, "jit_compile": True}
+            options: dict[str, Any] = {
+                "input_signature": [static, scalar, seeds],
+                "autograph": False,
+                "jit_compile": True,
+            }
             self._compute_full = tf.function(self._trace_compute, **options)
             self._fused_full = tf.function(self._trace_fused, **options)
         self._scalar = scalar
@@ -109,7 +124,9 @@ class TrainingStep:
         """Commit `flat` / `examples`; 0 examples change nothing."""
         if self._apply is None:
             signature = [tf.TensorSpec([self.size], self.dtype), self._scalar]
-            self._apply = tf.function(self._trace_apply, input_signature=signature, autograph=False, jit_compile=self._xla)
+            self._apply = tf.function(
+                self._trace_apply, input_signature=signature, autograph=False, jit_compile=self._xla
+            )
         self._apply(flat, tf.constant(examples, self.dtype))
 
     # ------------------------------------------------------------------ traced
@@ -129,7 +146,9 @@ class TrainingStep:
         shapes = [v.shape for v in (*self.layout.trained, *self.layout.changed)]
 
         def update() -> Any:
-            parts = [tf.reshape(part, shape) for part, shape in zip(tf.split(flat, sizes), shapes, strict=True)]
+            parts = [
+                tf.reshape(part, shape) for part, shape in zip(tf.split(flat, sizes), shapes, strict=True)
+            ]
             self._update(parts, examples)
             return tf.constant(True)
 
@@ -169,7 +188,11 @@ class TrainingStep:
         gradients = tape.gradient(target, trainables)
         self._model._clear_losses()
 
-        trained = [(v, tf.convert_to_tensor(g)) for v, g in zip(self._trainables, gradients, strict=True) if g is not None]
+        trained = [
+            (v, tf.convert_to_tensor(g))
+            for v, g in zip(self._trainables, gradients, strict=True)
+            if g is not None
+        ]
         changed = []
         for variable, before in zip(self._others, others, strict=True):
             after = scope.get_current_value(variable)
@@ -190,8 +213,12 @@ class TrainingStep:
         variables = [variable for variable, _ in (*trained, *changed)]
         sizes = tuple(int(np.prod(variable.shape, dtype=np.int64)) for variable in variables)
         layout = Layout(tuple(v for v, _ in trained), tuple(v for v, _ in changed), sizes)
-        if self._layout is not None and [id(v) for v in variables] != [id(v) for v in (*self._layout.trained, *self._layout.changed)]:
-            raise BadModel(f"{self._path}: the model trains other variables each time it is called; workers can't agree on them")
+        if self._layout is not None and [id(v) for v in variables] != [
+            id(v) for v in (*self._layout.trained, *self._layout.changed)
+        ]:
+            raise BadModel(
+                f"{self._path}: the model trains other variables each time it is called; workers can't agree on them"
+            )
         self._layout = layout
 
 
