@@ -99,7 +99,8 @@ def decode(data: bytes | bytearray | memoryview) -> State:
 
 
 def write(path: Path, data: bytes | bytearray) -> None:
-    """Write beside, sync, rename: the file at `path` is whole or absent, whatever happens."""
+    """Write beside, sync, rename: the file at `path` is whole or absent, whatever happens; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         with beside.open("wb") as file:

@@ -404,12 +404,8 @@ class Member:
             exported=None,
         )
         out.append(OpenView(view, keep))
-        if whole and healees:
-            out.append(
-                ServeState(
-                    view.id, view.base, view.position, tuple(p.id for p in view.members if p.id in healees)
-                )
-            )
+        if whole:
+            _serve(view, healees, out)
         if saved is not None:
             member._send(saved, out)
         source = view.sources[rank]
@@ -554,6 +550,7 @@ class Member:
             position = view.position  # K of the view's first step may differ from the donor's
         member = replace(self, state=state, position=position, whole=True, chunks=(), examples=0.0, loss=0.0)
         if member.active and view is not None:
+            _serve(view, member.healees, out)  # the maker of the first weights has healees from the start
             progress = Progress(view.id, state, position, None, member._records(position))
             member._send(progress, out)
         return member
@@ -741,6 +738,13 @@ class Member:
         member = self._seal(self.current, not isinstance(self.work, Contribute), out)
         member._send(failure, out)
         return replace(member, failure=failure, parked=None, report=None)
+
+
+def _serve(view: View, healees: frozenset[MemberId], out: Out) -> None:
+    """Serve the view's base, which is my state, to those that heal from me (M7)."""
+    if healees:
+        waiting = tuple(peer.id for peer in view.members if peer.id in healees)
+        out.append(ServeState(view.id, view.base, view.position, waiting))
 
 
 def _miscounted(view: View, step: int, trailer: Trailer) -> ProgramFailed:
