@@ -7,28 +7,11 @@
 from __future__ import annotations
 
 import argparse
-import multiprocessing
-import os
 import sys
 import time
-from collections.abc import Iterator
 
 from tests.simulation import schedules
 from tests.simulation.oracle import Violation
-
-
-def attempt(seed: int) -> tuple[int, int, str | None]:
-    """Return the seed, the number of events, and what was violated."""
-    try:
-        return seed, schedules.run(seed), None
-    except Exception as error:  # a crash of a machine is a finding as well
-        return seed, 0, f"{type(error).__name__}: {error}"
-
-
-def many(first: int, count: int) -> Iterator[tuple[int, int, str | None]]:
-    """Run schedules over all cores."""
-    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        yield from pool.imap_unordered(attempt, range(first, first + count), chunksize=50)
 
 
 def main() -> int:
@@ -48,7 +31,7 @@ def main() -> int:
         print(f"seed {arguments.seed}: {events} events, no violation")
         return 0
     began, failed, events = time.monotonic(), 0, 0
-    for seed, length, violation in many(arguments.seed, arguments.schedules):
+    for seed, length, violation in schedules.many(arguments.seed, arguments.schedules):
         events += length
         if violation is not None:
             failed += 1

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.control.messages import Failed, Finished, NewView
 from elasticdl.control.view import StateId, View
 from elasticdl.data.shard import Position
-from elasticdl.master.records import FailedRecord, FinishedRecord, Record, SnapshotRecord, StoppingRecord, ViewRecord
+from elasticdl.master.records import (
+    FailedRecord,
+    FinishedRecord,
+    Record,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -73,7 +80,7 @@ class Oracle:
 
     def installed(self, worker: Any, view: View, keep: bool) -> None:
         self._one_content(view)
-        if keep or worker.lineage is None or not worker.accumulator or worker.late:
+        if keep or view.final or worker.lineage is None or not worker.accumulator or worker.late:
             return
         if self.states.get(view.base) == worker.lineage and self.world.faithful:
             raise Violation(f"{worker.name} throws away {worker.accumulator} at view {view.id}")

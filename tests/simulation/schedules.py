@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from tests.simulation.world import Plan, World
 
@@ -41,3 +43,17 @@ def plan_of(seed: int) -> Plan:
 def run(seed: int, world: type[World] = World, trace: Callable[[str], None] | None = None) -> int:
     """Run one schedule; return its number of events. Raises Violation."""
     return world(seed, plan_of(seed), trace).run()
+
+
+def attempt(seed: int) -> tuple[int, int, str | None]:
+    """Return the seed, the number of events, and what was violated."""
+    try:
+        return seed, run(seed), None
+    except Exception as error:  # a crash of a machine is a finding as well
+        return seed, 0, f"{type(error).__name__}: {error}"
+
+
+def many(first: int, count: int) -> Iterator[tuple[int, int, str | None]]:
+    """Run schedules over all cores."""
+    with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
+        yield from pool.imap_unordered(attempt, range(first, first + count), chunksize=50)

@@ -396,7 +396,8 @@ class World:
                     self.feed_master(master, to_master.Beat(worker.id, view, step, progress, 0.0))
             self.feed_master(master, to_master.Tick())
         self.after(0.25 + 0.1 * self.random.random(), f"master {master.number} ticks", lambda: self._tick(master))
-        self.after(0.06, "a moment", lambda: self.feed_master(master, to_master.Tick()))
+        if master.machine.sealed_at is not None:
+            self.after(0.06, "a moment", lambda: self.feed_master(master, to_master.Tick()))
 
     def end_master(self, master: MasterProcess, status: str) -> None:
         self.say(f"master {master.number} ends: {status}")
@@ -530,7 +531,7 @@ class World:
     # ------------------------------------------------------------------ workers
 
     def start_worker(self, index: int, life: int) -> None:
-        if self.oracle.over() or self.journal and isinstance(self.journal[-1], FinishedRecord | FailedRecord):
+        if self.oracle.over() or (self.journal and isinstance(self.journal[-1], FinishedRecord | FailedRecord)):
             return
         name = f"worker-{index}-{life}"
         machine = self.member_class(

@@ -298,7 +298,7 @@ class Master:
             return self, ()
         out: Out = []
         master = self._take(now, event, out)
-        if not master.over:
+        if not master.over and not isinstance(event, Beat):  # what a beat means is judged at the next tick
             master = master._settle(now, out)
         return master, tuple(out)
 
@@ -514,11 +514,8 @@ class Master:
 
     def _notice_trouble(self, now: float, view: View | None, worker: str, cause: str) -> Master:
         """Remember when the first sign of a loss came, to say how long the group took to recover."""
-        if (
-            view is None
-            or self.journal.terminal is not None
-            or worker not in {peer.name for peer in view.members}
-        ):
+        peer = None if view is None else next((peer for peer in view.members if peer.name == worker), None)
+        if view is None or peer is None or self.journal.terminal is not None or self._has_drained(peer, view):
             return self
         if any(trouble.worker == worker and trouble.view == view.id for trouble in self.trouble):
             return self
@@ -925,6 +922,8 @@ class Master:
 
     def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
         """D2: return who stays of the current view, or None while it may not be replaced."""
+        if not self._is_left(view):
+            return None
         suspects = self._suspects(now, view)
         losers = self._losers(view)
         stay: list[Stander] = []
@@ -934,7 +933,7 @@ class Master:
             if not self._has_sealed(peer, view):
                 return None  # its promise is still to come
             stay.append(Stander(peer, self.seen[peer.id].report, stayed=True))
-        if not self._is_left(view) or not self._may_leave_out(view, stay, suspects):
+        if not self._may_leave_out(view, stay, suspects):
             return None
         return tuple(stay)
 
@@ -1014,8 +1013,9 @@ class Master:
         for peer in old:
             if peer.id in kept:
                 continue
-            seen = self.seen.get(peer.id)
-            if self._is_gone(peer):
+            if self._has_drained(peer, before):
+                out.append(Announce("drained", peer.name, view.id, view.base.step, f"{peer.name} has left at a step boundary"))
+            elif self._is_gone(peer):
                 cause = self.gone.get(peer.name, "a program error")
                 out.append(
                     Announce(
@@ -1026,16 +1026,6 @@ class Master:
                         f"{peer.name} is lost: {cause}",
                         None,
                         cause,
-                    )
-                )
-            elif seen is not None and seen.report.draining:
-                out.append(
-                    Announce(
-                        "drained",
-                        peer.name,
-                        view.id,
-                        view.base.step,
-                        f"{peer.name} has left at a step boundary",
                     )
                 )
             else:
@@ -1064,6 +1054,11 @@ class Master:
             condemned=condemned,
             exported=None,
         )
+
+    def _has_drained(self, peer: Peer, view: View | None) -> bool:
+        """Tell whether a member left as it wished: it drained, and had promised to do nothing more."""
+        seen = self.seen.get(peer.id)
+        return seen is not None and view is not None and seen.report.draining and self._has_sealed(peer, view)
 
     def _kill_condemned(self, now: float, out: Out) -> Master:
         """A worker that was left out on suspicion and hangs would stay for ever; nothing that it could do counts any more."""
