@@ -320,10 +320,14 @@ class Shell:
         self, events: deque[machine_events.Event], instructions: Sequence[machine_events.Instruction]
     ) -> None:
         """Carry out instructions, and give the machine events and what comes of its instructions until nothing is left."""
+        known, view = len(self._machine.seen), self._machine.view
         while True:
             for instruction in instructions:
                 self._carry_out(instruction, events)
             if not events:
+                # short moments (registered and not yet in the group, the final view) are seen by those who watch
+                if len(self._machine.seen) != known or self._machine.view is not view:
+                    self._show_status()
                 return
             self._machine, instructions = self._machine.handle(time.monotonic(), events.popleft())
 
