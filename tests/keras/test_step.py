@@ -344,7 +344,15 @@ def test_sample_weights_need_a_loss_that_takes_them(adapter: Make) -> None:
         adapter(WEIGHTED)
 
 
-@pytest.mark.parametrize(("policy", "dtype"), [("mixed_float16", "float32"), ("mixed_bfloat16", "float32"), ("float64", "float64"), ("bfloat16", "float32")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("policy", "dtype"),
+    [
+        ("mixed_float16", "float32"),
+        ("mixed_bfloat16", "float32"),
+        ("float64", "float64"),
+        ("bfloat16", "float32"),
+    ],
+)
 def test_dtype_policies(adapter: Make, policy: str, dtype: str) -> None:
     source = f"""
     def custom_model():

@@ -7,7 +7,7 @@ for itself) are refused with a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -51,9 +51,7 @@ class GroupCallbacks:
         self._callbacks = self._made()
         self._batches = any(_overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
         self._history: list[Entry] = []
-        self._open: int | None = None
-        self._batch = 0
-        self._writers_began = False
+        self._epoch = self._batch = 0
         if self._callbacks:
             # callbacks reach the learning rate as `self.model.optimizer`
             self._model.optimizer = self._optimizer
@@ -62,6 +60,7 @@ class GroupCallbacks:
             callback.set_model(self._model)
             callback.set_params({"epochs": self._epochs, "verbose": 0, "steps": None})
         self._call(lambda callback: callback.on_train_begin({}))
+        self._enter(0, 0, writing=False)
 
     def _made(self) -> list[Any]:
         if self._make is None:
@@ -124,22 +123,30 @@ class GroupCallbacks:
 
     def end(self) -> None:
         """Run the hooks of the end of training."""
-        self._call(lambda callback: callback.on_train_end({}))
+        self._call(lambda callback: callback.on_train_end({}), self._writes)
 
     def _run(self, entry: Entry, writing: bool) -> None:
         _, epoch, loss, ended, mean = entry
-        if self._open != epoch:
-            self._open, self._batch = epoch, 0
-            self._call(lambda callback: callback.on_epoch_begin(epoch, {}), writing)
+        if epoch != self._epoch:
+            self._enter(epoch, 0, writing)
         if self._batches:
             batch, logs = self._batch, {} if loss is None else {"loss": loss}
-            self._call(lambda callback: callback.on_train_batch_begin(batch, {}), writing)
             self._call(lambda callback: callback.on_train_batch_end(batch, dict(logs)), writing)
-            self._batch += 1
-        if ended:
-            logs = {} if mean is None else {"loss": mean}
-            self._call(lambda callback: callback.on_epoch_end(epoch, dict(logs)), writing)
-            self._open = None
+        if not ended:
+            self._enter(epoch, self._batch + 1, writing)
+            return
+        logs = {} if mean is None else {"loss": mean}
+        self._call(lambda callback: callback.on_epoch_end(epoch, dict(logs)), writing)
+        if not self._epochs or epoch + 1 < self._epochs:
+            self._enter(epoch + 1, 0, writing)
+
+    def _enter(self, epoch: int, batch: int, writing: bool) -> None:
+        """Run the hooks that come before a step: they may set the rate that it is taken at."""
+        self._epoch, self._batch = epoch, batch
+        if batch == 0:
+            self._call(lambda callback: callback.on_epoch_begin(epoch, {}), writing)
+        if self._batches:
+            self._call(lambda callback: callback.on_train_batch_begin(batch, {}), writing)
 
     def _call(self, hook: Callable[[Any], Any], writing: bool = False) -> None:
         for callback in self._callbacks:
@@ -205,8 +212,3 @@ def _overrides(callback: Any, hooks: tuple[str, ...]) -> bool:
 
 def _stopped(callback: Any) -> bool:
     return bool(getattr(callback, "stopped_epoch", 0)) or isinstance(callback, keras.callbacks.TerminateOnNaN)
-
-
-def json_state(state: Mapping[str, Any]) -> Any:
-    """Return the callbacks' part of an image's description."""
-    return state.get("callbacks", [])

@@ -79,7 +79,7 @@ class FeedPipeline:
                     "it may shuffle, filter and map, but not repeat"
                 ) from None
             raise BadData(
-                f"{self._path}: feed failed on a chunk of {len(records)} records: {error.message}"
+                f"{self._path}: feed failed on a chunk of {len(records)} records: {_reason(error)}"
             ) from error
         return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
 
@@ -111,4 +111,12 @@ def show(structure: Any) -> str:
     shape, dtype = getattr(structure, "shape", None), getattr(structure, "dtype", None)
     if dtype is None:
         return type(structure).__name__
-    return f"{dtype.name} {'[?]' if shape is None or shape.rank is None else shape.as_list()}"
+    dimensions = "[?]" if shape is None or getattr(shape, "rank", 0) is None else str(list(shape))
+    return f"{getattr(dtype, 'name', dtype)} {dimensions}"
+
+
+def _reason(error: Any) -> str:
+    """Return what TensorFlow says about a failed operation, without the names of its own nodes."""
+    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[")
+    lines = (line.strip() for line in error.message.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith(noise))

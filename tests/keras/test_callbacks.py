@@ -1,0 +1,188 @@
+"""Keras callbacks in a group."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elasticdl.errors import BadModel, TransferFailed
+from elasticdl.keras.adapter import KerasAdapter
+from elasticdl.worker.adapter import StateImage, StepLogs
+
+Make = Callable[..., KerasAdapter]
+
+
+def callbacks(*made: str) -> str:
+    return f"def callbacks():\n    return [{', '.join('keras.callbacks.' + one for one in made)}]\n"
+
+
+def epochs(adapter: KerasAdapter, losses: list[float], first: int = 0, steps: int = 2) -> str | None:
+    """Commit epochs of `steps` steps with these mean losses; return the first reason to stop."""
+    for epoch, loss in enumerate(losses, first):
+        for step in range(1, steps + 1):
+            ended = step == steps
+            reason = adapter.logs(StepLogs(epoch * steps + step, epoch, loss, ended, loss))
+            if reason is not None:
+                return reason
+    return None
+
+
+def rate(adapter: KerasAdapter) -> float:
+    return float(adapter.optimizer.learning_rate)
+
+
+SCHEDULE = callbacks("LearningRateScheduler(lambda epoch, lr: 0.5 ** epoch)")
+PLATEAU = callbacks("ReduceLROnPlateau(monitor='loss', factor=0.5, patience=1, min_delta=0)")
+
+
+def test_a_schedule_sets_the_rate_of_every_epoch(adapter: Make) -> None:
+    made = adapter(SCHEDULE)
+    seen = []
+    for epoch in range(3):
+        made.logs(StepLogs(2 * epoch + 1, epoch, 1.0, False, 1.0))
+        seen.append(rate(made))
+        made.logs(StepLogs(2 * epoch + 2, epoch, 1.0, True, 1.0))
+    assert seen == [1.0, 0.5, 0.25]
+
+
+def test_the_first_step_of_an_epoch_is_taken_at_its_rate(adapter: Make) -> None:
+    made = adapter(
+        callbacks("LearningRateScheduler(lambda epoch, lr: 0.25 if epoch == 0 else 0.125)"), num_epochs=2
+    )
+    assert rate(made) == 0.25
+    made.logs(StepLogs(1, 0, 1.0, True, 1.0))
+    assert rate(made) == 0.125
+
+
+def test_early_stopping_on_the_training_loss(adapter: Make) -> None:
+    made = adapter(callbacks("EarlyStopping(monitor='loss', patience=2)"))
+    assert epochs(made, [3.0, 2.0, 2.5]) is None
+    assert epochs(made, [2.4, 2.3], first=3) == "EarlyStopping asked for the end of training after step 8"
+
+
+def test_a_callback_of_ones_own(adapter: Make) -> None:
+    source = """
+    seen = []
+    class Own(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None): seen.append("begin")
+        def on_epoch_begin(self, epoch, logs=None): seen.append(("epoch", epoch))
+        def on_train_batch_begin(self, batch, logs=None): seen.append(batch)
+        def on_train_batch_end(self, batch, logs=None): seen.append((batch, logs["loss"]))
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(("end", epoch, logs["loss"]))
+            if epoch == 1:
+                self.model.stop_training = True
+    def callbacks():
+        return [Own()]
+    """
+    made = adapter(source, num_epochs=2)
+    reason = epochs(made, [2.0, 1.0])
+    assert reason is not None
+    seen = made._user.callbacks.__globals__["seen"]
+    assert seen == [
+        "begin", ("epoch", 0), 0, (0, 2.0), 1, (1, 2.0), ("end", 0, 2.0),
+        ("epoch", 1), 0, (0, 1.0), 1, (1, 1.0), ("end", 1, 1.0),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("source", "losses"), [(SCHEDULE, [1.0] * 3), (PLATEAU, [3.0, 3.0, 2.0, 2.0, 2.0])])
+def test_a_joiner_replays_what_it_missed(adapter: Make, source: str, losses: list[float]) -> None:
+    donor, joiner = adapter(source), adapter(source)
+    epochs(donor, losses)
+    image = donor.image()
+    joiner.load(StateImage(json.loads(json.dumps(image.meta)), image.body))
+    assert rate(joiner) == rate(donor)
+    for loss in (2.0, 1.0, 1.0):
+        epochs(donor, [loss], first=len(losses))
+        epochs(joiner, [loss], first=len(losses))
+        assert joiner.digest() == donor.digest()
+        assert joiner.image().meta == donor.image().meta
+
+
+def test_a_joiner_counts_the_patience_on(adapter: Make) -> None:
+    source = callbacks("EarlyStopping(monitor='loss', patience=2)")
+    donor, joiner = adapter(source), adapter(source)
+    epochs(donor, [1.0, 2.0])
+    joiner.load(donor.image())
+    assert epochs(joiner, [2.0], first=2) is not None
+
+
+def test_a_joiner_in_the_middle_of_an_epoch(adapter: Make) -> None:
+    source = """
+    class Own(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.seen = []
+        def on_epoch_begin(self, epoch, logs=None): self.seen.append(epoch)
+        def on_train_batch_end(self, batch, logs=None): self.seen.append((batch, logs.get("loss")))
+    def callbacks():
+        return [Own()]
+    """
+    donor, joiner = adapter(source), adapter(source)
+    for made in (donor,):
+        made.logs(StepLogs(1, 0, 3.0, True, 3.0))
+        made.logs(StepLogs(2, 1, 2.0, False, 2.0))
+        made.logs(StepLogs(3, 1, None, False, 2.0))
+    joiner.load(donor.image())
+    seen = [made._callbacks._callbacks[0].seen for made in (donor, joiner)]
+    assert seen[0] == seen[1] == [0, (0, 3.0), 1, (0, 2.0), (1, None)]
+
+
+def test_another_history_begins_anew(adapter: Make) -> None:
+    one, other = adapter(PLATEAU), adapter(PLATEAU)
+    epochs(one, [3.0, 3.0, 3.0, 3.0])
+    epochs(other, [3.0, 2.0])
+    one.load(other.image())
+    assert rate(one) == rate(other)
+    epochs(one, [2.5, 2.5], first=2)
+    epochs(other, [2.5, 2.5], first=2)
+    assert one.digest() == other.digest()
+
+
+def test_histories_that_make_no_sense_are_refused(adapter: Make) -> None:
+    made = adapter(PLATEAU)
+    image = made.image()
+    with pytest.raises(TransferFailed, match="callback history"):
+        made.load(StateImage({**image.meta, "callbacks": [[1, 2]]}, image.body))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("ModelCheckpoint('x.keras')", "ModelCheckpoint is not possible in a group of workers; use --output"),
+        ("BackupAndRestore('x')", "BackupAndRestore is not possible"),
+        ("TensorBoard('x')", "TensorBoard is not possible"),
+        ("EarlyStopping()", r"EarlyStopping monitors 'val_loss'; .*monitor='loss'"),
+        ("EarlyStopping(monitor='loss', restore_best_weights=True)", "restore_best_weights"),
+        ("Callback", "callbacks returned a type; expected a list of keras callbacks"),
+    ],
+)
+def test_what_makes_no_sense_in_a_group_is_refused(adapter: Make, made: str, message: str) -> None:
+    with pytest.raises(BadModel, match=message):
+        adapter(callbacks(made))
+
+
+def test_one_member_writes(adapter: Make, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    source = callbacks(f"CSVLogger({str(path)!r})")
+    one, other = adapter(source), adapter(source)
+    one.writes = True
+    for made in (one, other):
+        epochs(made, [3.0, 2.0])
+    # the first writer is lost; the other one goes on in the same file
+    del one
+    other.writes = True
+    epochs(other, [1.0], first=2)
+    other._callbacks.end()
+    lines = [line.split(",")[:2] for line in path.read_text().split()]
+    assert lines == [["epoch", "loss"], ["0", "3.0"], ["1", "2.0"], ["2", "1.0"]]
+
+
+def test_without_callbacks_no_history_is_kept(adapter: Make) -> None:
+    made = adapter()
+    epochs(made, list(np.ones(5)))
+    assert made.image().meta["callbacks"] == []

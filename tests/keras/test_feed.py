@@ -1,0 +1,151 @@
+"""What becomes of records: the user's `feed`, its errors."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from elasticdl.errors import BadData, BadModel
+from elasticdl.keras.adapter import KerasAdapter
+from tests.keras.conftest import records
+
+Make = Callable[..., KerasAdapter]
+
+
+def feed(body: str) -> str:
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"usual = feed\ndef feed(dataset, mode, metadata):\n    dataset = usual(dataset, mode, metadata)\n{lines}\n"
+
+
+def test_a_chunk_is_one_batch(adapter: Make) -> None:
+    batch = adapter().convert(records(5, 2))
+    assert batch.examples == 5
+    features, labels = batch.data
+    expected = np.array([list(map(float, record.split(b","))) for record in records(5, 2)])
+    np.testing.assert_array_equal(features, expected[:, :3])
+    np.testing.assert_array_equal(labels, expected[:, 3:])
+
+
+def test_feed_may_shuffle(adapter: Make) -> None:
+    made = adapter(feed("return dataset.shuffle(100)"))
+    batch = made.convert(records(8))
+    plain = adapter().convert(records(8))
+    assert sorted(map(tuple, batch.data[0].numpy())) == sorted(map(tuple, plain.data[0].numpy()))
+
+
+def test_examples_are_what_the_filter_leaves(adapter: Make) -> None:
+    made = adapter(feed("return dataset.filter(lambda x, y: x[0] > 0)"))
+    rows = np.array([list(map(float, record.split(b","))) for record in records(20)])
+    kept = int((rows[:, 0] > 0).sum())
+    batch = made.convert(records(20))
+    assert 0 < batch.examples == kept < 20
+    assert made.compute(batch, 1, 0).examples == kept
+    nothing = made.convert([b"-1,2,3,4", b"-2,2,3,4"])
+    assert nothing.examples == 0
+    made.zero()
+    assert made.compute(nothing, 1, 0).loss == 0.0
+
+
+def test_feed_may_parse_whole_batches_inside(adapter: Make) -> None:
+    made = adapter(feed("return dataset.batch(3).map(lambda x, y: (2 * x, y)).unbatch()"))
+    plain = adapter()
+    np.testing.assert_array_equal(
+        made.convert(records(8)).data[0], 2 * plain.convert(records(8)).data[0].numpy()
+    )
+
+
+def test_rows_of_csv_are_vectors_of_strings(adapter: Make) -> None:
+    source = """
+    def feed(dataset, mode, metadata):
+        assert mode == "training"
+        def parse(row):
+            numbers = tf.strings.to_number(tf.ensure_shape(row, [4]))
+            return numbers[:3], numbers[3:]
+        return dataset.map(parse)
+    """
+    rows = [["1", "2", "3", "4"], ["5", "6", "7", "8"]]
+    batch = adapter(source, sample=rows).convert(rows)
+    np.testing.assert_array_equal(batch.data[0], [[1, 2, 3], [5, 6, 7]])
+
+
+def test_feed_gets_the_readers_metadata(model_file: Callable[..., tuple]) -> None:
+    made = KerasAdapter(
+        *model_file(feed("assert metadata == {'column_names': ['a']}\nreturn dataset")),
+        {"column_names": ["a"]},
+    )
+    made.prepare(records(4))
+
+
+def test_feed_is_traced_once_and_serves_other_threads(adapter: Make) -> None:
+    made = adapter("calls = []\n" + feed("calls.append(1)\nreturn dataset"))
+    user = made._user
+    before = len(user.feed.__globals__["calls"])
+    sizes: list[int] = []
+    threads = [
+        threading.Thread(target=lambda n=n: sizes.append(made.convert(records(n)).examples))
+        for n in (1, 5, 8, 8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(sizes) == [1, 5, 8, 8]
+    assert len(user.feed.__globals__["calls"]) == before == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("return dataset.batch(4)", r"feed batched its examples: it returned \(float32 \[None, 3\], float32 \[None, 1\]\)"),
+        ("return dataset.repeat(2)", r"more examples than the 8 records it was given; it may shuffle, filter and map, but not repeat"),
+        ("return dataset.repeat()", "but not repeat"),
+        ("return dataset.map(lambda x, y: x)", r"structure float32 \[3\]; expected a tf.data.Dataset of \(features, labels\)"),
+        ("return dataset.map(lambda x, y: {'x': x, 'y': y})", r"structure \{'x': float32 \[3\], 'y': float32 \[1\]\}"),
+        ("return [1, 2]", "feed returned list; expected a tf.data.Dataset"),
+        ("return None", "feed returned NoneType"),
+        ("raise KeyError('image')", r"feed failed: KeyError: 'image' \(line \d+\)"),
+        ("return dataset.map(lambda x, y: (x[:2], y))", r"expected features float32 \[None, 3\], received float32 \[None, 2\]"),
+        ("return dataset.map(lambda x, y: (tf.expand_dims(x, 0), y))", r"received float32 \[None, 1, 3\]"),
+        ("return dataset.filter(lambda x, y: x[0] > 100)", "feed made no example of the first 8 records"),
+    ],
+)  # fmt: skip
+def test_what_feed_must_not_do(adapter: Make, body: str, message: str) -> None:
+    with pytest.raises(BadData, match=message) as caught:
+        adapter(feed(body))
+    assert "model_file_" in str(caught.value)
+
+
+TWO = """
+def custom_model():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Dense(2)(inputs))
+"""
+
+
+def test_labels_that_do_not_fit(adapter: Make) -> None:
+    with pytest.raises(BadModel, match="the first training step failed") as caught:
+        adapter(feed("return dataset.map(lambda x, y: (x, tf.zeros([7])))") + TWO)
+    assert "float32 [None, 7]" in str(caught.value)
+    assert "float32 [None, 2]" in str(caught.value)
+
+
+def test_the_users_traceback_is_kept(adapter: Make) -> None:
+    with pytest.raises(BadData) as caught:
+        adapter(feed("def parse(x, y):\n    return x.no_such_thing, y\nreturn dataset.map(parse)"))
+    text = "".join(traceback.format_exception(caught.value.__cause__))
+    assert "no_such_thing" in text
+    assert "model_file_" in text
+
+
+def test_a_record_that_the_traced_feed_can_not_read(adapter: Make) -> None:
+    made = adapter()
+    with pytest.raises(
+        BadData,
+        match=r"feed failed on a chunk of 2 records: .*: StringToNumberOp could not correctly convert string: x",
+    ):
+        made.convert([b"1,2,3,4", b"x,2,3,4"])
+    assert made.convert(records(2)).examples == 2
