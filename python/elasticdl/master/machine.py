@@ -36,6 +36,7 @@ from elasticdl.control.messages import (
     Stop,
     StopJob,
     Welcome,
+    saved_as,
 )
 from elasticdl.control.view import MemberId, Peer, View, ViewId
 from elasticdl.data.schedule import Schedule
@@ -365,7 +366,7 @@ class Master:
             case SnapshotRecord():
                 text = f"snapshot of step {record.state.step} at {record.path}"
                 out.append(Announce("snapshot", "", record.view, record.state.step, text))
-                return master._acknowledge_saved(out)
+                return master._acknowledge_saved(record, out)
             case StoppingRecord(reason):
                 return master._after_stopping(reason, out)
             case WantedRecord(workers):
@@ -617,7 +618,7 @@ class Master:
 
     def _take_saved(self, connection: int, link: Link, saved: Saved, out: Out) -> Master:
         if self._is_journalled(saved):
-            self._tell(connection, Acknowledged("saved"), out)
+            self._tell(connection, Acknowledged(saved_as(saved.state)), out)
             return self
         return (
             replace(self, saved=saved, saved_by=link.member)
@@ -649,11 +650,12 @@ class Master:
     def _is_current(self, view: ViewId) -> bool:
         return self.view is not None and view == self.view.id
 
-    def _acknowledge_saved(self, out: Out) -> Master:
+    def _acknowledge_saved(self, record: SnapshotRecord, out: Out) -> Master:
         seen = None if self.saved_by is None else self.seen.get(self.saved_by)
         if seen is not None and seen.connection is not None:
-            self._tell(seen.connection, Acknowledged("saved"), out)
-        return replace(self, saved=None, saved_by=None)
+            self._tell(seen.connection, Acknowledged(saved_as(record.state)), out)
+        later = self.saved is not None and self.saved.state != record.state
+        return self if later else replace(self, saved=None, saved_by=None)
 
     # ------------------------------------------------------------------ the end
 
@@ -721,7 +723,7 @@ class Master:
         reports = (seen.report.state for seen in self.seen.values())
         view = self.view
         return (
-            self.progress is not None
+            (self.progress is not None and self.progress.state.step > 0)
             or (view is not None and view.base.step > 0)
             or any(state is not None and state.step > 0 for state in reports)
         )
