@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local import Launcher
@@ -75,12 +75,12 @@ def supervise(
         display: makes the display; called once the job has been started.
         argv: command of each role.
     """
-    watch = _Watch(place, display)
+    watch = Watch(place, display)
     # TensorFlow's import takes longer than anything the master does before it asks for the same workers.
     first = [ProcessName(Role.WORKER, index, 1) for index in range(spec.num_workers.maximum)]
     launcher = Launcher(place, argv, watch.notice, first)
     try:
-        with _interrupts(launcher, place, watch):
+        with interrupts(launcher, place, watch):
             launcher.start()
             watch.start()
             end = launcher.wait()
@@ -121,7 +121,17 @@ def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | No
     return summary
 
 
-class _Watch:
+class Stoppable(Protocol):
+    """What Ctrl-C acts on."""
+
+    def wait(self, seconds: float | None = None) -> JobEnded | None:
+        """Wait for the job's end, at most `seconds`."""
+
+    def kill(self) -> None:
+        """End everything at once."""
+
+
+class Watch:
     """A thread that shows a job to people: what the master tells, again from where it was after a restart of the master."""
 
     def __init__(self, place: JobPlace, display: Callable[[], Display]) -> None:
@@ -136,6 +146,7 @@ class _Watch:
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
     def start(self) -> None:
+        """Begin to watch."""
         self._thread.start()
 
     def notice(self, text: str) -> None:
@@ -201,7 +212,7 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _interrupts(launcher: Launcher, place: JobPlace, watch: _Watch) -> Iterator[None]:
+def interrupts(launcher: Stoppable, place: JobPlace, watch: Watch) -> Iterator[None]:
     """Turn the first SIGINT or SIGTERM into a request to the master, and the second into the end of everything."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -226,7 +237,7 @@ def _interrupts(launcher: Launcher, place: JobPlace, watch: _Watch) -> Iterator[
             signal.signal(number, handler)
 
 
-def _ask_to_stop(launcher: Launcher, place: JobPlace, token: bytes, watch: _Watch) -> None:
+def _ask_to_stop(launcher: Stoppable, place: JobPlace, token: bytes, watch: Watch) -> None:
     watch.notice(
         "interrupted: the job ends at the next step and writes what there is; once more to stop at once"
     )

@@ -27,7 +27,7 @@ from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace, own_place
 
 if TYPE_CHECKING:
-    from elasticdl.master.shell import Monitor
+    from elasticdl.master.shell import Monitor, Shell
 
 _COMPACT_AT = 200
 """Records from which on a starting master compacts the journal; reading them takes some milliseconds."""
@@ -35,9 +35,8 @@ _HISTORY_SECONDS = 0.05
 """The launcher sends its history at once; this is for a machine under load."""
 
 
-def serve(place: JobPlace, spec: JobSpec) -> int:
-    """Be the job's master; return the process's exit code."""
-    cluster = LocalCluster(place.launcher_address, place.token())
+def make_shell(place: JobPlace, spec: JobSpec, cluster: Cluster) -> Shell:
+    """Return the job's master, ready to run; the workers of a new job have been launched then."""
     journal = Journal(place.journal)
     journal.tidy()
     read = journal.read()
@@ -57,7 +56,7 @@ def serve(place: JobPlace, spec: JobSpec) -> int:
         history,
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
-    ).run()
+    )
 
 
 def open_data(
@@ -120,7 +119,7 @@ def main() -> int:
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:
-        code = serve(place, spec)
+        code = make_shell(place, spec, LocalCluster(place.launcher_address, place.token())).run()
     except ElasticDLError as error:
         logging.error("%s", error)
         code = _refuse(place, error)

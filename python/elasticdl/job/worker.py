@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
-from elasticdl.control.messages import Data, FoundShards, MemberMessage
+from elasticdl.control.messages import Data, FoundShards, MemberMessage, Verdict
 from elasticdl.control.stream import (
     MemberStream,
     StreamClosed,
@@ -31,7 +31,7 @@ from elasticdl.control.stream import (
 )
 from elasticdl.control.view import MemberId
 from elasticdl.data.shard import Shard
-from elasticdl.errors import BadInput
+from elasticdl.errors import BadInput, Cancelled
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
@@ -55,7 +55,9 @@ _AHEAD = 4
 class WorkerProcess:
     """One life of one worker."""
 
-    def __init__(self, place: JobPlace, name: str) -> None:
+    def __init__(self, place: JobPlace, name: str, leaving: Callable[[Exit], None]) -> None:
+        """`leaving` is called at once when the member ends, while the main thread may still be at work."""
+        self._leaving = leaving
         self._place = place
         self._name = name
         self._spec: JobSpec = place.spec()
@@ -66,6 +68,7 @@ class WorkerProcess:
         self._draining = False
         self._shards: Future[tuple[Shard, ...]] = Future()
         self._found: FoundShards | None = None
+        self._ended = threading.Event()
         self._stream = MemberStream(place.control_address, place.token(), name, self._id, self._on_stream)
 
     # ------------------------------------------------------------------ events, on other threads
@@ -76,6 +79,8 @@ class WorkerProcess:
                 if not self._shards.done():
                     self._shards.set_result(shards)
             case StreamReceived(message):
+                if isinstance(message, Verdict) and not self._shards.done():
+                    self._shards.set_exception(Cancelled(getattr(message, "reason", "")))
                 self._give(Received(message))
             case StreamOpened():
                 with self._lock:
@@ -116,6 +121,8 @@ class WorkerProcess:
 
         try:
             worker = self._prepare()
+        except Cancelled as over:  # the job ended before its data was known
+            return self._leave(Exit(0, str(over)))
         except Exception as error:  # the user's program may raise anything while it is loaded
             kind = "bad-input" if isinstance(error, BadInput) else "program"
             return self._report(program_error(kind, error))
@@ -135,15 +142,12 @@ class WorkerProcess:
         threading.Thread(target=self._tick, args=(feed,), name="tick", daemon=True).start()
 
     def _tick(self, feed: Callable[[Event], None]) -> None:
-        pause = threading.Event()
-        while not pause.wait(_TICK_SECONDS):
+        while not self._ended.wait(_TICK_SECONDS):
             feed(Tick())
 
     def _leave(self, ended: Exit) -> int:
         _log.info("ends with code %d: %s", ended.code, ended.reason)
-        timer = threading.Timer(_LEAVE_SECONDS, os._exit, (ended.code,))
-        timer.daemon = True
-        timer.start()
+        self._ended.set()
         self._stream.close()
         return ended.code
 
@@ -160,7 +164,7 @@ class WorkerProcess:
             with lock:
                 member, instructions = member.handle(event)
                 for instruction in instructions:
-                    if isinstance(instruction, Exit) and not ended.done():
+                    if isinstance(instruction, Exit):
                         ended.set_result(instruction)
                     message = getattr(instruction, "message", None)
                     if message is not None:
@@ -250,6 +254,7 @@ class WorkerProcess:
                 spec.output_format.value,
                 place.path / "snapshots",
             ),
+            leaving=self._leaving,
         )
 
 
@@ -274,7 +279,13 @@ def main() -> int:
     place = own_place()
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    process = WorkerProcess(place, os.environ[PROCESS_ENVIRONMENT])
+
+    def leaving(ended: Exit) -> None:
+        timer = threading.Timer(_LEAVE_SECONDS, os._exit, (ended.code,))
+        timer.daemon = True
+        timer.start()
+
+    process = WorkerProcess(place, os.environ[PROCESS_ENVIRONMENT], leaving)
 
     def await_term() -> None:
         signal.sigwait({signal.SIGTERM})

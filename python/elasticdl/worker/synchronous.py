@@ -117,7 +117,9 @@ class SynchronousWorker:
         heart: Heart,
         send: Callable[[MemberMessage], bool],
         settings: LoopSettings,
+        leaving: Callable[[Exit], None],
     ) -> None:
+        """`leaving` is called at once when the member ends, while the main thread may still be at work."""
         self._machine = member
         self._member = member.id
         self._adapter = adapter
@@ -128,6 +130,7 @@ class SynchronousWorker:
         self._heart = heart
         self._send = send
         self._settings = settings
+        self._leaving = leaving
 
         self._lock = threading.RLock()
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
@@ -170,6 +173,8 @@ class SynchronousWorker:
                 return
             case OpenView(view):
                 self._open_view(view)
+            case Exit():
+                self._leaving(instruction)
         self._numbers += 1
         self._queue.put(_Item(self._numbers, instruction))
 

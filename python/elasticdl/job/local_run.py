@@ -1,0 +1,98 @@
+"""The `Local` strategy: master and one member in the caller's process.
+
+The same machines, messages and files as in a job of many processes; only the launcher and the ring's neighbours are missing. The
+member works on the caller's thread, so that breakpoints in the model file work, and the master on a thread beside it.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import threading
+from concurrent.futures import Future
+
+from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.supervision import JobEnded
+from elasticdl.job.display import open_display
+from elasticdl.job.launcher import Outcome, Watch, interrupts, sum_up
+from elasticdl.job.worker import WorkerProcess
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.place import JobPlace
+
+_WORKER = ProcessName(Role.WORKER, 0, 1)
+
+
+class OwnProcess:
+    """A cluster of one process, the caller's; the only worker it can launch is the member on the caller's thread."""
+
+    def __init__(self) -> None:
+        self._events: queue.SimpleQueue[ProcessEvent] = queue.SimpleQueue()
+        self.drain: Future[None] = Future()
+
+    def launch(self, name: ProcessName) -> None:
+        """Say that the first life runs already; a second one can't be had in this process."""
+        if name == _WORKER:
+            self._events.put(ProcessStarted(name, os.getpid()))
+
+    def signal(self, name: ProcessName, number: int) -> None:
+        """Drain the member on SIGTERM; nothing else is for this process to obey."""
+        if number == signal.SIGTERM and not self.drain.done():
+            self.drain.set_result(None)
+
+    def ended(self, code: int) -> None:
+        """Say that the member has ended."""
+        self._events.put(ProcessEnded(_WORKER, code, None))
+
+    def events(self, seconds: float) -> list[ProcessEvent]:
+        """Wait at most `seconds` for events."""
+        try:
+            return [self._events.get(timeout=seconds)]
+        except queue.Empty:
+            return []
+
+    def close(self) -> None:
+        """Do nothing: there is no connection."""
+
+
+class _Ending:
+    """What a person's Ctrl-C acts on, in place of a launcher."""
+
+    def __init__(self) -> None:
+        self._code: Future[int] = Future()
+
+    def set(self, code: int) -> None:
+        self._code.set_result(code)
+
+    def wait(self, seconds: float | None = None) -> JobEnded | None:
+        try:
+            return JobEnded(self._code.result(seconds), "the job has ended")
+        except TimeoutError:
+            return None
+
+    def kill(self) -> None:
+        """End this very process: it is the job."""
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
+    """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
+    from elasticdl.job.master import make_shell
+
+    cluster, ending = OwnProcess(), _Ending()
+    shell = make_shell(place, spec, cluster)
+    watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
+    master = threading.Thread(target=lambda: ending.set(shell.run()), name="master", daemon=True)
+    with interrupts(ending, place, watch):
+        master.start()
+        watch.start()
+        worker = WorkerProcess(place, str(_WORKER), leaving=lambda _: None)
+        cluster.drain.add_done_callback(lambda _: worker.drain())
+        cluster.ended(worker.run())
+        end = ending.wait()
+        assert end is not None, "it waits without a limit"
+    watch.close()
+    first_step = watch.first_step
+    place.close()
+    return Outcome(end.code, sum_up(place, spec, end, first_step), place)
