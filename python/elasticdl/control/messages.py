@@ -204,9 +204,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """`what` (`saved`, `stop_job`) was journalled, or refused for good: stop repeating it."""
+    """`what` (`stop_job`, `failed`, or `saved_as` of a snapshot's state) was journalled, or refused for good: stop repeating it."""
 
     what: str
+
+
+def saved_as(state: StateId) -> str:
+    """Return how `Acknowledged` names the snapshot of a state: a later one may be on its way meanwhile."""
+    return f"saved {state.step} {state.view}"
 
 
 class Verdict:

@@ -79,6 +79,7 @@ _RETRY_SECONDS = 0.2
 _STATUS_SECONDS, _LONGEST_STATUS_SECONDS = 0.2, 1.0
 _SHOWN_AFTER_END = 10.0
 _INDEXING_SECONDS = 2.0
+_SNAPSHOT_SECONDS = 10.0
 REPLACED = 75
 """Exit code of a master that another one has replaced, or that broke: not the job's end (EX_TEMPFAIL of sysexits.h)."""
 
@@ -169,6 +170,7 @@ class Shell:
         self._changed = True
         self._next_beat = 0.0
         self._indexing_at = 0.0
+        self._next_snapshot_at = 0.0
         self._end: machine_events.End | None = None
         self._outputs: list[str] = []
 
@@ -417,7 +419,7 @@ class Shell:
         """Ask which workers should run, and see to it."""
         self._force, instructions, reason = relaunch.decide(time.monotonic(), self._force, event)
         if reason:
-            _log.info("%s", reason)
+            _log.debug("%s", reason)
         for instruction in instructions:
             match instruction:
                 case relaunch.Launch(name):
@@ -444,8 +446,13 @@ class Shell:
 
     def _announce(self, announce: machine_events.Announce) -> None:
         kind, step = announce.kind, announce.step
-        if kind == "step" and self._story.first_step_at is not None:
+        if kind == "step" and (step < 1 or self._story.first_step_at is not None):
             return  # the status shows steps; only the first one is an event
+        if kind == "snapshot":
+            # Epochs may last milliseconds; what matters to people is that there is a recent one.
+            if time.monotonic() < self._next_snapshot_at:
+                return
+            self._next_snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
         redone = self._story.begin_view(step) if kind == "view" else 0
         self._tell(
             kind,
@@ -559,6 +566,8 @@ class Shell:
         for name in map(str, self._force.running()):
             member = members.get(name)
             state = "starting" if member is None else self._machine.state_of(member)
+            if state == "healing" and self._has_committed_in_view():
+                state = "training"  # a commit waits for all who heal; their next report says that they hold a state
             if self._force.posts[process_name(name).index].retired and state != "starting":
                 state = "draining"
             found.append(WorkerStatus(name, state, self._pids.get(name), member))
@@ -566,6 +575,15 @@ class Shell:
             if now - at < _SHOWN_AFTER_END:
                 found.append(WorkerStatus(name, "ended", None, members.get(name)))
         return found
+
+    def _has_committed_in_view(self) -> bool:
+        progress, view = self._machine.progress, self._machine.view
+        return (
+            progress is not None
+            and view is not None
+            and progress.current == view.id
+            and progress.state.step > view.base.step
+        )
 
     # ------------------------------------------------------------------ files
 

@@ -33,6 +33,7 @@ from elasticdl.control.messages import (
     StopJob,
     Verdict,
     Welcome,
+    saved_as,
 )
 from elasticdl.control.view import MemberId, StateId, View, ViewId
 from elasticdl.data.schedule import Schedule
@@ -317,7 +318,7 @@ class Member:
         raise AssertionError(f"not a message of a master: {message}")
 
     def _acknowledge(self, what: str, out: Out) -> Member:
-        if what == "saved" and self.saved is not None:
+        if self.saved is not None and what == saved_as(self.saved.state):
             return replace(self, saved=None, kept=self.saved.state)
         if what == "stop_job":
             return replace(self, stop=None)
