@@ -9,6 +9,7 @@ has ended, and how). Moments too short to catch are held open by stopping the pr
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import random
 import re
@@ -188,7 +189,7 @@ def _heal(sight: Sight, dice: random.Random, victim_is_donor: bool) -> Script:
     joiner = dice.choice(sight.coming)
 
     def arrived(sight: Sight) -> str | None:
-        if joiner in sight.ended:
+        if joiner in sight.ended or sight.ending:
             return "ended"
         state = next((w.state for w in sight.status.workers if w.name == joiner), "") if sight.status else ""
         return None if state in ("", "starting") else state
@@ -324,6 +325,10 @@ def possible(kind: FaultKind, sight: Sight) -> bool:
     return bool(sight.coming) if form.joiner else True
 
 
+def _rare(kind: FaultKind) -> bool:
+    return _FORMS[kind].joiner or _FORMS[kind].final
+
+
 # ------------------------------------------------------------------ the plan
 
 
@@ -436,9 +441,9 @@ class Plan:
             return self._advance(now, sight)
         if self._next_at is None:
             self._next_at = now + self._gap()
-        if now < self._next_at:
-            return [], None
         kinds = [kind for kind in self._wanted() if possible(kind, sight)]
+        if now < self._next_at:
+            kinds = [kind for kind in kinds if _rare(kind)]  # such a moment does not wait
         if not kinds:
             return [], None
         kind = self._choose(kinds)
@@ -470,8 +475,7 @@ class Plan:
 
     def _choose(self, kinds: Sequence[FaultKind]) -> FaultKind:
         """Prefer what needs a rare moment, then what is most behind."""
-        rare = [kind for kind in kinds if _FORMS[kind].joiner or _FORMS[kind].final]
-        choice = rare or list(kinds)
+        choice = [kind for kind in kinds if _rare(kind)] or list(kinds)
         left = [most - self.hits(kind) if (most := self._quota[kind]) is not None else 1 for kind in choice]
         return self._dice.choices(choice, weights=left)[0]
 
@@ -512,13 +516,14 @@ def plan_from_flags(
 # ------------------------------------------------------------------ the shell
 
 
-def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None]) -> None:
-    """Carry out a plan on a running job until it is done or the job has ended.
+def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: float = math.inf) -> None:
+    """Carry out a plan on a running job until it is done, the job has ended or the time is over.
 
     Args:
         place: the job.
         plan: what to do; how it went stands in `plan.injected`.
         tell: called with a sentence when a fault begins or ends.
+        until: the latest end, by the monotonic clock.
 
     Raises BadSetting if the job does not run.
     """
@@ -541,7 +546,7 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None]) -> None:
         watcher.start()
     sight = Sight(masters=_masters(place))
     try:
-        while not plan.done:
+        while not plan.done and time.monotonic() < until:
             sight, over = _look(sight, news)
             if over:
                 return

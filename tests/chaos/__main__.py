@@ -1,0 +1,292 @@
+"""`python -m tests.chaos`: many faults of every kind over several jobs of real processes, each job checked in the end.
+
+A job passes if its exit code is 0, the audit is clean, all members of its last view held bit-identical parameters, and no process of it is
+left. A fault counts only if it was observed to hit. The table in the end says what was done; the exit code is 0 if every job passed
+and every kind was hit as often as asked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from elasticdl.audit import audit
+from elasticdl.control.client import JobClient
+from elasticdl.errors import AuditFailed, BadInput, MasterAway
+from elasticdl.job.chaos import FaultKind, Injected, Plan, inject
+from elasticdl.spec import place as places
+from elasticdl.spec.place import JobPlace
+
+ROOT = Path(__file__).resolve().parents[2]
+ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
+GROUPS = (3, 4, 2, 5, 3, 6, 4)
+"""Workers of one run after another."""
+
+MORE = {
+    FaultKind.KILL: 6, FaultKind.PAIR: 2, FaultKind.DONOR: 1, FaultKind.JOINER: 1, FaultKind.DRAINING: 2,
+    FaultKind.DRAIN: 2, FaultKind.MASTER: 2, FaultKind.CHANGE: 2,
+}  # fmt: skip
+"""How what is left of the faults is shared, once every kind has its least."""
+
+PER_RUN = 24
+FINALS_PER_RUN = 2
+EVERY_SECONDS = 2.0
+RUN_SECONDS = 900.0
+"""Longest time of one run: a bound, not an expectation."""
+PATIENCE_SECONDS = 60.0
+"""A run whose faults are over is ended early if its data would last longer than this."""
+
+
+def quotas(faults: int) -> dict[FaultKind, int]:
+    """Share a number of faults among the kinds: a twentieth for each, the rest by weight."""
+    least = max(1, faults // 20)
+    quota = dict.fromkeys(FaultKind, least)
+    left = faults - least * len(quota)
+    kinds = [kind for kind, weight in MORE.items() for _ in range(weight)]
+    for index in range(max(0, left)):
+        quota[kinds[index * 7 % len(kinds)]] += 1
+    return quota
+
+
+@dataclass
+class Run:
+    """One job and what was done to it."""
+
+    name: str
+    workers: int
+    injected: list[Injected] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    steps: int = 0
+    views: int = 0
+    redone: int = 0
+    records: int = 0
+    digests: int = 0
+    seconds: float = 0.0
+    complete: bool = False
+
+
+class Harness:
+    """Runs jobs one after the other until the quotas are filled or the time is over."""
+
+    def __init__(self, quota: Mapping[FaultKind, int], seconds: float, seed: int, directory: Path) -> None:
+        self.quota = dict(quota)
+        self.deadline = time.monotonic() + seconds
+        self.dice = random.Random(seed)
+        self.directory = directory
+        self.runs: list[Run] = []
+        self.epochs = 150
+        self.began = time.monotonic()
+
+    def say(self, text: str) -> None:
+        print(f"{time.monotonic() - self.began:8.1f} s  {text}", flush=True)
+
+    def hits(self) -> Counter[FaultKind]:
+        return Counter(fault.kind for run in self.runs for fault in run.injected if fault.hit)
+
+    def left(self) -> dict[FaultKind, int]:
+        hits = self.hits()
+        return {kind: most - hits[kind] for kind, most in self.quota.items() if most > hits[kind]}
+
+    def work(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        self.directory.mkdir(parents=True)
+        data = self.directory / "digits"
+        subprocess.run([sys.executable, str(ROOT / "model_zoo/mnist/make_data.py"), str(data)], check=True)
+        os.environ["XDG_STATE_HOME"] = str(self.directory / "state")
+        while self.left() and time.monotonic() < self.deadline and not any(run.failures for run in self.runs):
+            number = len(self.runs)
+            run = Run(f"chaos{number + 1}", GROUPS[number % len(GROUPS)])
+            self.runs.append(run)
+            self.one(run, data)
+
+    def one(self, run: Run, data: Path) -> None:
+        records, output = self.directory / f"{run.name}-audit", self.directory / f"{run.name}.keras"
+        settings = {
+            "model_zoo": ROOT / "model_zoo",
+            "model_def": "mnist.mnist_functional_api.custom_model",
+            "training_data": data / "train",
+            "num_workers": f"1:{run.workers}",
+            "num_epochs": self.epochs,
+            "seed": len(self.runs),
+            "job_name": run.name,
+            "output": output,
+            "audit": records,
+            # every other run keeps its batch whatever happens to its workers
+            **({"global_batch_size": 64 * run.workers} if len(self.runs) % 2 else {}),
+        }
+        self.say(f"{run.name}: {run.workers} workers, {self.epochs} epochs")
+        began = time.monotonic()
+        until = began + min(RUN_SECONDS, max(120.0, self.deadline - began + 60.0))
+        with (self.directory / f"{run.name}.out").open("w") as out:
+            job = subprocess.Popen(
+                [ELASTICDL, "train", *(f"--{name}={value}" for name, value in settings.items())],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+            )
+            try:
+                place = self.find(job, run, until)
+                if place is not None:
+                    self.disturb(run, place, job)
+                self.end(job, run, until)
+            finally:
+                if job.poll() is None:
+                    job.kill()
+                    job.wait()
+        run.seconds = time.monotonic() - began
+        self.check(run, records, output, job.returncode, place)
+        verdict = (
+            "; ".join(run.failures) or f"clean: {run.steps} steps in {run.views} views, {run.redone} redone"
+        )
+        self.say(f"{run.name}: {verdict} ({run.seconds:.0f} s)")
+
+    def find(self, job: subprocess.Popen[bytes], run: Run, until: float) -> JobPlace | None:
+        while job.poll() is None and time.monotonic() < until:
+            try:
+                return places.find(run.name)
+            except BadInput:
+                time.sleep(0.05)
+        return None
+
+    def disturb(self, run: Run, place: JobPlace, job: subprocess.Popen[bytes]) -> None:
+        """Inject this run's share of the faults, then see to its end and inject those that belong there."""
+        share = self.left()
+        finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
+        seed = self.dice.getrandbits(32)
+        common = Plan({**share, FaultKind.FINAL: finals}, EVERY_SECONDS, seed, PER_RUN)
+        self.inject(run, place, common, job)
+        if job.poll() is None:
+            self.finish(place)
+            last = Plan({FaultKind.FINAL: finals - common.hits(FaultKind.FINAL)}, EVERY_SECONDS, seed)
+            self.inject(run, place, last, job)
+
+    def inject(self, run: Run, place: JobPlace, plan: Plan, job: subprocess.Popen[bytes]) -> None:
+        while job.poll() is None and time.monotonic() < self.deadline:
+            try:
+                inject(place, plan, lambda text: self.say(f"  {run.name} {text}"), self.deadline)
+                break
+            except BadInput:  # not listening yet, or not any more
+                time.sleep(0.05)
+        run.injected += plan.injected
+
+    def finish(self, place: JobPlace) -> None:
+        """Let the data end if that is soon, else stop the job."""
+        while place.running():
+            try:
+                with JobClient(place.control_address, place.token()) as client:
+                    status = client.status()
+                    left = status.seconds_left
+                    if status.state == "training" and left is not None and left > PATIENCE_SECONDS:
+                        client.stop("its faults are over")
+                return
+            except (MasterAway, BadInput):
+                time.sleep(0.1)
+
+    def end(self, job: subprocess.Popen[bytes], run: Run, until: float) -> None:
+        try:
+            job.wait(max(1.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            run.failures.append("did not end")
+
+    def check(self, run: Run, records: Path, output: Path, code: int, place: JobPlace | None) -> None:
+        if code != 0:
+            run.failures.append(f"exit code {code}")
+        try:
+            report = audit(records)
+        except (AuditFailed, BadInput) as failure:
+            run.failures.append(f"audit: {failure}")
+        else:
+            run.steps, run.views, run.redone = report.steps, report.views, report.redone_steps
+            run.records, run.complete = report.records, report.complete
+            if not report.finished:
+                run.failures.append("audit: the job has not finished")
+        if code == 0 and not output.exists():
+            run.failures.append("no model was written")
+        if place is not None:
+            self.compare_digests(run, place)
+        left = [process.pid for process in psutil.process_iter() if belongs(process, self.directory)]
+        if left:
+            run.failures.append(f"processes are left: {left}")
+
+    def compare_digests(self, run: Run, place: JobPlace) -> None:
+        """Every member of a final view says which bits it holds; those of one state must be the same."""
+        said: dict[tuple[int, int], dict[str, str]] = {}
+        with (place.path / "events.jsonl").open() as lines:
+            for line in lines:
+                event = json.loads(line)
+                if event["kind"] == "digest":
+                    said.setdefault((event["view"], event["step"]), {})[event["worker"]] = event["text"]
+        for (view, step), digests in said.items():
+            run.digests += len(digests)
+            if len(set(digests.values())) > 1:
+                run.failures.append(f"digests differ in view {view} at step {step}: {digests}")
+        if not run.digests:
+            run.failures.append("no member said which bits it holds")
+
+    def table(self) -> str:
+        """Return the report: per kind of fault and per run."""
+        hits = self.hits()
+        tried = Counter(fault.kind for run in self.runs for fault in run.injected)
+        lines = ["", f"{'fault':<34} {'wanted':>6} {'hit':>5} {'missed':>6}"]
+        lines += [
+            f"{kind:<34} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6}"
+            for kind in self.quota
+        ]
+        lines.append(
+            f"{'all':<34} {sum(self.quota.values()):>6} {hits.total():>5} {tried.total() - hits.total():>6}"
+        )
+        lines += [
+            "",
+            "run      workers faults  steps views redone   records data     digests seconds outcome",
+        ]
+        for run in self.runs:
+            count = sum(fault.hit for fault in run.injected)
+            lines.append(
+                f"{run.name:<8} {run.workers:>7} {count:>6} {run.steps:>6} {run.views:>5} {run.redone:>6} {run.records:>9} "
+                f"{'complete' if run.complete else 'stopped':<8} {run.digests:>7} {run.seconds:>7.0f} "
+                f"{'; '.join(run.failures) or 'exit code 0, audit clean, digests equal'}"
+            )
+        return "\n".join(lines)
+
+    @property
+    def passed(self) -> bool:
+        return not self.left() and not any(run.failures for run in self.runs)
+
+
+def belongs(process: psutil.Process, directory: Path) -> bool:
+    try:
+        return process.environ().get("ELASTICDL_JOB", "").startswith(str(directory))
+    except psutil.Error:
+        return False
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--faults", type=int, default=200, help="faults in all (200)")
+    parser.add_argument("--minutes", type=float, default=60.0, help="longest time (60)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all choices (0)")
+    parser.add_argument(
+        "--directory", type=Path, default=ROOT / ".chaos", help="where everything is kept (.chaos)"
+    )
+    options = parser.parse_args()
+    harness = Harness(quotas(options.faults), options.minutes * 60, options.seed, options.directory.resolve())
+    harness.work()
+    print(harness.table())
+    print(f"\n{'passed' if harness.passed else 'FAILED'}; everything is kept in {harness.directory}")
+    return 0 if harness.passed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
