@@ -72,7 +72,8 @@ class JobEvent:
     Attributes:
         time: seconds since the Unix epoch.
         kind: `joined`, `lost`, `drained`, `evicted`, `view`, `sealed`, `serving`, `healing`, `healed`, `recovered`, `step`, `snapshot`,
-            `launched`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`.
+            `launched`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`,
+            `digest` (the bits that a member of a final view holds).
         worker: whom it is about, `worker-3-2`, or empty.
         view: view id, 0 = none.
         step: step, 0 = none.
