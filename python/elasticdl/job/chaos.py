@@ -477,7 +477,9 @@ class Plan:
         """Prefer what needs a rare moment, then what is most behind."""
         choice = [kind for kind in kinds if _rare(kind)] or list(kinds)
         left = [most - self.hits(kind) if (most := self._quota[kind]) is not None else 1 for kind in choice]
-        return self._dice.choices(choice, weights=left)[0]
+        # a group that is large enough for the demanding kinds is a chance too
+        weights = [many * _FORMS[kind].workers ** 3 for kind, many in zip(choice, left, strict=True)]
+        return self._dice.choices(choice, weights=weights)[0]
 
     def _gap(self) -> float:
         return self._every * self._dice.uniform(0.5, 1.5)
