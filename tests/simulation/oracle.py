@@ -198,6 +198,8 @@ class Oracle:
 
     def _finish(self, record: FinishedRecord) -> None:
         self.finished = record
+        if record.path not in self.world.files:
+            raise Violation("the job counts as finished and nobody holds its result")
         result = self.world.files[record.path]
         self.result = result
         self.names(record.state, result, "the finished record says")
@@ -205,8 +207,8 @@ class Oracle:
         steps = len(result) - 1
         if not self.stopping and not self.world.schedule.ended(self.after[(result[-1], steps)], steps):
             raise Violation(f"finished at step {steps}")
-        if view is None or record.state != view.base:
-            raise Violation(f"the result {record.state} is not the base of the last view")
+        if view is None or record.state != view.base or record.view != view.id:
+            raise Violation(f"the result {record.state} of view {record.view} is not the base of the last view")
         reached = max(self.commits, default=0)
         if self.faultless and reached > steps:
             raise Violation(f"step {reached} was committed, nothing broke, and the result ends with step {steps}")

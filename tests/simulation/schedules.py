@@ -18,6 +18,8 @@ def plan_of(seed: int) -> Plan:
         return rng.randint(1, most) if rng.random() < chance else 0
 
     workers = rng.choice((1, 2, 2, 3, 3, 4))
+    if rng.random() < 0.05:
+        return Plan(workers=3, joins=some(1, 0.5), tasks=4, checkpoint_steps=1, hangs=1, master_kills=some(1, 0.3), stops=some(1, 0.3))
     return Plan(
         workers=workers,
         joins=some(2, 0.4),
@@ -36,6 +38,8 @@ def plan_of(seed: int) -> Plan:
         master_kills=some(2, 0.25),
         master_pauses=some(1, 0.1),
         second_masters=some(1, 0.12),
+        errors_at_end=some(1, 0.1),
+        master_kills_at_end=some(1, 0.15),
         span=rng.choice((100, 200, 300)),
     )
 

@@ -52,6 +52,12 @@ class Plan:
     master_kills: int = 0
     master_pauses: int = 0
     second_masters: int = 0
+    hangs: int = 0
+    """Pauses without an end: somebody else must be there to go on."""
+    errors_at_end: int = 0
+    """Program errors at the moment when the terminal record is appended."""
+    master_kills_at_end: int = 0
+    """Deaths of the master at that moment."""
     span: int = 300
     """Faults come within this many events."""
 
@@ -127,6 +133,7 @@ class Worker:
     heal: Token | None = None
     serving: tuple[int, StateId, Lineage] | None = None
     copy: tuple[StateId, Position, Lineage] | None = None
+    hangs: bool = False
     late: bool = False
     """A chunk was computed after the promise: nobody was told, so it may be lost."""
 
@@ -270,6 +277,7 @@ class World:
             (plan.master_pauses, self._pause_master),
             (plan.second_masters, self.start_master),
             (plan.stops, self._ask_stop),
+            (plan.hangs, self._hang_somebody),
         ):
             for _ in range(count):
                 self.at_event(fault)
@@ -292,8 +300,16 @@ class World:
             worker.status = "paused"
             self.after(self.random.choice((0.3, 3.0, 30.0)) * self.random.random(), f"{worker.name} wakes up", lambda: self.wake(worker))
 
+    def _hang_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None:
+            self.oracle.faultless = False
+            self.say(f"{worker.name} hangs for ever")
+            worker.status = "paused"
+            worker.hangs = True
+
     def wake(self, process: Worker | MasterProcess) -> None:
-        if process.status != "paused":
+        if process.status != "paused" or (isinstance(process, Worker) and process.hangs):
             return
         process.status = "up"
         stash, process.stash = process.stash, []
@@ -465,8 +481,18 @@ class World:
         if mine:
             self.oracle.appended(record)
             self.journal.append(record)
+            if isinstance(record, FinishedRecord | FailedRecord):
+                self._at_end(master)
+        if not master.lives:
+            return
         event = to_master.Appended(record) if mine else to_master.Conflict()
         self.after(self.delay(0.01), f"master {master.number} learns: {event}", lambda: self.feed_master(master, event))
+
+    def _at_end(self, master: MasterProcess) -> None:
+        for _ in range(self.plan.errors_at_end):
+            self._break_program()
+        if self.plan.master_kills_at_end and self.random.random() < 0.7:
+            self.end_master(master, "dead")
 
     def may_append(self, number: int, record: Record) -> bool:
         del record

@@ -1,0 +1,667 @@
+"""Mistakes that the simulator must find: one rule of a machine, or of the world, is replaced, named as in the model of the protocol.
+
+A mistake is a `World` whose members, masters, journal, rings or auditor break one rule; everything else is real. `FOCUS` says which jobs
+and faults make a mistake likely to show; without an entry the ordinary schedules do.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+from elasticdl.control.messages import (
+    Evicted,
+    Exported,
+    Failed,
+    MemberMessage,
+    NewView,
+    ProgramFailed,
+    Released,
+    Saved,
+)
+from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.shard import Position
+from elasticdl.master import events as to_master
+from elasticdl.master import views
+from elasticdl.master.machine import Failure, Link, Master, Out, Seen
+from elasticdl.master.records import (
+    FailedRecord,
+    FinishedRecord,
+    Journal,
+    Record,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+)
+from elasticdl.master.views import Stander
+from elasticdl.worker import events as to_member
+from elasticdl.worker.member import Member
+from tests.simulation.oracle import Chunk, Lineage, Violation
+from tests.simulation.world import MasterProcess, Plan, Ring, Token, Worker, World
+
+
+class Mistaken(World):
+    faithful = False
+
+
+# ------------------------------------------------------------------ members
+
+
+class NoSeal(Mistaken):
+    """A member that has reported to next_view may still commit in the old view."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _may_commit_in(self, view: ViewId) -> bool:
+            return self.failure is None and view == self.current
+
+        def _proceed(self, out: Any) -> Member:
+            member = Member._proceed(self, out)
+            if member.result is not None and member.failure is None and member.work is None and not member.active:
+                member = member._try_commit(out)
+            return member
+
+    def _cancel_work(self, worker: Worker) -> None:
+        if worker.token is None or not isinstance(worker.token.work, to_member.Contribute):
+            super()._cancel_work(worker)
+
+
+class NoFloor(Mistaken):
+    """A member accepts any view newer than the one that it is in, although it has sealed beyond it."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _may_install(self, view: View) -> bool:
+            return view.rank(self.id) is not None and view.id > self.current
+
+        def _install(self, view: View, out: Any) -> Member:
+            return replace(Member._install(self, view, out), sealed=ViewId(view.id - 1))
+
+    def carry_out(self, worker: Worker, instruction: Any) -> None:
+        if isinstance(instruction, to_member.OpenView):
+            worker.closed = min(worker.closed, instruction.view.id - 1)
+        super().carry_out(worker, instruction)
+
+
+class KeepAccumulator(Mistaken):
+    """Slots are rebalanced in the middle of a step and members do not check what their accumulator contains."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _keeps_accumulator(self, view: View, rank: int) -> bool:
+            del rank
+            return self.state == view.base
+
+        def _may_contribute(self, view: View) -> bool:
+            return self.whole or Member._may_contribute(self, view)
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _compose(self, situation: views.Situation) -> View:
+            with mock.patch.object(views, "place_slots", _rotate):
+                return Master._compose(self, situation)
+
+
+def _rotate(members: Sequence[Stander], base: StateId, slots: int, before: Sequence[int | None]) -> tuple[int, ...]:
+    del base, before
+    return tuple((slot + 1) % len(members) for slot in range(slots))
+
+
+class StaleAccumulator(Mistaken):
+    """The accumulator of a step is kept by a member that healed to another state."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _keeps_accumulator(self, view: View, rank: int) -> bool:
+            return self.state != view.base or Member._keeps_accumulator(self, view, rank)
+
+        def _healed(self, state: StateId, position: Position, out: Any) -> Member:
+            chunks = self.chunks
+            return replace(Member._healed(self, state, position, out), chunks=chunks)
+
+    def keeps_gradients_over_heal(self) -> bool:
+        return True
+
+
+class RetryInView(Mistaken):
+    """An abort without a death is retried in the same view."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _break_ring(self, accused: MemberId | None, how: str, out: Any) -> Member:
+            del accused, how, out
+            return replace(self, contributed=False, result=None)
+
+    def _contribute(self, worker: Worker, work: to_member.Contribute) -> None:
+        ring = self.rings.get((work.view, work.step))
+        if ring is not None and worker.id in ring.parts:
+            # what the others had given was read by the attempt that broke; who still waits in it has it in its buffers
+            waiting = {member for member, (_, token) in ring.waiting.items() if not token.done}
+            ring.parts = {member: part for member, part in ring.parts.items() if member in waiting}
+        super()._contribute(worker, work)
+
+
+class DonorGoesOn(Mistaken):
+    """The donor applies the next step while it still sends its state."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _serves(self) -> bool:
+            return False
+
+
+class KeepStateAfterEviction(Mistaken):
+    """An evicted member comes back with its state."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _obey(self, verdict: Any, out: Any) -> Member:
+            return self if isinstance(verdict, Evicted) else Member._obey(self, verdict, out)
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _verdict(self, link: Link) -> Any:
+            verdict = Master._verdict(self, link)
+            return None if isinstance(verdict, Evicted) else verdict
+
+        def _may_join(self, seen: Seen) -> bool:
+            view = self.view
+            stood = view is not None and view.rank(seen.peer.id) is None and seen.peer.id in self.journal.known
+            return stood or Master._may_join(self, seen)
+
+        def _kill_condemned(self, now: float, out: Out) -> Master:
+            del now, out
+            return self
+
+
+class EarlySnapshot(Mistaken):
+    """The last committed step is published as a snapshot at once."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _take_snapshot(self, commit: to_member.Commit, out: Any) -> Member:
+            member = Member._take_snapshot(self, commit, out)
+            out.append(to_member.KeepSnapshot(commit.view, commit.state))
+            return replace(member, copy=None, writing=commit.state)
+
+
+class AbortIsFailure(Mistaken):
+    """A member takes the exception of a broken ring for a program error."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _break_ring(self, accused: MemberId | None, how: str, out: Any) -> Member:
+            del accused
+            return self._fail(ProgramFailed("program", f"RingBroken {how}", "", "Traceback"), out)
+
+
+# ------------------------------------------------------------------ rings and the auditor
+
+
+class RingOfTheLiving(Mistaken):
+    """The ring closes over the members still connected instead of all members of the view."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _try_commit(self, out: Any) -> Member:
+            if self.result is None or self.position is None:
+                return Member._try_commit(self, out)
+            complete = replace(self.result, contributors=(1,) * self.position.slots)
+            return Member._try_commit(replace(self, result=complete), out)
+
+    def is_full(self, ring: Ring) -> bool:
+        return all(peer.id in ring.parts or self.has_left(peer.id, ring.view) for peer in ring.view.members)
+
+
+class AuditByCommitters(Mistaken):
+    """Audit lines are written by a member when it has committed."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.writers: dict[tuple[int, int], set[str]] = {}
+        lines = self.oracle.audited_lines
+
+        def audited(view: int, step: int) -> dict[str, tuple[Chunk, ...]]:
+            writers = self.writers.get((view, step), set())
+            return {name: chunks for name, chunks in lines(view, step).items() if name in writers}
+
+        self.oracle.audited_lines = audited  # type: ignore[method-assign]
+
+    def _commit(self, worker: Worker, work: to_member.Commit) -> None:
+        self.writers.setdefault((work.view, work.state.step), set()).add(worker.name)
+        super()._commit(worker, work)
+
+
+class AuditHealed(AuditByCommitters):
+    """... and also when it heals past a step that it contributed to."""
+
+    def _healed(self, worker: Worker, work: to_member.Heal, content: Lineage) -> to_member.Healed:
+        for step in range(1, len(content)):
+            self.writers.setdefault((content[step], step), set()).add(worker.name)
+        return super()._healed(worker, work, content)
+
+
+class AuditAll(Mistaken):
+    """The auditor also counts steps beyond the one of the `finished` record."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.oracle.audited_steps = lambda _: range(1, max(self.oracle.commits, default=0) + 1)  # type: ignore[method-assign]
+
+
+# ------------------------------------------------------------------ deciding views
+
+
+class NotAllReports(Mistaken):
+    """The master decides the next view before all members that stay have reported."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
+            del now
+            if not any(self._has_sealed(peer, view) for peer in view.members if not self._is_gone(peer)):
+                return None
+            there = [peer for peer in view.members if not self._is_gone(peer) and peer.id in self.seen]
+            return tuple(Stander(peer, self.seen[peer.id].report, stayed=True) for peer in there)
+
+
+class EvictAll(Mistaken):
+    """The master replaces a whole view on suspicion alone: nobody sealed it, nobody is proven dead."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _is_left(self, view: View) -> bool:
+            del view
+            return True
+
+        def _may_leave_out(self, view: View, stay: Any, suspects: Any) -> bool:
+            del view, stay, suspects
+            return True
+
+        def _gathered(self, now: float, joiners: list[Stander]) -> bool:
+            return bool(joiners) if self.view is not None else Master._gathered(self, now, joiners)
+
+
+class DrainLeavesAtOnce(Mistaken):
+    """A draining member leaves though others missed its last commit."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _compose(self, situation: views.Situation) -> View:
+            stay = tuple(s for s in situation.standers if not s.report.draining)
+            return Master._compose(self, replace(situation, standers=stay or situation.standers))
+
+
+class NoStop(Mistaken):
+    """There is no stop message: only a broken connection or the trailer leads to next_view."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _may_stop(self) -> bool:
+            return False
+
+
+# ------------------------------------------------------------------ the journal
+
+
+class PublishFirst(Mistaken):
+    """A view is told before it is journalled."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _append(self, record: Record, out: Out) -> Master:
+            if isinstance(record, ViewRecord):
+                for connection, link in self.links.items():
+                    if link.registered and record.view.rank(link.member) is not None:
+                        self._tell(connection, NewView(record.view), out)
+            return Master._append(self, record, out)
+
+
+class NoCas(Mistaken):
+    """The journal is appended without the condition "its last record is the one I know"."""
+
+    def may_append(self, number: int, record: Record) -> bool:
+        del number, record
+        return True
+
+
+class UnfencedSnapshot(Mistaken):
+    """A snapshot of a member outside the current view counts."""
+
+    class member_class(Member):  # noqa: N801
+        __slots__ = ()
+
+        def _written(self, event: to_member.SnapshotWritten, out: Any) -> Member:
+            member = Member._written(self, event, out)
+            if not self.active and member.saved is not None:
+                self._send(member.saved, out)
+            return member
+
+        def _obey(self, verdict: Any, out: Any) -> Member:
+            # an evicted member that writes its snapshot first
+            if isinstance(verdict, Evicted) and self.writing is not None:
+                return self
+            return Member._obey(self, verdict, out)
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _accepts_snapshot(self, member: MemberId, saved: Saved) -> bool:
+            del member, saved
+            return True
+
+        def _wanted_snapshot(self) -> Record | None:
+            saved = self.saved
+            if saved is None or self._is_journalled(saved):
+                return None
+            return SnapshotRecord(saved.view, saved.state, saved.position, saved.path)
+
+
+# ------------------------------------------------------------------ the end
+
+
+class UnfencedFinish(Mistaken):
+    """An export of a member outside the current view ends the job."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
+            del member, exported
+            return True
+
+        def _may_finish(self, exported: Exported) -> bool:
+            del exported
+            return True
+
+        def _after_view(self, *arguments: Any) -> Master:
+            return replace(Master._after_view(self, *arguments), exported=self.exported)
+
+
+class FinishOnReport(Mistaken):
+    """The first member that reports the last step ends the job, before the export."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _wanted_finish(self) -> Record | None:
+            view = self.view
+            for peer in () if view is None else view.members:
+                seen = self.seen.get(peer.id)
+                if view is None or seen is None or not self._has_sealed(peer, view):
+                    continue
+                state, position = seen.report.state, seen.report.position
+                if state and position and self.schedule and self.schedule.ended(position, state.step):
+                    return FinishedRecord(view.id, state, f"result-{state.step}-{state.view}-{view.id + 1}")
+            return Master._wanted_finish(self)
+
+
+class StopInMemory(Mistaken):
+    """A stop is acknowledged, but stands in the master's memory only."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _ask_stop(self, request: int, reason: str, out: Out) -> Master:
+            master = Master._ask_stop(self, request, reason, out)
+            if master.waiting_stop:
+                out.append(to_master.Reply(request, "the job ends at the next step boundary"))
+            return replace(master, waiting_stop=())
+
+        def _wanted_stop(self) -> Record | None:
+            return None
+
+        def _ends_now(self) -> bool:
+            return self.asked_stop is not None
+
+        def _pending_reason(self, view: View) -> str | None:
+            return "stop" if self.asked_stop is not None and not view.final else Master._pending_reason(self, view)
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        # what the client takes for granted from here on, wherever it stands
+        self.oracle.replied = lambda: setattr(self.oracle, "stopping", True)  # type: ignore[method-assign]
+
+
+class StopBesideJournal(Mistaken):
+    """The stop request is kept outside the journal's sequence: appending a view does not notice it."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _appended(self, now: float, record: Record, out: Out) -> Master:
+            master = Master._appended(self, now, record, out)
+            if isinstance(record, StoppingRecord):
+                return replace(master, journal=replace(master.journal, length=master.journal.length - 1))
+            return master
+
+    def __init__(self, *arguments: Any) -> None:
+        self.beside: list[Record] = []
+        super().__init__(*arguments)
+
+    def append(self, master: MasterProcess, number: int, record: Record) -> None:
+        if not isinstance(record, StoppingRecord):
+            super().append(master, number, record)
+            return
+        self.oracle.appended(record)
+        self.beside.append(record)
+        self.after(self.delay(0.01), "the stop is kept", lambda: self.feed_master(master, to_master.Appended(record)))
+
+    def read_journal(self) -> to_master.JournalRead:
+        return to_master.JournalRead((*self.journal, *self.beside), len(self.journal))
+
+
+class StopNotFinal(Mistaken):
+    """The view after `stopping` is an ordinary one."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _ends_now(self) -> bool:
+            return False
+
+
+class StopOnce(Mistaken):
+    """Only the first view after `stopping` is final; when it breaks, training goes on."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _ends_now(self) -> bool:
+            return self.journal.stopping is not None and not (self.view is not None and self.view.final)
+
+
+class ReleaseEarly(Mistaken):
+    """After a stop members are released as soon as they have sealed."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _verdict(self, link: Link) -> Any:
+            seen, view = self.seen.get(link.member), self.view
+            if view is not None and seen is not None and self.journal.stopping is not None and self.journal.terminal is None:
+                peer: Peer = seen.peer
+                if view.rank(peer.id) is not None and self._has_sealed(peer, view):
+                    return Released("stopping")
+            return Master._verdict(self, link)
+
+
+class ReleaseByWord(Mistaken):
+    """A draining member of a final view is released by word, not by a view that leaves it out."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _may_leave_final(self, view: View) -> bool:
+            del view
+            return False
+
+        def _verdict(self, link: Link) -> Any:
+            verdict, view = Master._verdict(self, link), self.view
+            if verdict is not None or view is None or not view.final or not link.registered:
+                return verdict
+            if view.rank(link.member) is None or not self.seen[link.member].report.draining:
+                return None
+            let_go = {other.member for other in self.links.values() if other.verdict}
+            others = [
+                peer for rank, peer in enumerate(view.members)
+                if peer.id != link.member and peer.id not in let_go and not self._is_gone(peer) and view.sources[rank] is None
+            ]  # fmt: skip
+            return Released("drained") if others else None
+
+
+class OldExportAfterStop(Mistaken):
+    """After `stopping` an export counts, whatever view it was made in."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
+            return self._ends_now() or Master._accepts_export(self, member, exported)
+
+        def _may_finish(self, exported: Exported) -> bool:
+            return self._ends_now() or Master._may_finish(self, exported)
+
+
+class FailedAfterFinished(Mistaken):
+    """A report of a program error is appended although the master knows that the job is finished."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _next_record(self, now: float) -> Record | None:
+            if isinstance(self.journal.terminal, FinishedRecord) and self.appending is None and self.failures:
+                return FailedRecord("late")
+            return Master._next_record(self, now)
+
+
+class EndNoCas(Mistaken):
+    """`finished` and `failed` are appended without the compare-and-set."""
+
+    def may_append(self, number: int, record: Record) -> bool:
+        return isinstance(record, FinishedRecord | FailedRecord) or super().may_append(number, record)
+
+
+class RestartIgnoresFailed(Mistaken):
+    """A restarted master does not look for `failed`."""
+
+    def read_journal(self) -> to_master.JournalRead:
+        whole = super().read_journal()
+        return replace(whole, records=tuple(r for r in whole.records if not isinstance(r, FailedRecord)))
+
+
+class CrashIsFailure(Mistaken):
+    """A dead member counts as a program error."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _wanted_failure(self) -> Record | None:
+            view = self.view
+            for peer in () if view is None else view.members:
+                if "SIG" in self.gone.get(peer.name, "") or self.gone.get(peer.name) == "dead":
+                    return FailedRecord(f"{peer.name} died")
+            return Master._wanted_failure(self)
+
+
+class VerdictToldFirst(Mistaken):
+    """`failed` is told before it is journalled."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _append(self, record: Record, out: Out) -> Master:
+            if isinstance(record, FailedRecord):
+                for connection in self.links:
+                    self._tell(connection, Failed(record.reason), out)
+            return Master._append(self, record, out)
+
+
+class RenameOnReport(Mistaken):
+    """The result is moved to its final path when it is reported, before `finished` is appended."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Master:
+            if isinstance(message, Exported) and self._accepts_export(link.member, message):
+                out.append(to_master.Publish(message.path))
+            return Master._hear(self, now, connection, link, message, out)
+
+
+class RenameOnce(Mistaken):
+    """Only the master that appended `finished` moves the result."""
+
+    class master_class(Master):  # noqa: N801
+        __slots__ = ()
+
+        def _open(self, now: float, journal: Journal, out: Out) -> Master:
+            master = Master._open(self, now, journal, out)
+            out[:] = [instruction for instruction in out if not isinstance(instruction, to_master.Publish)]
+            return replace(master, published=True)
+
+
+MISTAKES: tuple[type[World], ...] = (
+    NoSeal, NotAllReports, EvictAll, RingOfTheLiving, PublishFirst, NoCas, NoFloor, KeepAccumulator, StaleAccumulator,
+    RetryInView, DonorGoesOn, KeepStateAfterEviction, EarlySnapshot, UnfencedSnapshot, UnfencedFinish, FinishOnReport,
+    AuditByCommitters, AuditHealed, DrainLeavesAtOnce, NoStop, StopInMemory, StopBesideJournal, StopNotFinal, StopOnce,
+    ReleaseEarly, ReleaseByWord, OldExportAfterStop, AuditAll, FailedAfterFinished, EndNoCas, RestartIgnoresFailed,
+    CrashIsFailure, AbortIsFailure, VerdictToldFirst, RenameOnReport, RenameOnce,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Focus:
+    """Which plans make a mistake likely to show: the most of each fault; the seed chooses how many."""
+
+    most: dict[str, int]
+    workers: tuple[int, ...] = (2, 3)
+    joins: int = 1
+    spans: tuple[int, ...] = (60, 120, 200)
+
+    def plan(self, seed: int) -> Plan:
+        rng = random.Random(f"focus {seed}")
+        plan = Plan(
+            workers=rng.choice(self.workers),
+            joins=rng.randint(0, self.joins),
+            slots=rng.choice((None, 2, 3)),
+            tasks=rng.choice((3, 4)),
+            chunks=rng.choice((1, 2)),
+            checkpoint_steps=1,
+            span=rng.choice(self.spans),
+        )
+        return replace(plan, **{name: rng.randint(min(1, most), most) for name, most in self.most.items()})
+
+
+FOCUS: dict[str, Focus] = {}
+
+
+def find(world: type[World], schedules: int) -> tuple[int, str] | None:
+    """Return the seed of the first schedule that shows the mistake, and how; None if none of them does."""
+    focus = FOCUS.get(world.__name__, Focus({"kills": 3, "pauses": 2, "glitches": 2, "master_kills": 1}))
+    for seed in range(schedules):
+        try:
+            world(seed, focus.plan(seed)).run()
+        except Violation as violation:
+            return seed, str(violation)
+    return None
