@@ -1,0 +1,106 @@
+"""Loading a model file, and what only running it shows."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticdl.errors import BadModel
+from elasticdl.keras.modelfile import load
+from tests.keras.conftest import HEAD, job, records
+
+ModelFile = Callable[..., tuple]
+
+
+def test_the_symbols_of_a_file(model_file: ModelFile) -> None:
+    user, _ = model_file(
+        "def mine(*, a): ...\ndef custom_data_reader(data_origin): ...", optimizer="optimizer"
+    )
+    assert user.path.name.startswith("model_file_")
+    assert user.loss.__name__ == "loss"
+    assert user.custom_data_reader.__name__ == "custom_data_reader"
+    assert user.callbacks is None
+    assert user.eval_metrics_fn is None
+
+
+def test_other_names_and_other_files(model_file: ModelFile, tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "losses.py").write_text("def absolute(labels, predictions): ...\n")
+    user, _ = model_file("def other(): ...", loss="parts.losses.absolute", optimizer="other")
+    assert user.loss.__name__ == "absolute"
+    assert user.optimizer.__name__ == "other"
+
+
+def test_files_of_the_zoo_import_each_other(model_file: ModelFile, tmp_path: Path) -> None:
+    (tmp_path / "shared_part.py").write_text("def feed(dataset, mode, metadata): return 7\n")
+    user, _ = model_file("from shared_part import feed")
+    assert user.feed(None, None, None) == 7
+
+
+def test_parameters_reach_the_model(adapter: Callable[..., object]) -> None:
+    source = """
+    def custom_model(units, name="x"):
+        inputs = keras.Input((3,))
+        return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(units)(inputs)), name=name)
+    """
+    made = adapter(source, model_params={"units": 5, "name": "mine"})
+    assert (made.model.layers[1].units, made.model.name) == (5, "mine")
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "message"),
+    [
+        ("", {"loss": "lost"}, r"--loss names 'lost', which the file does not define; it defines .*custom_model"),
+        ("", {"callbacks": "parts.callbacks"}, r"parts\.py: no such file"),
+        ("optimizer = 3", {}, "optimizer is a int, expected a function"),
+        ("loss = 3", {}, "loss is a int; expected a function loss"),
+        ("def feed(dataset): ...", {}, r"feed\(dataset\) can't be called as feed\(…, …, …\): too many positional arguments"),
+        ("def optimizer(lr): ...", {}, r"can't be called as optimizer\(\): missing a required argument: 'lr'"),
+        ("", {"model_params": {"depth": 3}}, r"custom_model\(\) can't be called as custom_model\(depth=…\): .*'depth'"),
+        ("import no_such_module", {}, r"importing it failed: ModuleNotFoundError: No module named 'no_such_module' \(line \d+\)"),
+        ("1 / 0", {}, r"importing it failed: ZeroDivisionError: division by zero \(line \d+\)"),
+    ],
+)  # fmt: skip
+def test_what_loading_shows(model_file: ModelFile, source: str, settings: dict, message: str) -> None:
+    with pytest.raises(BadModel, match=message):
+        model_file(source, **settings)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(BadModel, match=r"absent\.py: no such file; --model_def a\.b\.symbol is"):
+        load(job(model_zoo=str(tmp_path), model_def="absent.custom_model"))
+
+
+def test_a_file_that_failed_is_imported_anew(model_file: ModelFile, tmp_path: Path) -> None:
+    path = tmp_path / "mended.py"
+    path.write_text("1 / 0")
+    spec = job(model_zoo=str(tmp_path), model_def="mended.custom_model")
+    with pytest.raises(BadModel):
+        load(spec)
+    path.write_text(HEAD + "\n# longer than before\n")
+    assert load(spec).path == path
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def custom_model():\n    return 3", "custom_model returned a int; expected a keras.Model"),
+        ("def custom_model():\n    raise KeyError('x')", r"custom_model failed: KeyError: 'x' \(line \d+\)"),
+        ("def optimizer():\n    return 'sgd'", "optimizer returned a str; expected a Keras optimizer"),
+        ("def custom_model():\n    i = keras.Input((3,))\n    return keras.Model(i, i)", "the model has no trainable variables"),
+        ("def loss(labels, predictions):\n    return tf.reduce_mean(labels)", "the loss does not depend on any trainable variable"),
+        ("def loss(labels, predictions):\n    return None", "expected a scalar or one value per example, received None"),
+        ("def loss(labels, predictions):\n    return tf.cast(labels[0], tf.int32)", "expected a loss of a float type, received int32"),
+        ("def loss(labels, predictions):\n    return labels.nothing", r"the first training step failed: AttributeError: .* \(line \d+\)"),
+        ("def callbacks():\n    return 1 / 0", "callbacks failed: ZeroDivisionError"),
+    ],
+)  # fmt: skip
+def test_what_preparing_shows(adapter: Callable[..., object], source: str, message: str) -> None:
+    with pytest.raises(BadModel, match=message) as caught:
+        adapter(source, sample=records(4))
+    assert "model_file_" in str(caught.value)
+    if "failed" in message:
+        assert "model_file_" in "".join(traceback.format_exception(caught.value.__cause__))

@@ -1,0 +1,67 @@
+"""The rooms of the model zoo train."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.keras.adapter import KerasAdapter
+from elasticdl.keras.modelfile import load
+from tests.keras.conftest import ZOO, job
+
+
+@pytest.fixture(scope="module")
+def digits() -> list[bytes]:
+    """Scikit-learn's 1,797 digits, enlarged to 28 × 28, as the records of the mnist room."""
+    datasets = pytest.importorskip("sklearn.datasets")
+    data = datasets.load_digits()
+    order = np.random.default_rng(0).permutation(len(data.target))
+    return [
+        _example(np.kron(data.images[i] / 16 * 255, np.ones((4, 4)))[2:30, 2:30], data.target[i])
+        for i in order
+    ]
+
+
+def _example(image: np.ndarray, label: int) -> bytes:
+    features = {
+        "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image.astype(np.uint8).tobytes()])),
+        "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[int(label)])),
+    }
+    return tf.train.Example(features=tf.train.Features(feature=features)).SerializeToString()
+
+
+def train(model_def: str, records: list, epochs: int) -> KerasAdapter:
+    spec = job(model_zoo=str(ZOO), model_def=model_def, minibatch_size=64)
+    adapter = KerasAdapter(load(spec), spec)
+    adapter.prepare(records[:64])
+    step = 0
+    for epoch in range(epochs):
+        order = np.random.default_rng(epoch).permutation(len(records))
+        for start in range(0, len(order), 64):
+            step += 1
+            adapter.fused(adapter.convert([records[i] for i in order[start : start + 64]]), step, 0)
+    return adapter
+
+
+def accuracy(adapter: KerasAdapter, records: list) -> float:
+    features, labels = adapter.convert(records).data
+    metric = adapter._user.eval_metrics_fn()["accuracy"]
+    metric.update_state(labels, adapter.model(features, training=False))
+    return float(metric.result())
+
+
+@pytest.mark.parametrize("model", ["mnist_functional_api", "mnist_subclass"])
+def test_digits(digits: list[bytes], model: str) -> None:
+    adapter = train(f"mnist.{model}.custom_model", digits[:1500], epochs=6)
+    assert accuracy(adapter, digits[1500:]) >= 0.97
+
+
+def test_iris() -> None:
+    datasets = pytest.importorskip("sklearn.datasets")
+    data = datasets.load_iris()
+    rows = [[*map(str, values), str(label)] for values, label in zip(data.data, data.target, strict=True)]
+    order = np.random.default_rng(0).permutation(len(rows))
+    rows = [rows[i] for i in order]
+    adapter = train("iris.dnn_iris.custom_model", rows[:120], epochs=40)
+    assert accuracy(adapter, rows[120:]) >= 0.9
