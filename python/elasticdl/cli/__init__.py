@@ -5,12 +5,23 @@ Importing it loads nothing but click: help must appear at once, and `train` star
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> NoReturn:
+    """Be the process `elasticdl`."""
+    code = run()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)  # the threads that watched a job may wait in the network; they must not hold up its end
+
+
+def run(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 bad input, 130 interrupted."""
     import click
 

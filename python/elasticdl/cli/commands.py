@@ -193,6 +193,37 @@ def scale(job: str, num_workers: int) -> int:
 
 
 @elasticdl.command()
+@click.argument("job")
+@click.option(
+    "--kill", multiple=True, metavar="ROLE", help="Kill a worker or the master; may be given for both."
+)
+@click.option("--stop", "freeze", is_flag=True, help="Stop a worker for longer than the group waits for it.")
+@click.option("--drain", is_flag=True, help="Ask a worker to leave.")
+@click.option(
+    "--every", default="2s", show_default=True, metavar="TIME", help="Mean time between two faults."
+)
+@click.option(
+    "--count", type=click.IntRange(min=1), metavar="N", help="End after so many faults; else with the job."
+)
+@click.option("--seed", default=0, show_default=True, metavar="N", help="Seed of all choices.")
+def chaos(
+    job: str, kill: tuple[str, ...], freeze: bool, drain: bool, every: str, count: int | None, seed: int
+) -> int:
+    """Inject faults into a running job, by a seeded plan.
+
+    \b
+    Example:
+      elasticdl chaos mnist-functional-api --kill worker --every 2s --count 10
+    """
+    from elasticdl.job import chaos as faults
+    from elasticdl.spec import place as places
+
+    plan = faults.plan_from_flags(kill, freeze, drain, every, count, seed)
+    faults.inject(places.find(job), plan, click.echo)
+    return 0
+
+
+@elasticdl.command()
 def version() -> int:
     """Print the version."""
     from importlib.metadata import version as installed

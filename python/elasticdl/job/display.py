@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SHOWN = frozenset(
     {
         *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
-        *("snapshot", "stopping", "exported", "finished", "failed", "master", "note"),
+        *("stopping", "exported", "finished", "failed", "master", "note"),
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, and in the log."""

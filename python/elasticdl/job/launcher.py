@@ -39,6 +39,7 @@ ARGV: Mapping[Role, Sequence[str]] = {
 """Commands of a job's processes; `-P` keeps the current directory's files from shadowing modules."""
 
 _RETRY_SECONDS = 0.1
+_TURN_SECONDS = 0.5
 _DISPLAY_NICENESS = 10
 _DRAW_SECONDS = 2.0
 
@@ -83,8 +84,9 @@ def supervise(
         with interrupts(launcher, place, watch):
             launcher.start()
             watch.start()
-            end = launcher.wait()
-            assert end is not None
+            # In turns: a signal that comes just before a wait begins would be handled only after it.
+            while (end := launcher.wait(_TURN_SECONDS)) is None:
+                pass
     except BaseException:
         launcher.kill()
         launcher.wait(_DRAW_SECONDS)

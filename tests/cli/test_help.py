@@ -1,0 +1,62 @@
+"""What `--help` says, held against files; `python -m tests.cli.test_help` writes them anew."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from elasticdl import cli
+from elasticdl.spec.jobspec import SETTINGS
+
+HELP = Path(__file__).parent / "help"
+COMMANDS = ["", "audit", "chaos", "list", "logs", "scale", "status", "stop", "train", "version"]
+HEAVY = {"tensorflow", "keras", "torch", "jax", "grpc", "rich", "pydantic", "numpy", "yaml"}
+
+
+def help_of(command: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        assert cli.run([*command.split(), "--help"]) == 0
+    return out.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_is_as_written(command: str) -> None:
+    assert help_of(command) == (HELP / f"{command or 'elasticdl'}.txt").read_text()
+
+
+def test_every_setting_is_in_the_help_of_train() -> None:
+    text = help_of("train")
+    for name in SETTINGS:
+        assert f"--{name} " in text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["train", "--seed=x"], ["version"]])
+def test_nothing_heavy_is_imported(arguments: list[str]) -> None:
+    code = f"import sys, json; from elasticdl import cli; cli.run({arguments!r}); print(json.dumps(list(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert HEAVY.isdisjoint(json.loads(run.stdout.splitlines()[-1]))
+
+
+def test_nothing_heavy_is_imported_before_the_processes_are_started() -> None:
+    code = "import sys, json, elasticdl.job.submit; print(json.dumps(list(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert HEAVY.isdisjoint(json.loads(run.stdout.splitlines()[-1]))
+
+
+if __name__ == "__main__":
+    os.environ["COLUMNS"] = "100"
+    for name in COMMANDS:
+        (HELP / f"{name or 'elasticdl'}.txt").write_text(help_of(name))

@@ -1,0 +1,163 @@
+"""Submitting: what is refused before anything starts, what Python callers get, and jobs that run on by themselves."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import elasticdl
+from elasticdl.cluster import local
+from elasticdl.cluster.cluster import Role
+from elasticdl.errors import BadInput, BadModel, BadSetting, Interrupted, JobFailed
+from elasticdl.job import launcher, submit
+from elasticdl.spec import place as places
+from elasticdl.spec.edge import build, from_arguments
+
+from .conftest import ELASTICDL, ROOT, orphans
+from .test_launcher import SERVE, SLEEP
+
+MODEL = """
+def custom_model(): ...
+def loss(labels, predictions): ...
+def optimizer(): ...
+def feed(dataset, mode, metadata): ...
+"""
+LEAST = {"model_def": "model.custom_model", "training_data": "data.csv"}
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(local, "_LEAVE_SECONDS", 0.0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "data.csv").write_text("a,b\n1,2\n")
+    return tmp_path
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
+    """Let scripts stand for the processes of the next job."""
+    sources = {Role.MASTER: SERVE + textwrap.dedent(master), Role.WORKER: SLEEP}
+    argv = {role: [sys.executable, "-c", source] for role, source in sources.items()}
+    monkeypatch.setattr(launcher, "supervise", functools.partial(launcher.supervise, argv=argv))
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [
+        ({"model_def": "model.nothing"}, BadModel),
+        ({"training_data": "nothing"}, BadInput),
+        ({"output": "/proc/m.keras"}, BadSetting),
+        ({"numworkers": 3}, BadSetting),
+    ],
+)
+def test_what_is_refused_leaves_nothing(
+    here: Path, settings: dict[str, object], error: type[Exception]
+) -> None:
+    before = sorted(here.rglob("*"))
+    with pytest.raises(error):
+        elasticdl.train(**(LEAST | settings))
+    assert sorted(here.rglob("*")) == before
+
+
+def test_train_returns_the_summary(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(
+        monkeypatch,
+        "spec = place.spec(); end(0, status='finished', steps=3, seen=[spec.model_zoo, spec.output])",
+    )
+    summary = elasticdl.train(**LEAST, output=here / "m.keras")
+    assert summary["status"] == "finished"
+    assert summary["job"] == "model-1"
+    assert summary["seen"] == [str(here), str(here / "m.keras")]
+    printed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert printed["steps"] == "3"
+
+
+@pytest.mark.parametrize(("code", "error"), [(1, JobFailed), (2, BadInput), (130, Interrupted)])
+def test_train_raises_what_happened(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
+) -> None:
+    pretend(monkeypatch, f"end({code}, status='x', reason='the reason')")
+    with pytest.raises(error, match="the reason"):
+        elasticdl.train(**LEAST)
+
+
+def test_a_users_traceback_is_printed_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pretend(
+        monkeypatch,
+        "await_watcher(); event('failed', 'ValueError: wrong'); end(1, status='failed', reason='ValueError: wrong', "
+        "traceback='Traceback (most recent call last):\\n  somewhere\\nValueError: wrong\\n')",
+    )
+    with pytest.raises(JobFailed):
+        elasticdl.train(**LEAST)
+    out, err = capsys.readouterr()
+    assert (out + err).count("Traceback") == 1
+
+
+def test_train_takes_a_spec_or_settings() -> None:
+    spec = build(from_arguments(LEAST))
+    with pytest.raises(BadInput, match="not both"):
+        elasticdl.train(spec, seed=3)
+
+
+def test_the_place_says_that_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    place, lock = submit.prepare(build(from_arguments(LEAST | {"detach": True})), 12.0)
+    assert place.running()
+    assert place.submitted_at == 12.0
+    assert place.spec().detach is False
+    os.close(lock)
+    place.remove()
+
+
+def test_local_cannot_be_detached() -> None:
+    with pytest.raises(BadInput, match="use AllreduceStrategy with --num_workers=1"):
+        elasticdl.train(**LEAST, distribution_strategy="Local", detach=True)
+    assert places.places() == []
+
+
+def test_a_detached_job_is_looked_at_and_stopped_by_name(iris: Path, here: Path) -> None:
+    def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([ELASTICDL, *arguments], capture_output=True, text=True, timeout=240)
+
+    started = command(
+        *("train", "--detach", "--job_name=quiet", f"--model_zoo={ROOT / 'model_zoo'}"),
+        *(
+            "--model_def=iris.dnn_iris.custom_model",
+            f"--training_data={next(iris.glob('train*'))}",
+            "--num_epochs=0",
+        ),
+    )
+    assert started.returncode == 0, started.stderr
+    assert started.stdout.splitlines() == [
+        "quiet-1 has been started. Look at it, read along, end it:",
+        "  elasticdl status quiet-1",
+        "  elasticdl logs -f quiet-1",
+        "  elasticdl stop quiet-1",
+    ]
+    assert "quiet-1  running" in command("list").stdout
+    following = subprocess.Popen([ELASTICDL, "logs", "-f", "quiet-1"], stdout=subprocess.PIPE, text=True)
+    assert following.stdout is not None
+    for line in following.stdout:
+        if "worker-0-1 has joined" in line or "worker-1-1 has joined" in line:
+            break
+    else:
+        pytest.fail(f"nobody joined: {command('logs', 'quiet').stdout}")
+    assert "quiet: training" in command("status", "quiet").stdout
+    assert command("stop", "quiet").returncode == 0
+    following.communicate(timeout=120)  # ends with the job
+    assert "status" in command("status", "quiet").stdout
+    summary = places.find("quiet").summary()
+    assert summary is not None
+    assert summary["status"] == "finished"
+    assert orphans(str(here)) == []
