@@ -177,8 +177,10 @@ def test_short_chunks_do_not_retrace(adapter: Make) -> None:
 def test_an_empty_chunk_contributes_nothing(adapter: Make) -> None:
     made = adapter(CONVOLUTION)
     before = made.digest()
-    result = made.compute(made.convert([]), 1, 0)
-    assert (result.examples, result.loss) == (0.0, 0.0)
+    for batch in (made.convert([]), None):
+        result = made.compute(batch, 1, 0)
+        assert (result.examples, result.loss) == (0.0, 0.0)
+        assert made.fused(batch, 1, 0) == result
     assert not np.asarray(made.accumulator()).any()
     made.apply(np.zeros(made.size, made.dtype), 0.0)
     assert made.digest() == before

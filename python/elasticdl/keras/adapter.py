@@ -157,9 +157,9 @@ class KerasAdapter:
         self._flat = None
         self._summed = False
 
-    def compute(self, batch: Batch, step: int, slot: int) -> ChunkResult:
-        """Add a chunk's gradient sum and weighted state changes to the accumulator."""
-        if batch.data is None:
+    def compute(self, batch: Batch | None, step: int, slot: int) -> ChunkResult:
+        """Add a chunk's gradient sum and weighted state changes to the accumulator; None is a chunk without a good record."""
+        if batch is None or batch.data is None:
             return ChunkResult(0.0, 0.0)
         loss, flat = self._step.compute(batch.data, batch.examples, self._seeds(step, slot))
         if self._flat is None:
@@ -191,10 +191,10 @@ class KerasAdapter:
         self._step.apply(tf.convert_to_tensor(result), examples)
         self.zero()
 
-    def fused(self, batch: Batch, step: int, slot: int) -> ChunkResult:
+    def fused(self, batch: Batch | None, step: int, slot: int) -> ChunkResult:
         """Compute and commit one chunk in one compiled call."""
         self.zero()
-        if batch.data is None:
+        if batch is None or batch.data is None:
             return ChunkResult(0.0, 0.0)
         loss = self._step.fused(batch.data, batch.examples, self._seeds(step, slot))
         return ChunkResult(float(batch.examples), float(loss))
