@@ -288,7 +288,9 @@ class SynchronousWorker:
     def _begin_view(self, opening: OpenView) -> None:
         if not opening.keep:
             self._adapter.zero()
+        # What was looked up for the old view may be other chunks than the same steps and slots of this one have.
         self._plan_of = None
+        self._needs.clear()
         self._adapter.writes = opening.view.rank(self._member) == 0
         if self._audit is not None:
             self._audit.base(opening.view)
