@@ -15,12 +15,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.data.shard import Shard, Task
 from elasticdl.errors import BadData, BadSetting
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Int64s = npt.NDArray[np.int64]
 
 ROUNDS = 8
 """Feistel rounds; 4 make a strong pseudorandom permutation (Luby and Rackoff, 1988), tiny sizes need more."""
@@ -29,22 +33,15 @@ _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER_1 = 0xBF58_476D_1CE4_E5B9
 _MULTIPLIER_2 = 0x94D0_49BB_1331_11EB
 
-Int64s = npt.NDArray[np.int64]
-_UInt64s = npt.NDArray[np.uint64]
 
+def _mix(value: Any) -> Any:
+    """Scramble 64 bits, of an integer or of each of an array (uint64).
 
-def _mix(value: int) -> int:
-    """Scramble 64 bits: the finaliser of SplitMix64 (Steele, Lea and Flood, 2014)."""
+    It is the finaliser of SplitMix64 (Steele, Lea and Flood, 2014).
+    """
     value = ((value ^ (value >> 30)) * _MULTIPLIER_1) & _MASK
     value = ((value ^ (value >> 27)) * _MULTIPLIER_2) & _MASK
     return value ^ (value >> 31)
-
-
-def _mix_many(values: _UInt64s) -> _UInt64s:
-    """Do what `_mix` does, element by element (unsigned arrays wrap around)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(_MULTIPLIER_1)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(_MULTIPLIER_2)
-    return values ^ (values >> np.uint64(31))
 
 
 class Permutation:
@@ -75,53 +72,35 @@ class Permutation:
     def inverse(self, value: int) -> int:
         """Return what goes to `value`."""
         while True:
-            value = self._backward(value)
+            value = self._through(value, range(ROUNDS - 1, -1, -1))
             if value < self._size:
                 return value
 
     def many(self, indices: Int64s) -> Int64s:
         """Return where each of `indices` goes."""
-        values = self._forward_many(indices.astype(np.uint64))
-        while (outside := values >= np.uint64(self._size)).any():
-            values[outside] = self._forward_many(values[outside])
-        return values.astype(np.int64)
+        values = self._forward(indices.astype("uint64"))
+        while (outside := values >= self._size).any():
+            values[outside] = self._forward(values[outside])
+        moved: Int64s = values.astype("int64")
+        return moved
 
-    # Even rounds change the low part by the high one, odd rounds the other way about: the parts may differ by
-    # one bit, and no round swaps them.
+    def _forward(self, value: Any) -> Any:
+        return self._through(value, range(ROUNDS))
 
-    def _forward(self, value: int) -> int:
-        low_bits = self._low
-        low, high = value & ((1 << low_bits) - 1), value >> low_bits
-        low_mask, high_mask = (1 << low_bits) - 1, (1 << self._high) - 1
-        for round_, key in enumerate(self._keys):
-            if round_ % 2:
-                high ^= _mix((low + key) & _MASK) & high_mask
-            else:
-                low ^= _mix((high + key) & _MASK) & low_mask
-        return high << low_bits | low
-
-    def _backward(self, value: int) -> int:
-        low_bits = self._low
-        low_mask, high_mask = (1 << low_bits) - 1, (1 << self._high) - 1
-        low, high = value & low_mask, value >> low_bits
-        for round_ in reversed(range(ROUNDS)):
+    def _through(self, value: Any, rounds: range) -> Any:
+        """Send an integer, or each of an array (uint64), through the network once; rounds in reverse order undo it."""
+        # Even rounds change the low part by the high one, odd rounds the other way about: no round swaps
+        # them, so they may differ by one bit. The sum with the key is cut to 64 bits because Python's
+        # integers are longer.
+        low_mask, high_mask = (1 << self._low) - 1, (1 << self._high) - 1
+        low, high = value & low_mask, value >> self._low
+        for round_ in rounds:
             key = self._keys[round_]
             if round_ % 2:
-                high ^= _mix((low + key) & _MASK) & high_mask
+                high = high ^ (_mix((low + key) & _MASK) & high_mask)
             else:
-                low ^= _mix((high + key) & _MASK) & low_mask
-        return high << low_bits | low
-
-    def _forward_many(self, values: _UInt64s) -> _UInt64s:
-        shift = np.uint64(self._low)
-        low_mask, high_mask = np.uint64((1 << self._low) - 1), np.uint64((1 << self._high) - 1)
-        low, high = values & low_mask, values >> shift
-        for round_, key in enumerate(self._keys):
-            if round_ % 2:
-                high ^= _mix_many(low + np.uint64(key)) & high_mask
-            else:
-                low ^= _mix_many(high + np.uint64(key)) & low_mask
-        return high << shift | low
+                low = low ^ (_mix((high + key) & _MASK) & low_mask)
+        return high << self._low | low
 
 
 class Ledger:
@@ -191,6 +170,8 @@ class Ledger:
 
         Beyond the last chunk the answer is empty.
         """
+        import numpy as np  # not at the top: the master never asks for a chunk, and need not wait for this import
+
         begin = min(chunk * self.minibatch_size, task.count)
         end = min(begin + self.minibatch_size, task.count)
         offsets = np.arange(begin, end, dtype=np.int64)

@@ -143,9 +143,9 @@ impl Scan {
     }
 }
 
-/// Parses the bytes of one row.
-fn parse(delimiter: u8, bytes: &[u8]) -> Vec<Vec<u8>> {
-    let mut reader = reader(delimiter);
+/// Parses the bytes of one row. Making a reader costs more than parsing a row, so it is lent and reset.
+fn parse(reader: &mut Reader, bytes: &[u8]) -> Vec<Vec<u8>> {
+    reader.reset();
     let mut text = vec![0; bytes.len()];
     let mut ends = vec![0; 16];
     let (mut input, mut written, mut fields) = (bytes, 0, 0);
@@ -201,7 +201,7 @@ impl CsvFile {
             header: None,
         };
         if opened.index.count() > 0 {
-            let first = opened.parse_row(0)?;
+            let first = opened.parse_row(&mut reader(delimiter), 0)?;
             opened.columns = first.len();
             let is_header = match header {
                 Header::Yes => true,
@@ -237,16 +237,16 @@ impl CsvFile {
     /// Returns the data rows in the order asked; the first bad one is the error.
     pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<String>>> {
         self.check_unchanged()?;
-        records
-            .iter()
-            .map(|&record| self.read_one(record))
-            .collect()
+        let mut reader = reader(self.delimiter);
+        let read = |&record| self.read_one(&mut reader, record);
+        records.iter().map(read).collect()
     }
 
     /// Returns the good ones of the data rows in the order asked, and what is wrong with the others.
     pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<String>>, Bad)> {
         self.check_unchanged()?;
-        read_good(records, |record| self.read_one(record))
+        let mut reader = reader(self.delimiter);
+        read_good(records, |record| self.read_one(&mut reader, record))
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -259,7 +259,7 @@ impl CsvFile {
         }
     }
 
-    fn read_one(&self, record: u64) -> Result<Vec<String>> {
+    fn read_one(&self, reader: &mut Reader, record: u64) -> Result<Vec<String>> {
         if record >= self.count() {
             return Err(Error::NoSuchRecord {
                 path: self.path.clone(),
@@ -268,7 +268,7 @@ impl CsvFile {
             });
         }
         let row = record + u64::from(self.header.is_some());
-        let fields = self.parse_row(row)?;
+        let fields = self.parse_row(reader, row)?;
         if fields.len() != self.columns {
             let what = format!(
                 "it has {} fields, the first row has {}",
@@ -280,7 +280,7 @@ impl CsvFile {
         self.strings(row, fields)
     }
 
-    fn parse_row(&self, row: u64) -> Result<Vec<Vec<u8>>> {
+    fn parse_row(&self, reader: &mut Reader, row: u64) -> Result<Vec<Vec<u8>>> {
         let (begin, end) = self.index.range(row).expect("the row exists");
         // The parser drops a byte order mark at its very beginning. That is right for the first row only; before
         // the others goes an empty line, which is skipped.
@@ -289,7 +289,7 @@ impl CsvFile {
         self.file
             .read_exact_at(&mut bytes[lead..], begin)
             .map_err(|source| unreadable(&self.path, source))?;
-        Ok(parse(self.delimiter, &bytes))
+        Ok(parse(reader, &bytes))
     }
 
     fn strings(&self, row: u64, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
