@@ -553,10 +553,11 @@ class Master:
                 left.append(trouble)
                 continue
             seconds = now - trouble.since
-            text = f"step {progress.state.step} is committed {seconds:.2f} s after {trouble.worker} was lost ({trouble.cause})"
+            cause = self.gone.get(trouble.worker, trouble.cause)  # the proof may have come after the suspicion
+            text = f"step {progress.state.step} is committed {seconds:.2f} s after {trouble.worker} was lost ({cause})"
             out.append(
                 Announce(
-                    "recovered", trouble.worker, view.id, progress.state.step, text, seconds, trouble.cause
+                    "recovered", trouble.worker, view.id, progress.state.step, text, seconds, cause
                 )
             )
         return replace(self, progress=progress, progress_at=now, paces=paces, trouble=tuple(left))

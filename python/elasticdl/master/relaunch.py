@@ -169,7 +169,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             post = state.posts[event.name.index]
             if post.faults > state.limit and post.faults > before.faults and not state.over:
                 why = (
-                    f"{event.name} ended by {cause_of(event)}: worker {event.name.index} has failed {post.faults} "
+                    f"{event.name} has ended ({cause_of(event)}): worker {event.name.index} has failed {post.faults} "
                     f"times, relaunch_on_worker_failure is {state.limit}"
                 )
                 return replace(state, over=True), (Hopeless(event.name, why),), why
@@ -182,13 +182,13 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
 
 
 def cause_of(ended: ProcessEnded) -> str:
-    """Return how a process ended, for people: `SIGKILL`, `exit code 3`."""
+    """Return how a process ended, for people: `killed by SIGKILL`, `exit code 3`."""
     if ended.signal is None:
         return f"exit code {ended.code}"
     try:
-        return signal.Signals(ended.signal).name
+        return f"killed by {signal.Signals(ended.signal).name}"
     except ValueError:
-        return f"signal {ended.signal}"
+        return f"killed by signal {ended.signal}"
 
 
 def is_fault(ended: ProcessEnded) -> bool:
@@ -219,7 +219,7 @@ def _ended(now: float, state: Workforce, post: Post, ended: ProcessEnded) -> tup
         short=short,
         due=now + delay,
     )
-    reason = f"{ended.name} ended by {cause_of(ended)}"
+    reason = f"{ended.name} has ended ({cause_of(ended)})"
     return state._with(ended.name.index, after), reason + (
         f"; {delay:.1f} s until the next life" if delay else ""
     )
