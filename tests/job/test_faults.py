@@ -26,7 +26,7 @@ def long_job(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return start(
         model_def="iris.dnn_iris.custom_model",
-        training_data=iris / "train.csv",
+        training_data=iris / "train",
         num_workers=2,
         num_epochs=EPOCHS,
         minibatch_size=8,

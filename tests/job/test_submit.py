@@ -153,7 +153,7 @@ def test_a_detached_job_is_looked_at_and_stopped_by_name(iris: Path, here: Path)
             break
     else:
         pytest.fail(f"nobody joined: {command('logs', 'quiet').stdout}")
-    assert "quiet: training" in command("status", "quiet").stdout
+    assert "quiet-1: training" in command("status", "quiet").stdout
     assert command("stop", "quiet").returncode == 0
     following.communicate(timeout=120)  # ends with the job
     assert "status" in command("status", "quiet").stdout

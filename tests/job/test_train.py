@@ -63,7 +63,7 @@ def test_models_on_csv_learn(
         start(
             model_zoo=zoo,
             model_def=model,
-            training_data=iris / "train.csv",
+            training_data=iris / "train",
             num_workers=workers,
             num_epochs=20,
             minibatch_size=8,
@@ -97,7 +97,7 @@ def test_a_subclassed_model_trains_and_is_exported_as_saved_model(
 def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -> None:
     start(
         model_def="iris.dnn_iris.custom_model",
-        training_data=iris / "train.csv",
+        training_data=iris / "train",
         distribution_strategy="Local",
         num_epochs=3,
         audit=tmp_path / "audit",
