@@ -26,7 +26,7 @@ from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.shard import Position
 from elasticdl.master import events as to_master
 from elasticdl.master import views
-from elasticdl.master.machine import Failure, Link, Master, Out, Seen
+from elasticdl.master.machine import Link, Master, Out, Seen
 from elasticdl.master.records import (
     FailedRecord,
     FinishedRecord,
@@ -465,7 +465,7 @@ class StopBesideJournal(Mistaken):
             return
         self.oracle.appended(record)
         self.beside.append(record)
-        self.after(self.delay(0.01), "the stop is kept", lambda: self.feed_master(master, to_master.Appended(record)))
+        self.after(self.delay("disk"), "the stop is kept", lambda: self.feed_master(master, to_master.Appended(record)))
 
     def read_journal(self) -> to_master.JournalRead:
         return to_master.JournalRead((*self.journal, *self.beside), len(self.journal))
@@ -653,7 +653,31 @@ class Focus:
         return replace(plan, **{name: rng.randint(min(1, most), most) for name, most in self.most.items()})
 
 
-FOCUS: dict[str, Focus] = {}
+_STOP = Focus({"stops": 1, "kills": 2, "pauses": 1, "master_kills": 2}, spans=(40, 80))
+_END = Focus({"errors_at_end": 1, "second_masters": 1, "master_kills_at_end": 1})
+FOCUS: dict[str, Focus] = {
+    "NoSeal": Focus({"pauses": 2, "glitches": 3}, workers=(3, 4)),
+    "EvictAll": Focus({"pauses": 3}, workers=(1, 2), joins=2, spans=(60,)),
+    "NoCas": Focus({"second_masters": 2, "kills": 2, "drains": 1, "disconnects": 2}),
+    "NoFloor": Focus({"kills": 3, "pauses": 2, "glitches": 3}, workers=(3, 4)),
+    "RetryInView": Focus({"glitches": 3}),
+    "KeepStateAfterEviction": Focus({"pauses": 3, "kills": 2}),
+    "UnfencedSnapshot": Focus({"pauses": 3, "kills": 2}),
+    "UnfencedFinish": Focus({"pauses": 2, "kills": 3, "stops": 1}, spans=(60,)),
+    "DrainLeavesAtOnce": Focus({"drains": 2, "glitches": 3}, workers=(3,)),
+    "StopInMemory": _STOP,
+    "StopBesideJournal": Focus({"stops": 1, "second_masters": 2, "kills": 2, "disconnects": 2}, spans=(60, 100)),
+    "StopNotFinal": _STOP,
+    "StopOnce": _STOP,
+    "ReleaseEarly": Focus({"stops": 1}, spans=(40, 80)),
+    "ReleaseByWord": Focus({"stops": 1, "drains": 3, "second_masters": 2, "disconnects": 2}, workers=(2,), spans=(60, 100)),
+    "OldExportAfterStop": Focus({"stops": 1, "pauses": 3, "kills": 2}, spans=(60, 100)),
+    "AuditAll": _STOP,
+    "FailedAfterFinished": _END,
+    "EndNoCas": _END,
+    "RestartIgnoresFailed": Focus({"errors": 1, "master_kills_at_end": 1}, spans=(60,)),
+    "VerdictToldFirst": Focus({"errors": 2}),
+}
 
 
 def find(world: type[World], schedules: int) -> tuple[int, str] | None:

@@ -191,10 +191,20 @@ class Oracle:
                 reached = max(self.commits, default=0)
                 if view.base.step < reached:
                     raise Violation(f"nothing broke, and view {view.id} starts at step {view.base.step} of {reached}")
+            self._drains_lose_nothing(before, view, base)
         self.view, self.view_base = view, base
         for worker in self.world.workers:
             if worker.lives and worker.lineage is not None:
                 self._in_lineage(worker, worker.lineage)
+
+    def _drains_lose_nothing(self, before: View, view: View, base: Lineage) -> None:
+        for peer in before.members:
+            worker = self.world.by_id[peer.id]
+            if view.rank(peer.id) is not None or not worker.machine.draining or f"{peer.name} is" in view.reason:
+                continue
+            report = worker.machine.report
+            if report is not None and report.state is not None and report.state.step >= len(base):
+                raise Violation(f"{peer.name} drains, left with {report.state}, and view {view.id} starts from {base}")
 
     def _finish(self, record: FinishedRecord) -> None:
         self.finished = record

@@ -27,6 +27,11 @@ from elasticdl.worker.member import Member
 from tests.simulation.oracle import Lineage, Oracle, Violation
 
 TIMES = Times(heartbeat=0.2, alone=1.5, stall=8.0, stall_steps=40.0, moment=0.05, gather=0.5)
+KINDS = {
+    "start": 0.1, "connect": 0.03, "message": 0.005, "disk": 0.01, "wait status": 0.02, "compute": 0.02, "ring": 0.005,
+    "apply": 0.005, "transfer": 0.05, "file": 0.04, "cancel": 0.005, "pause": 1.0,
+}  # fmt: skip
+"""Mean delays in seconds."""
 EVENTS = 30_000
 """A schedule with more events than this does not end."""
 
@@ -108,6 +113,7 @@ class Connection:
     worker: Worker
     master: MasterProcess
     open: bool = True
+    flushes: bool = False
     up: float = 0.0
     down: float = 0.0
 
@@ -185,6 +191,8 @@ class World:
         self._heap: list[tuple[float, int, str, Callable[[], None]]] = []
         self._sequence = 0
         self._numbers = 0
+        # some worlds have slow disks, some slow rings: what is rare in one is common in another
+        self._pace = {kind: self.random.choice((0.3, 1.0, 1.0, 4.0)) for kind in KINDS}
         self.journal: list[Record] = []
         self.files: dict[str, Lineage] = {}
         self.workers: list[Worker] = []
@@ -211,7 +219,7 @@ class World:
             times=TIMES,
         )
         for index in range(plan.workers):
-            self.after(self.delay(0.05), f"worker {index} is ready", lambda index=index: self.start_worker(index, 0))
+            self.after(self.delay("start"), f"worker {index} is ready", lambda index=index: self.start_worker(index, 0))
         for join in range(plan.joins):
             self.at_event(lambda index=plan.workers + join: self.start_worker(index, 0))
         self.start_master()
@@ -219,8 +227,9 @@ class World:
 
     # ------------------------------------------------------------------ time
 
-    def delay(self, mean: float) -> float:
-        """Return a delay: mostly about the mean, sometimes many times that."""
+    def delay(self, kind: str) -> float:
+        """Return how long something takes: mostly about its mean in this world, sometimes many times that."""
+        mean = KINDS[kind] * self._pace[kind]
         if self.random.random() < 0.06:
             mean *= 15
         return self.random.expovariate(1.0 / mean)
@@ -298,7 +307,7 @@ class World:
             self.oracle.faultless = False
             self.say(f"{worker.name} is paused")
             worker.status = "paused"
-            self.after(self.random.choice((0.3, 3.0, 30.0)) * self.random.random(), f"{worker.name} wakes up", lambda: self.wake(worker))
+            self.after(self.random.choice((0.3, 3.0, 5.0, 30.0)) * self.random.random(), f"{worker.name} wakes up", lambda: self.wake(worker))
 
     def _hang_somebody(self) -> None:
         worker = self._someone()
@@ -335,7 +344,7 @@ class World:
             self.feed(worker, to_member.ProgramError("program", signature, "", "Traceback"))
 
     def _break_link(self) -> None:
-        rings = [(r, m) for r in self.rings.values() for m in r.waiting if not r.waiting[m][1].scheduled]
+        rings = [(r, m) for r in self.rings.values() for m in r.waiting if not r.waiting[m][1].done]
         if rings:
             self.oracle.faultless = False
             ring, member = self.random.choice(rings)
@@ -363,7 +372,7 @@ class World:
             self.say(f"master {master.number} is paused")
             self.oracle.faultless = False
             master.status = "paused"
-            self.after(self.delay(1.0), f"master {master.number} wakes up", lambda: self.wake(master))
+            self.after(self.delay("pause"), f"master {master.number} wakes up", lambda: self.wake(master))
 
     def _ask_stop(self) -> None:
         if self.stop_reply is None:
@@ -420,7 +429,7 @@ class World:
         master.status = status
         for connection in list(master.connections.values()):
             self.cut(connection)
-        self.after(self.delay(0.1), "the launcher looks for a master", self._keep_master)
+        self.after(self.delay("start"), "the launcher looks for a master", self._keep_master)
 
     def _end_masters(self) -> None:
         for master in self._live_masters():
@@ -447,14 +456,14 @@ class World:
     def carry_out_master(self, master: MasterProcess, instruction: Any) -> None:
         match instruction:
             case to_master.Append(number, record):
-                self.after(self.delay(0.01), f"the disk takes {record}", lambda: self.append(master, number, record))
+                self.after(self.delay("disk"), f"the disk takes {record}", lambda: self.append(master, number, record))
             case to_master.Tell(number, message):
                 connection = master.connections.get(number)
                 self.oracle.told(connection.worker if connection is not None else None, message)
                 if connection is not None:
                     self.send_down(connection, message)
             case to_master.Publish(path):
-                self.after(self.delay(0.02), f"{path} gets its final name", lambda: self.publish(master, path))
+                self.after(self.delay("file"), f"{path} gets its final name", lambda: self.publish(master, path))
             case to_master.Kill(name):
                 for worker in self.workers:
                     if worker.name == name:
@@ -486,7 +495,7 @@ class World:
         if not master.lives:
             return
         event = to_master.Appended(record) if mine else to_master.Conflict()
-        self.after(self.delay(0.01), f"master {master.number} learns: {event}", lambda: self.feed_master(master, event))
+        self.after(self.delay("disk"), f"master {master.number} learns: {event}", lambda: self.feed_master(master, event))
 
     def _at_end(self, master: MasterProcess) -> None:
         for _ in range(self.plan.errors_at_end):
@@ -512,7 +521,7 @@ class World:
         alive = self._live_masters()
         if not alive:
             if self.ended is None:
-                self.after(self.delay(0.1), f"{worker.name} looks for a master", lambda: self.connect(worker))
+                self.after(self.delay("start"), f"{worker.name} looks for a master", lambda: self.connect(worker))
             return
         master = self.random.choice(alive)
         self._numbers += 1
@@ -526,28 +535,31 @@ class World:
         if not connection.open:
             return
         connection.open = False
+        # what was said before the end may still arrive, or not
+        connection.flushes = self.random.random() < 0.5
+        connection.up = max(connection.up + 1e-9, self.now + self.delay("message"))
         worker, master = connection.worker, connection.master
         master.connections.pop(connection.number, None)
-        self.after(self.delay(0.005), f"master {master.number} loses {worker.name}", lambda: self.feed_master(master, to_master.ConnectionLost(connection.number)))
-        self.after(self.delay(0.005), f"{worker.name} loses its master", lambda: self._disconnected(worker, connection))
+        self.after(connection.up - self.now, f"master {master.number} loses {worker.name}", lambda: self.feed_master(master, to_master.ConnectionLost(connection.number)))
+        self.after(self.delay("message"), f"{worker.name} loses its master", lambda: self._disconnected(worker, connection))
 
     def _disconnected(self, worker: Worker, connection: Connection) -> None:
         if worker.connection is not connection:
             return
         worker.connection = None
         self.feed(worker, to_member.Disconnected())
-        self.after(self.delay(0.03), f"{worker.name} connects again", lambda: self.connect(worker))
+        self.after(self.delay("connect"), f"{worker.name} connects again", lambda: self.connect(worker))
 
     def send_up(self, connection: Connection, message: MemberMessage) -> None:
-        connection.up = max(connection.up + 1e-9, self.now + self.delay(0.005))
+        connection.up = max(connection.up + 1e-9, self.now + self.delay("message"))
         self.after(connection.up - self.now, f"{connection.worker.name} says {type(message).__name__}", lambda: self._arrive_up(connection, message))
 
     def _arrive_up(self, connection: Connection, message: MemberMessage) -> None:
-        if connection.open:
+        if connection.open or connection.flushes:
             self.feed_master(connection.master, to_master.Heard(connection.number, message))
 
     def send_down(self, connection: Connection, message: MasterMessage) -> None:
-        connection.down = max(connection.down + 1e-9, self.now + self.delay(0.005))
+        connection.down = max(connection.down + 1e-9, self.now + self.delay("message"))
         self.after(connection.down - self.now, f"{connection.worker.name} hears {type(message).__name__}", lambda: self._arrive_down(connection, message))
 
     def _arrive_down(self, connection: Connection, message: MasterMessage) -> None:
@@ -587,12 +599,12 @@ class World:
             self.cut(worker.connection)
         self.close_views(worker, 1 << 30, linger=False)
         for master in self._live_masters():
-            self.after(self.delay(0.02), f"master {master.number} gets the status of {worker.name}", lambda m=master: self.feed_master(m, to_master.WorkerEnded(worker.name, status)))
+            self.after(self.delay("wait status"), f"master {master.number} gets the status of {worker.name}", lambda m=master: self.feed_master(m, to_master.WorkerEnded(worker.name, status)))
         if not relaunch:
             self.after(1.0, "the platform looks for workers", self._keep_workers)
         elif self.ended is None:
             _, index, life = worker.name.split("-")
-            self.after(self.delay(0.3), f"worker {index} is launched again", lambda: self.start_worker(int(index), int(life) + 1))
+            self.after(self.delay("start"), f"worker {index} is launched again", lambda: self.start_worker(int(index), int(life) + 1))
 
     def _keep_workers(self) -> None:
         """Whoever drains everybody sends new ones, or the job waits for ever."""
@@ -678,7 +690,7 @@ class World:
         if token.done or token.version != version or not worker.lives:
             return
         if worker.status == "paused":
-            self.after(0.3 + self.delay(0.3), f"{worker.name} sleeps over its work", lambda: self._come_back_now(worker, token, version, outcome))
+            self.after(0.3 + self.delay("pause"), f"{worker.name} sleeps over its work", lambda: self._come_back_now(worker, token, version, outcome))
             return
         token.done = True
         if worker.token is token:
@@ -694,7 +706,7 @@ class World:
                 continue
             if token.scheduled and self.random.random() < 0.4:
                 continue
-            self._come_back(worker, token, self.delay(0.005), "cancelled", to_member.WorkCancelled)
+            self._come_back(worker, token, self.delay("cancel"), "cancelled", to_member.WorkCancelled)
 
     def _compute(self, worker: Worker, work: to_member.Compute) -> None:
         token = self._begin(worker, work)
@@ -707,7 +719,7 @@ class World:
             worker.late = worker.late or not worker.machine.active
             return to_member.ChunkComputed(work.slot, records, float(records), 0.0)
 
-        self._come_back(worker, token, self.delay(0.02), f"has computed slot {work.slot}", outcome)
+        self._come_back(worker, token, self.delay("compute"), f"has computed slot {work.slot}", outcome)
 
     def _commit(self, worker: Worker, work: to_member.Commit) -> None:
         token = self._begin(worker, work)
@@ -721,7 +733,7 @@ class World:
         assert worker.lineage is not None
         worker.lineage = (*worker.lineage, work.view)
         worker.accumulator = []
-        self._come_back(worker, token, self.delay(0.005), f"has applied step {work.state.step}", lambda: to_member.Applied(work.state))
+        self._come_back(worker, token, self.delay("apply"), f"has applied step {work.state.step}", lambda: to_member.Applied(work.state))
 
     def _export(self, worker: Worker, work: to_member.Export) -> None:
         token = self._begin(worker, work)
@@ -732,7 +744,7 @@ class World:
             self.files[path] = worker.lineage
             return to_member.ExportWritten(work.view, path, str(worker.lineage), ())
 
-        self._come_back(worker, token, self.delay(0.05), "has exported", outcome)
+        self._come_back(worker, token, self.delay("file"), "has exported", outcome)
 
     def _keep_snapshot(self, worker: Worker, view_id: ViewId, state: StateId) -> None:
         copy, worker.copy = worker.copy, None
@@ -746,7 +758,7 @@ class World:
                 self.files[path] = copy[2]
                 self.feed(worker, to_member.SnapshotWritten(view_id, state, copy[1], path))
 
-        self.after(self.delay(0.03), f"{worker.name} has written {path}", written)
+        self.after(self.delay("file"), f"{worker.name} has written {path}", written)
 
     # ------------------------------------------------------------------ rings
 
@@ -794,12 +806,12 @@ class World:
             contributors=tuple(sum(column) for column in zip(*(t.contributors for t in trailers), strict=True)),
         )
         event = to_member.RingCompleted(ring.view.id, ring.step, total)
-        self._come_back(worker, token, self.delay(0.005), f"ring of step {ring.step} is complete", lambda: event)
+        self._come_back(worker, token, self.delay("ring"), f"ring of step {ring.step} is complete", lambda: event)
 
     def fail_ring(self, ring: Ring, member: MemberId, accused: MemberId | None) -> None:
         worker, token = ring.waiting[member]
         event = to_member.RingFailed(ring.view.id, ring.step, accused, "eof")
-        self._come_back(worker, token, self.delay(0.005), f"ring of step {ring.step} breaks", lambda: event)
+        self._come_back(worker, token, self.delay("ring"), f"ring of step {ring.step} breaks", lambda: event)
 
     def close_views(self, worker: Worker, upto: int, linger: bool) -> None:
         """Close the data plane of a worker's views up to `upto`; who waits for it there notices."""
@@ -834,11 +846,11 @@ class World:
             raise Violation(f"{worker.name} gets {work} while {worker.heal.work} is under way")
         token = worker.heal = Token(work)
         if work.source == INITIAL:
-            self._come_back(worker, token, self.delay(0.02), "has made the weights", lambda: self._healed(worker, work, (work.state.view,)))
+            self._come_back(worker, token, self.delay("file"), "has made the weights", lambda: self._healed(worker, work, (work.state.view,)))
         elif work.source == SNAPSHOT:
             assert work.path is not None
             content = self.files[work.path]
-            self._come_back(worker, token, self.delay(0.03), "has loaded the snapshot", lambda: self._healed(worker, work, content))
+            self._come_back(worker, token, self.delay("file"), "has loaded the snapshot", lambda: self._healed(worker, work, content))
         else:
             donor = self.by_id[MemberId(work.source)]
             self.waiting_heals = [entry for entry in self.waiting_heals if not entry[1].done]
@@ -850,7 +862,7 @@ class World:
 
     def _fail_heal(self, worker: Worker, token: Token) -> None:
         work = token.work
-        self._come_back(worker, token, self.delay(0.01), "transfer breaks", lambda: to_member.HealFailed(work.view, "eof"))
+        self._come_back(worker, token, self.delay("message"), "transfer breaks", lambda: to_member.HealFailed(work.view, "eof"))
 
     def _start_transfers(self, donor: Worker) -> None:
         if donor.serving is None:
@@ -861,7 +873,7 @@ class World:
                 continue
             content = donor.lineage
             self._come_back(
-                healee, token, self.delay(0.05), f"has the state of {donor.name}",
+                healee, token, self.delay("transfer"), f"has the state of {donor.name}",
                 lambda h=healee, w=work, c=content: self._transferred(h, w, donor, c),
             )  # fmt: skip
 
@@ -885,7 +897,7 @@ class World:
 
     def _tell_donor(self, donor: Worker, view_id: ViewId, healee: MemberId, acknowledged: bool) -> None:
         event = to_member.HealeeLeft(view_id, healee, acknowledged)
-        self.after(self.delay(0.005), f"{donor.name} is free of {healee}", lambda: self.feed(donor, event))
+        self.after(self.delay("message"), f"{donor.name} is free of {healee}", lambda: self.feed(donor, event))
 
     # ------------------------------------------------------------------ words
 
