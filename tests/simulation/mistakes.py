@@ -680,9 +680,14 @@ FOCUS: dict[str, Focus] = {
 }
 
 
+def focus_of(world: type[World]) -> Focus:
+    """Return where to look for a mistake."""
+    return FOCUS.get(world.__name__, Focus({"kills": 3, "pauses": 2, "glitches": 2, "master_kills": 1}))
+
+
 def find(world: type[World], schedules: int) -> tuple[int, str] | None:
     """Return the seed of the first schedule that shows the mistake, and how; None if none of them does."""
-    focus = FOCUS.get(world.__name__, Focus({"kills": 3, "pauses": 2, "glitches": 2, "master_kills": 1}))
+    focus = focus_of(world)
     for seed in range(schedules):
         try:
             world(seed, focus.plan(seed)).run()

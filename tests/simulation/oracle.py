@@ -185,6 +185,8 @@ class Oracle:
             self.states[view.base] = base
         if self.snapshot is not None and not is_prefix(self.snapshot, base):
             raise Violation(f"view {view.id} starts from {base}, behind the snapshot {self.snapshot}")
+        if "is left out" in view.reason:
+            self.faultless = False  # somebody was suspected
         if before is not None:
             self.bounds.setdefault(before.id, view.base.step + 2)
             if self.faultless:

@@ -11,6 +11,7 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from elasticdl.control.messages import MasterMessage, MemberMessage
@@ -95,6 +96,13 @@ class Table:
         if position not in self._done:
             self._done[position] = self._schedule.records_done(position)
         return self._done[position]
+
+
+@lru_cache
+def table(tasks: int, chunks: int, minibatch: int, max_step: int) -> tuple[tuple[Shard, ...], Any]:
+    """Return a small job's data and its order; the last task is short."""
+    shards = (Shard("data", 0, tasks * chunks * minibatch - 3),)
+    return shards, Table(Schedule(Ledger(shards, minibatch, chunks, 7, shuffle=True), 1, max_step))
 
 
 @dataclass(eq=False)
@@ -204,9 +212,7 @@ class World:
         self.stop_reply: bool | None = None
         self.ended: str | None = None
         minibatch = 4
-        shards = (Shard("data", 0, plan.tasks * plan.chunks * minibatch - 3),)
-        self.schedule: Any = Table(Schedule(Ledger(shards, minibatch, plan.chunks, 7, shuffle=True), 1, plan.max_step))
-        self.shards = shards
+        self.shards, self.schedule = table(plan.tasks, plan.chunks, minibatch, plan.max_step)
         self.published = False
         self._faults: list[tuple[int, Callable[[], None]]] = []
         self.oracle = Oracle(self)

@@ -9,9 +9,10 @@ connection know by now?) and not by remembering what is still to be told. Rule n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from elasticdl.control.frozen import replace
 from elasticdl.control.messages import (
     Acknowledged,
     Data,
@@ -190,7 +191,7 @@ class Failure:
     error: ProgramFailed
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
 class Master:
     """One master: the journal, and the memory of one life.
 
@@ -553,12 +554,12 @@ class Master:
                 left.append(trouble)
                 continue
             seconds = now - trouble.since
-            cause = self.gone.get(trouble.worker, trouble.cause)  # the proof may have come after the suspicion
+            cause = self.gone.get(
+                trouble.worker, trouble.cause
+            )  # the proof may have come after the suspicion
             text = f"step {progress.state.step} is committed {seconds:.2f} s after {trouble.worker} was lost ({cause})"
             out.append(
-                Announce(
-                    "recovered", trouble.worker, view.id, progress.state.step, text, seconds, cause
-                )
+                Announce("recovered", trouble.worker, view.id, progress.state.step, text, seconds, cause)
             )
         return replace(self, progress=progress, progress_at=now, paces=paces, trouble=tuple(left))
 
@@ -1017,7 +1018,15 @@ class Master:
             if peer.id in kept:
                 continue
             if self._has_drained(peer, before):
-                out.append(Announce("drained", peer.name, view.id, view.base.step, f"{peer.name} has left at a step boundary"))
+                out.append(
+                    Announce(
+                        "drained",
+                        peer.name,
+                        view.id,
+                        view.base.step,
+                        f"{peer.name} has left at a step boundary",
+                    )
+                )
             elif self._is_gone(peer):
                 cause = self.gone.get(peer.name, "a program error")
                 out.append(

@@ -7,9 +7,10 @@ method of its own, so that a test can replace one of them by a mistake and see t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import assert_never
 
+from elasticdl.control.frozen import replace
 from elasticdl.control.messages import (
     Acknowledged,
     Data,
@@ -81,7 +82,7 @@ Out = list[Instruction]
 NO_VIEW = ViewId(0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
 class Member:
     """One member: what it knows, what it holds, what it has promised.
 

@@ -1,0 +1,47 @@
+"""Thousands of seeded schedules of the real state machines, without a violation; and what makes a failing one useful: it replays."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation import mistakes, schedules
+from tests.simulation.oracle import Violation
+
+BATCH = 200
+
+
+@pytest.mark.parametrize("batch", range(10))
+def test_no_schedule_breaks_a_promise(batch: int) -> None:
+    for seed in range(batch * BATCH, (batch + 1) * BATCH):
+        try:
+            schedules.run(seed)
+        except Violation as violation:
+            pytest.fail(f"{violation}; replay: python -m tests.simulation --seed {seed} --trace")
+
+
+def test_a_schedule_replays_event_by_event() -> None:
+    first: list[str] = []
+    second: list[str] = []
+    schedules.run(5, trace=first.append)
+    schedules.run(5, trace=second.append)
+    assert len(first) > 100
+    assert first == second
+
+
+def test_a_failing_schedule_replays_with_the_same_violation() -> None:
+    found = mistakes.find(mistakes.DonorGoesOn, 50)
+    assert found is not None
+    assert mistakes.find(mistakes.DonorGoesOn, found[0] + 1) == found
+
+
+def test_replay_does_not_depend_on_the_hash_seed() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "11", "--trace"]
+    runs = [
+        subprocess.run(command, env={"PYTHONHASHSEED": seed, "PYTHONPATH": "python"}, capture_output=True, text=True, timeout=120)
+        for seed in ("1", "2")
+    ]
+    assert runs[0].returncode == 0, runs[0].stdout[-2000:] + runs[0].stderr
+    assert runs[0].stdout == runs[1].stdout
