@@ -165,12 +165,10 @@ class Harness:
         share = self.left()
         finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
         seed = self.dice.getrandbits(32)
-        common = Plan({**share, FaultKind.FINAL: finals}, EVERY_SECONDS, seed, PER_RUN)
-        self.inject(run, place, common, job)
+        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, PER_RUN), job)
         if job.poll() is None:
             self.finish(place)
-            last = Plan({FaultKind.FINAL: finals - common.hits(FaultKind.FINAL)}, EVERY_SECONDS, seed)
-            self.inject(run, place, last, job)
+            self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job)
 
     def inject(self, run: Run, place: JobPlace, plan: Plan, job: subprocess.Popen[bytes]) -> None:
         while job.poll() is None and time.monotonic() < self.deadline:

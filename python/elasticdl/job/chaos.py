@@ -36,6 +36,9 @@ from elasticdl.spec.place import JobPlace
 _SETTLE_SECONDS = 0.25
 """How long a stopped master leaves the others to notice a death: a broken connection is seen within milliseconds."""
 
+_SEAL_SECONDS = 1.0
+"""The same for a seal: a member that computes sees the broken connection when it comes to its ring."""
+
 _PAIR_SECONDS = 0.1
 _PATIENCE_SECONDS = 90.0
 """For what takes a process's start: imports and a first trace on a busy machine."""
@@ -225,7 +228,7 @@ def _sealed(sight: Sight, dice: random.Random) -> Script:
     first, second = dice.sample(sight.training, 2)
     yield Send(MASTER, signal.SIGSTOP)
     yield Send(first, signal.SIGKILL)
-    yield Pause(_SETTLE_SECONDS)
+    yield Pause(_SEAL_SECONDS)
     yield Send(second, signal.SIGKILL)
     yield Until(lambda sight: sight.killed(second) or None, 10)
     yield Send(MASTER, signal.SIGCONT)
