@@ -401,6 +401,8 @@ class Shell:
 
     def _begin_view(self, view: View) -> None:
         before = self._machine.view
+        if self._machine.schedule is not None:
+            self._story.stand_at(view.position, self._machine.schedule)
         for peer in view.members:
             self._direct(relaunch.Joined(process_name(peer.name)))
             if before is None:
@@ -651,9 +653,8 @@ class Shell:
     def _write_summary(self, status: str, reason: str) -> None:
         machine, record = self._machine, self._machine.journal.terminal
         view = machine.view
-        position = view.position if isinstance(record, FinishedRecord) and view is not None else None
         body: dict[str, Any] = {"job": self._place.name, "status": status, "reason": reason}
-        body |= self._story.summary(time.time(), position, machine.schedule)
+        body |= self._story.summary(time.time())
         body["members"] = {"joined": len(machine.journal.known), **body["members"]}
         body["view_changes"] = max(0, view.id - 1) if view is not None else 0
         body["metrics"] = {}

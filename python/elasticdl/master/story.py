@@ -109,6 +109,11 @@ class Story:
         self.step = step
         return given_up
 
+    def stand_at(self, position: Position, schedule: Schedule) -> None:
+        """The group stands at `position`: this is exact, where progress may lag behind."""
+        self.position = position
+        self.records = schedule.ledger.num_records * position.epoch + schedule.records_done(position)
+
     def committed(self, step: int) -> None:
         """A member reports that it has committed `step`."""
         self.step = max(self.step, step)
@@ -150,23 +155,12 @@ class Story:
             times.append((schedule.max_step - self.step) / steps)
         return max(0.0, min(times)) if times else None
 
-    def summary(self, now: float, position: Position | None, schedule: Schedule | None) -> dict[str, Any]:
-        """Return the part of the summary that the story knows.
-
-        Args:
-            now: seconds since the Unix epoch.
-            position: position of the result, None if there is none.
-            schedule: the order of the data, None if it never was known.
-        """
-        records, epochs = self.records, self.position.epoch if self.position else 0
-        if position is not None and schedule is not None:
-            epochs = position.epoch
-            records = schedule.ledger.num_records * epochs
-            records += schedule.records_done(position) if position.slots else 0
+    def summary(self, now: float) -> dict[str, Any]:
+        """Return the part of the summary that the story knows; `now`: seconds since the Unix epoch."""
         body: dict[str, Any] = {
-            "epochs": epochs,
+            "epochs": self.position.epoch if self.position else 0,
             "steps": self.step,
-            "records_trained": records,
+            "records_trained": self.records,
             "records_per_second": None,
             "redone_steps": self._redone,
             "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
@@ -178,7 +172,7 @@ class Story:
             body["seconds_to_first_step"] = round(self.first_step_at - self._submitted_at, 3)
             trained = (self._ended_at or now) - self.first_step_at
             if trained > 0:
-                body["records_per_second"] = round(records / trained, 1)
+                body["records_per_second"] = round(self.records / trained, 1)
         return body
 
     def _per_second(self, now: float, column: int) -> float | None:

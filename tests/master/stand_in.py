@@ -1,0 +1,97 @@
+"""A worker without a framework: the real process, loop, member and data plane around a model of integers.
+
+`STAND_IN_STEP` is the seconds that one chunk takes; `STAND_IN_FAULTS` says what goes wrong, as JSON: process name → kind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as the worker does, before NumPy starts its threads
+
+import numpy as np
+
+from elasticdl.errors import BadData
+from elasticdl.job import worker
+from elasticdl.worker.adapter import ChunkResult, StateImage, StepLogs
+
+SECONDS = float(os.environ.get("STAND_IN_STEP", "0.005"))
+FAULT = json.loads(os.environ.get("STAND_IN_FAULTS", "{}")).get(os.environ["ELASTICDL_PROCESS"], "")
+
+
+class Integers:
+    """Adds up what it reads; integers make sums exact, so that every order of adding gives the same bits."""
+
+    size = 64
+    dtype = np.float64
+    writes = False
+
+    def __init__(self) -> None:
+        self.state = np.zeros(self.size)
+        self.sums = np.zeros(self.size)
+
+    def prepare(self, sample: Any) -> None:
+        if FAULT == "bad model":
+            raise ValueError("the model can't be built")
+        if FAULT == "bad data":
+            raise BadData("feed returned nonsense")
+        if FAULT == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if FAULT == "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def convert(self, records: Any) -> Any:
+        return np.array([float(record) for record in records])
+
+    def zero(self) -> None:
+        self.sums[:] = 0
+
+    def compute(self, batch: Any, step: int, slot: int) -> ChunkResult:
+        time.sleep(SECONDS)
+        if FAULT == "raise" and step > 5:
+            raise RuntimeError(f"the user's program fails at step {step}")
+        self.sums[step % self.size] += batch.sum()
+        return ChunkResult(float(len(batch)), float(batch.sum()))
+
+    def accumulator(self) -> memoryview:
+        return memoryview(self.sums)
+
+    def apply(self, result: Any, examples: float) -> None:
+        self.state += result
+        self.zero()
+
+    def finite(self, result: Any) -> bool:
+        return bool(np.isfinite(result).all())
+
+    def logs(self, logs: StepLogs) -> str | None:
+        return None
+
+    def image(self) -> StateImage:
+        return StateImage({}, self.state.view(np.uint8).copy())
+
+    def load(self, image: StateImage) -> None:
+        self.state = np.frombuffer(image.body.tobytes()).copy()
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.state.tobytes()).hexdigest()
+
+    def export(self, path: str, kind: str) -> None:
+        if FAULT == "no export":
+            raise OSError(28, "No space left on device", path)
+        Path(path).write_text(json.dumps({"sum": self.state.sum()}))
+
+
+class Process(worker.WorkerProcess):
+    def _prepare(self) -> Any:
+        reader = self._open_reader(None)
+        return self._build(Integers(), reader, self._schedule(), self._place)  # type: ignore[arg-type]
+
+
+worker.WorkerProcess = Process  # type: ignore[misc]
+worker.main()

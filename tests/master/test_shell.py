@@ -1,0 +1,246 @@
+"""A master among real processes: it trains to the end whatever is killed, and says truly how the job ended."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.errors import BadSetting
+
+from .conftest import Job
+
+Start = Callable[..., Job]
+
+
+def finished(job: Job, tmp_path: Path, epochs: int = 1) -> dict[str, object]:
+    """Wait for the end and check the result: every record once per epoch, in the model and in the audit."""
+    code, summary = job.end()
+    assert code == 0, f"{summary}\n{job.logs()}"
+    assert summary["status"] == "finished"
+    report = audit(tmp_path / "audit")
+    assert report.complete
+    assert report.records == summary["records_trained"] == epochs * job.records
+    assert report.steps == summary["steps"]
+    result = json.loads((tmp_path / "out.keras").read_text())
+    assert result["sum"] == epochs * sum(range(job.records))
+    assert summary["outputs"] == [str(tmp_path / "out.keras")]
+    assert job.launcher.processes() == {}
+    left = {path.name for path in job.place.path.iterdir()} - {"token", "lock"}
+    assert left == {"events.jsonl", "journal", "logs", "place.json", "spec.json", "summary.json"}
+    assert [path.name for path in tmp_path.glob(".out*")] == []
+    return summary
+
+
+def test_a_job_without_trouble(start: Start, tmp_path: Path) -> None:
+    job = start(num_epochs=2)
+    summary = finished(job, tmp_path, 2)
+    assert summary["epochs"] == 2
+    assert summary["members"] == {"joined": 2, "drained": 0, "lost": 0}
+    assert summary["redone_steps"] == 0
+    assert summary["recoveries"] == []
+    assert summary["digest"]
+    kinds = [event.kind for event in job.events]
+    assert kinds.count("joined") == 2
+    assert kinds.count("step") == 1
+    assert kinds.index("finished") < kinds.index("exported")
+    assert job.status is not None
+    assert job.status.state == "finished"
+    assert job.status.done == 1.0
+    times = [event.time for event in job.events]
+    assert times == sorted(set(times))
+
+
+def test_a_killed_worker_is_replaced(start: Start, tmp_path: Path) -> None:
+    job = start(rows=2000, num_workers=2)
+    job.past(10)
+    job.kill("worker-1-1")
+    recovered = job.happened("recovered")
+    assert recovered.worker == "worker-1-1"
+    assert recovered.seconds is not None
+    job.until(lambda job: any(event.worker == "worker-1-2" for event in job.of("joined")))
+    summary = finished(job, tmp_path)
+    assert summary["members"] == {"joined": 3, "drained": 0, "lost": 1}
+    (recovery,) = summary["recoveries"]  # type: ignore[misc]
+    assert recovery["member"] == "worker-1-1"
+    assert "SIGKILL" in recovery["cause"]
+
+
+def test_all_workers_killed_at_once(start: Start, tmp_path: Path) -> None:
+    job = start(rows=1000, num_workers=2)
+    job.past(20)
+    for name in ("worker-0-1", "worker-1-1"):
+        job.kill(name)
+    summary = finished(job, tmp_path)
+    assert summary["members"]["lost"] == 2  # type: ignore[index]
+    assert summary["redone_steps"] >= 10  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("moment", ["training", "with a worker", "at the start"])
+def test_a_killed_master_comes_back(start: Start, tmp_path: Path, moment: str) -> None:
+    job = start(rows=6000, num_workers=2)
+    if moment == "at the start":
+        job.kill(job.master())
+    else:
+        job.past(10)
+        if moment == "with a worker":
+            job.kill("worker-0-1")
+        job.kill(job.master())
+        job.happened("master")
+    if moment == "with a worker":
+        job.until(lambda job: any(event.worker == "worker-0-2" for event in job.of("joined")))
+    summary = finished(job, tmp_path)
+    assert summary["members"]["joined"] == (3 if moment == "with a worker" else 2)  # type: ignore[index]
+
+
+def test_a_master_that_dies_again_and_again(start: Start, tmp_path: Path) -> None:
+    job = start(rows=3000, num_workers=2)
+    job.past(5)
+    for count in range(1, 5):
+        job.kill(job.master())
+        job.happened("master", count)
+    finished(job, tmp_path)
+
+
+def test_a_drained_worker_leaves_without_loss(start: Start, tmp_path: Path) -> None:
+    job = start(rows=1500, num_workers=3)
+    job.past(5)
+    job.kill("worker-2-1", signal.SIGTERM)
+    assert job.happened("drained").worker == "worker-2-1"
+    summary = finished(job, tmp_path)
+    assert summary["members"]["drained"] >= 1  # type: ignore[index]
+    assert summary["members"]["lost"] == 0  # type: ignore[index]
+    assert summary["redone_steps"] == 0
+
+
+def test_scaling_up_and_down(start: Start, tmp_path: Path) -> None:
+    job = start(rows=4000, num_workers=1)
+    job.past(5)
+    with job.client() as client:
+        assert "3" in client.scale(3)
+        job.until(lambda job: len({event.worker for event in job.of("joined")}) == 3)
+        client.scale(1)
+        job.happened("drained", 2)
+        with pytest.raises(BadSetting, match="at least 1"):
+            client.scale(0)
+    assert {event.worker for event in job.of("drained")} == {"worker-1-1", "worker-2-1"}
+    finished(job, tmp_path)
+
+
+def test_scaling_survives_the_master(start: Start, tmp_path: Path) -> None:
+    job = start(rows=4000, num_workers=1)
+    job.past(5)
+    with job.client() as client:
+        client.scale(2)
+    job.kill(job.master())
+    job.happened("master")
+    job.until(lambda job: job.status and job.status.wanted_workers == 2)
+    job.until(lambda job: len({event.worker for event in job.of("joined")}) == 2)
+    finished(job, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("reason", "code", "status"), [("enough", 0, "finished"), ("interrupt", 130, "interrupted")]
+)
+def test_an_early_end_exports_what_there_is(
+    start: Start, tmp_path: Path, reason: str, code: int, status: str
+) -> None:
+    job = start(rows=100_000, num_workers=2)
+    job.past(10)
+    with job.client() as client:
+        assert "step" in client.stop(reason)
+    ended, summary = job.end()
+    assert (ended, summary["status"], summary["reason"]) == (code, status, reason)
+    report = audit(tmp_path / "audit")
+    assert report.steps == summary["steps"] >= 10
+    assert report.records == summary["records_trained"]
+    assert (tmp_path / "out.keras").exists()
+
+
+def test_an_interrupt_before_the_first_step(start: Start, tmp_path: Path) -> None:
+    job = start(
+        rows=100_000, num_workers=1, faults={"worker-0-1": "die", "worker-0-2": "die", "worker-0-3": "die"}
+    )
+    job.happened("ended")
+    with job.client() as client:
+        client.stop("interrupt")
+    code, summary = job.end()
+    assert (code, summary["status"]) == (130, "interrupted")
+    assert not (tmp_path / "out.keras").exists()
+
+
+def test_deaths_that_nobody_can_help_do_not_count(start: Start, tmp_path: Path) -> None:
+    faults = {f"worker-1-{life}": "die" for life in (1, 2, 3)}
+    job = start(rows=1500, num_workers=2, faults=faults)
+    job.until(lambda job: any(event.worker == "worker-1-4" for event in job.of("launched")))
+    finished(job, tmp_path)
+
+
+def test_crashes_count(start: Start) -> None:
+    faults = {f"worker-1-{life}": "crash" for life in (1, 2, 3)}
+    job = start(rows=100_000, num_workers=2, faults=faults)
+    code, summary = job.end()
+    assert (code, summary["status"]) == (1, "failed")
+    assert "SIGSEGV" in summary["reason"]
+    assert summary["failed_worker"] == "worker-1-2"
+    assert not Path(job.place.spec().output).exists()
+
+
+def test_a_model_that_cannot_be_built_fails_the_job_with_its_traceback(start: Start) -> None:
+    job = start(rows=1500, num_workers=2, faults={"worker-1-1": "bad model"})
+    code, summary = job.end()
+    assert (code, summary["status"]) == (1, "failed")
+    assert "ValueError: the model can't be built" in summary["traceback"]
+
+
+def test_a_feed_that_returns_nonsense_is_bad_input(start: Start) -> None:
+    job = start(rows=1500, num_workers=2, faults={"worker-0-1": "bad data"})
+    code, summary = job.end()
+    assert (code, summary["status"]) == (2, "failed")
+    assert "feed returned nonsense" in summary["reason"]
+
+
+def test_a_program_error_is_forgiven_once(start: Start, tmp_path: Path) -> None:
+    job = start(rows=2000, num_workers=2, faults={"worker-1-1": "raise"})
+    job.until(lambda job: any(event.worker == "worker-1-2" for event in job.of("joined")))
+    finished(job, tmp_path)
+
+
+def test_the_same_program_error_in_another_life_fails_the_job(start: Start) -> None:
+    job = start(rows=100_000, num_workers=2, faults={"worker-1-1": "raise", "worker-1-2": "raise"})
+    code, summary = job.end()
+    assert (code, summary["status"]) == (1, "failed")
+    assert "RuntimeError: the user's program fails" in summary["traceback"]
+
+
+@pytest.mark.parametrize("content", ["", "value\n", "\0\1\2"])
+def test_data_that_is_none(start: Start, tmp_path: Path, content: str) -> None:
+    data = tmp_path / "other.csv"
+    data.write_text(content)
+    job = start(training_data=str(data))
+    code, summary = job.end()
+    assert (code, summary["status"]) == (2, "failed")
+    assert "other.csv" in summary["reason"]
+    assert not (tmp_path / "audit" / "manifest").exists()
+
+
+def test_an_audit_directory_of_another_job(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "audit").mkdir()
+    (tmp_path / "audit" / "manifest").write_text("{}")
+    code, summary = start(audit=str(tmp_path / "audit")).end()
+    assert code == 2
+    assert "another job" in summary["reason"]
+    assert (tmp_path / "audit" / "manifest").read_text() == "{}"
+
+
+def test_a_hung_worker_is_left_out(start: Start, tmp_path: Path) -> None:
+    job = start(rows=2000, num_workers=2, heartbeat_seconds=0.1, witness_seconds=1.0, silence_seconds=1.0)
+    job.past(10)
+    job.kill("worker-1-1", signal.SIGSTOP)
+    assert job.happened("evicted").worker == "worker-1-1"
+    job.happened("recovered")
+    finished(job, tmp_path)
