@@ -243,7 +243,9 @@ def test_processes_that_index_at_the_same_time(tmp_path: Path) -> None:
     counts = [process.communicate(timeout=60)[0] for process in processes]
     assert [int(count) for count in counts] == [40_000] * 3
     assert len(whole(open_reader(str(data), {}, tmp_path / "job"))) == 40_000
-    leftover = [path for path in [*data.iterdir(), *(tmp_path / "job").iterdir()] if path.suffix == ".tmp"]
+    leftover = [
+        path for path in [*data.iterdir(), *(tmp_path / "job").iterdir()] if path.name.startswith(".")
+    ]
     assert leftover == []
 
 

@@ -10,6 +10,7 @@
 //! All numbers are little-endian. The file is written under another name and renamed, so that it is whole or not
 //! there; it is mapped for reading, so that it costs no memory of the process's own.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -142,8 +143,9 @@ static SERIAL: AtomicU64 = AtomicU64::new(0);
 impl Writer {
     pub fn create(target: &Path) -> Result<Self> {
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let mut name = target.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}-{serial}.tmp", std::process::id()));
+        // Hidden, and with the suffix of an index: nobody who looks for data beside it takes it for data.
+        let mut name = OsString::from(format!(".{}-{serial}-", std::process::id()));
+        name.push(target.file_name().unwrap_or_default());
         let beside = target.with_file_name(name);
         let create = || {
             let mut out = BufWriter::new(File::create(&beside)?);
