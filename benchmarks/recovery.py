@@ -1,0 +1,314 @@
+"""What a group costs: after a kill, while a worker joins, per step, and until the first step; against torchft and plain Keras.
+
+Run it alone: `python benchmarks/recovery.py`. It measures whole jobs from outside, with default settings; times of commits come from a
+callback of the benchmark's own model, which computes next to nothing, so that what is left is the group's. torchft lives in
+`.bench/venv`, beside the torch of `benchmarks/ring.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.ring import GLOO_PYTHON, prepare_gloo
+from elasticdl.control.client import JobClient
+from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.data.writing import write_tfrecord
+from elasticdl.errors import BadInput, MasterAway
+from elasticdl.spec import place as places
+from elasticdl.spec.place import JobPlace
+
+ROOT = Path(__file__).resolve().parent.parent
+ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
+PEER = Path(__file__).with_name("torchft_peer.py")
+RECORDS = 8192
+KILLS = 5
+STARTS = 5
+QUIET_SECONDS = 3.0
+PATIENCE = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table; times in seconds.
+
+    Attributes:
+        what: for people.
+        ours: median.
+        must: largest that is accepted.
+        aim: largest that is wanted.
+        peers: (name, its median) of what was measured beside it.
+    """
+
+    what: str
+    ours: float
+    must: float
+    aim: float
+    peers: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """`aim`, `must` or `short`."""
+        if self.ours <= self.aim:
+            return "aim"
+        ahead = all(self.ours < time for _, time in self.peers)
+        return "must" if self.ours <= self.must and ahead else "short"
+
+
+def rows() -> list[Row]:
+    """Measure everything; return one row each."""
+    prepare_torchft()
+    with tempfile.TemporaryDirectory(prefix="edl-") as folder:
+        directory = Path(folder)
+        os.environ["XDG_STATE_HOME"] = str(directory / "state")
+        data = directory / "data"
+        data.mkdir()
+        values = np.random.default_rng(0).standard_normal((RECORDS, 17), np.float32)
+        write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
+        recoveries, stalls, two = disturbed(directory, data)
+        one = undisturbed(directory, data)
+        tuned, default = torchft("tuned"), torchft("default")
+        plain, first = starts(directory)
+    median = statistics.median
+    return [
+        Row(
+            "survivor's next committed step after SIGKILL, beyond the step itself",
+            median(recoveries) - two, 0.5, 0.2,
+            (("torchft tuned", median(tuned["recoveries"])), ("torchft default", median(default["recoveries"]))),
+        ),
+        Row("longest pause of a survivor while a worker joins", median(stalls), 0.2, 0.05),
+        Row(
+            "coordination per step: 2 workers − 1 worker, tiny model",
+            two - one, 1e-3, 0.3e-3, (("torchft, no compute at all", median(tuned["steps"])),),
+        ),
+        Row("command to first loss, beyond a plain Keras script", median(first) - median(plain), 2.0, 0.7),
+    ]  # fmt: skip
+
+
+def prepare_torchft() -> None:
+    """Install torchft beside torch unless it is there."""
+    prepare_gloo()
+    if subprocess.run([GLOO_PYTHON, "-c", "import torchft"], check=False, capture_output=True).returncode:
+        print("installing torchft in .bench/venv; this happens once", file=sys.stderr)
+        uv = Path(sys.executable).with_name("uv")
+        install = (
+            [uv, "pip", "install", "--python", GLOO_PYTHON]
+            if uv.exists()
+            else [GLOO_PYTHON, "-m", "pip", "install"]
+        )
+        subprocess.run([*install, "-q", "torchft==0.2.0"], check=True)
+
+
+def torchft(mode: str) -> dict[str, list[float]]:
+    """Return torchft's seconds per step and seconds to the next commit after a kill."""
+    command = [str(GLOO_PYTHON), str(PEER), "--mode", mode, "--rounds", str(KILLS)]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    if run.returncode:
+        raise RuntimeError(f"torchft ({mode}) failed:\n{run.stderr[-2000:]}")
+    answer: dict[str, list[float]] = json.loads(run.stdout.splitlines()[-1])
+    return answer
+
+
+# ------------------------------------------------------------------ our jobs
+
+
+@contextlib.contextmanager
+def job(directory: Path, data: Path, workers: int) -> Iterator[tuple[JobPlace, Path]]:
+    """Run the tiny model without end; yield its place and the folder of the stamps."""
+    name = f"bench{workers}"
+    stamps = directory / f"stamps{workers}"
+    stamps.mkdir()
+    environment = {**os.environ, "ELASTICDL_STAMPS": str(stamps)}
+    settings = {
+        "model_zoo": ROOT / "benchmarks" / "models",
+        "model_def": "tiny.custom_model",
+        "training_data": data,
+        "num_workers": f"1:{workers}",
+        "minibatch_size": 16,
+        "num_epochs": 0,
+        "checkpoint_steps": 1_000_000,
+        "job_name": name,
+    }
+    with (directory / f"{name}.out").open("w") as out:
+        process = subprocess.Popen(
+            [ELASTICDL, "train", *(f"--{key}={value}" for key, value in settings.items())],
+            stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=environment,
+        )  # fmt: skip
+        try:
+            until = time.monotonic() + PATIENCE
+            while True:
+                try:
+                    place = places.find(name)
+                    break
+                except BadInput:
+                    if process.poll() is not None or time.monotonic() > until:
+                        raise RuntimeError((directory / f"{name}.out").read_text()) from None
+                    time.sleep(0.05)
+            yield place, stamps
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_for(place: JobPlace, workers: int) -> tuple[JobStatus, float]:
+    """Wait until so many workers train and steps are committed; return the status and the time of the last join."""
+    until = time.monotonic() + PATIENCE
+    joined = 0.0
+    while time.monotonic() < until:
+        try:
+            with JobClient(place.control_address, place.token()) as client:
+                for seen in client.watch():
+                    if isinstance(seen, JobEvent):
+                        joined = seen.time if seen.kind == "joined" else joined
+                    elif (
+                        sum(worker.state == "training" for worker in seen.workers) == workers
+                        and seen.step > 20
+                    ):
+                        return seen, joined
+        except MasterAway:
+            time.sleep(0.1)
+    raise RuntimeError(f"{workers} workers did not come to train")
+
+
+def disturbed(directory: Path, data: Path) -> tuple[list[float], list[float], float]:
+    """Return seconds from kills to the survivor's next commit, pauses around joins, and the median step of two workers."""
+    recoveries, stalls, steps = [], [], []
+    with job(directory, data, 2) as (place, stamps):
+        status, _ = wait_for(place, 2)
+        for number in range(KILLS):
+            time.sleep(QUIET_SECONDS + 0.01 * number)
+            victim, survivor = (worker.pid for worker in status.workers if worker.state == "training")
+            assert victim is not None
+            killed = time.time()
+            os.kill(victim, signal.SIGKILL)
+            status, joined = wait_for_another(place, victim)
+            time.sleep(1.0)
+            times = commits(stamps, survivor)
+            recoveries.append(min(at for at in times if at > killed) - killed)
+            stalls.append(longest_gap(times, joined - 0.2, joined + 1.0))
+            steps.append(median_gap(times, killed - 0.8 * QUIET_SECONDS, killed))
+    return recoveries, stalls, statistics.median(steps)
+
+
+def wait_for_another(place: JobPlace, victim: int) -> tuple[JobStatus, float]:
+    """Wait until two workers train again, none of which is the victim."""
+    while True:
+        status, joined = wait_for(place, 2)
+        if victim not in [worker.pid for worker in status.workers if worker.state == "training"]:
+            return status, joined
+        time.sleep(0.05)
+
+
+def undisturbed(directory: Path, data: Path) -> float:
+    """Return the median step of one worker alone."""
+    with job(directory, data, 1) as (place, stamps):
+        status, _ = wait_for(place, 1)
+        time.sleep(2 * QUIET_SECONDS)
+        pid = next(worker.pid for worker in status.workers if worker.state == "training")
+        return median_gap(commits(stamps, pid), time.time() - QUIET_SECONDS, time.time())
+
+
+def commits(stamps: Path, pid: int | None) -> list[float]:
+    """Return the times of a worker's commits."""
+    return [float(line) for line in (stamps / str(pid)).read_text().split("\n")[:-1]]
+
+
+def gaps(times: list[float], begin: float, end: float) -> list[float]:
+    """Return the times between commits of which the later lies in a span."""
+    return [later - at for at, later in itertools.pairwise(times) if begin <= later <= end]
+
+
+def median_gap(times: list[float], begin: float, end: float) -> float:
+    """Return the median time between commits in a span."""
+    return statistics.median(gaps(times, begin, end))
+
+
+def longest_gap(times: list[float], begin: float, end: float) -> float:
+    """Return the longest time between commits in a span, beyond the usual one."""
+    found = gaps(times, begin, end)
+    return max(found) - statistics.median(found)
+
+
+def starts(directory: Path) -> tuple[list[float], list[float]]:
+    """Return seconds from the command to the first loss: of a plain Keras script, and of a job with two workers; in turns."""
+    digits = directory / "digits"
+    zoo = ROOT / "model_zoo"
+    subprocess.run(
+        [sys.executable, str(zoo / "mnist/make_data.py"), str(digits)], check=True, stdout=subprocess.DEVNULL
+    )
+    plain = [
+        sys.executable,
+        str(ROOT / "benchmarks/models/plain.py"),
+        str(zoo / "mnist/mnist_functional_api.py"),
+    ]
+    plain.append(str(digits / "train"))
+    ours = [ELASTICDL, "train", f"--model_zoo={zoo}", "--model_def=mnist.mnist_functional_api.custom_model"]
+    ours += [f"--training_data={digits / 'train'}", "--num_workers=2", "--max_step=1", "--log_loss_steps=1"]
+    found: tuple[list[float], list[float]] = ([], [])
+    for _ in range(STARTS + 1):  # the first turn warms the disk's cache
+        for times, command in zip(found, (plain, ours), strict=True):
+            times.append(seconds_to(command, "loss "))
+    return found[0][1:], found[1][1:]
+
+
+def seconds_to(command: list[str], text: str) -> float:
+    """Run a command to its end; return the seconds until it printed a line with `text`."""
+    began = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    assert process.stdout is not None
+    seen = None
+    output = []
+    for line in process.stdout:
+        output.append(line)
+        if seen is None and text in line:
+            seen = time.perf_counter() - began
+    if process.wait() or seen is None:
+        raise RuntimeError(f"{command[0]} failed or never printed {text!r}:\n{''.join(output[-30:])}")
+    return seen
+
+
+# ------------------------------------------------------------------ the table
+
+
+def seconds(value: float) -> str:
+    """Return a duration in a fitting unit."""
+    return f"{value * 1e3:.2f} ms" if abs(value) < 0.1 else f"{value:.2f} s"
+
+
+def table(found: list[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = ["| what | ours | beside it | must / aim |", "| --- | --- | --- | --- |"]
+    for row in found:
+        beside = ", ".join(f"{name} {seconds(value)} ({value / row.ours:.0f}×)" for name, value in row.peers)
+        wanted = f"≤ {seconds(row.must)} / ≤ {seconds(row.aim)}"
+        lines.append(f"| {row.what} | {seconds(row.ours)} ({row.verdict}) | {beside} | {wanted} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure and print the table."""
+    print(table(rows()))
+    print(
+        f"\nmedians of {KILLS} kills and joins, {STARTS} starts; default settings; {len(os.sched_getaffinity(0))} cores"
+    )
+
+
+if __name__ == "__main__":
+    main()
