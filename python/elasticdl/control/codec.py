@@ -42,9 +42,6 @@ from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.view import MemberId, StateId, View, ViewId, view_from_json
 from elasticdl.data.shard import Position, Shard
 
-FORMAT = 1
-"""Format number of the conversation; both ends name theirs when a connection opens."""
-
 
 class Malformed(ValueError):
     """Bytes of the other end make no message; that connection ends, and only that one."""

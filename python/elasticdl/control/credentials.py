@@ -12,8 +12,8 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from elasticdl.control.codec import FORMAT
-
+FORMAT = 1
+"""Format number of the conversation; both ends name theirs when a connection opens."""
 CALLER = "elasticdl-caller"
 """Metadata key: who calls, a process's name or `client`."""
 MEMBER = "elasticdl-member"

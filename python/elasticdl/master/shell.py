@@ -182,6 +182,9 @@ class Shell:
         self._monitor = self._make_monitor()
         self._recall()
         self._handle(machine_events.JournalRead(*self._read))
+        if self._machine.view is not None and self._machine.schedule is not None:
+            self._story.stand_at(self._machine.view.position, self._machine.schedule)
+            self._story.committed(self._machine.view.base.step)
         for record in self._read[0]:
             if isinstance(
                 record, ShardsRecord
