@@ -884,6 +884,8 @@ class World:
             )  # fmt: skip
 
     def _transferred(self, healee: Worker, work: to_member.Heal, donor: Worker, content: Lineage | None) -> Any:
+        if healee.closed >= work.view and content is not None:
+            return self._healed(healee, work, content)  # the last byte was faster than the seal
         if donor.serving is None or donor.serving[0] != work.view or not donor.lives:
             return to_member.HealFailed(work.view, "eof")
         if content != donor.lineage or content is None:

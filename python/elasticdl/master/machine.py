@@ -868,16 +868,18 @@ class Master:
         for peer in view.members:
             if peer.id in suspects:
                 return f"{peer.name} is suspected: {suspects[peer.id]}"
-        if self.sealed_at is not None and now - self.sealed_at >= self._patience(view):
+        if self.sealed_at is not None and now - self.sealed_at >= self._patience():
             return "somebody has sealed the view"
         if view.final and self._may_leave_final(view):
             return "somebody drains"
         return None
 
-    def _patience(self, view: View) -> float:
-        """Return how long those who have sealed wait for the others: a moment after an abort, longer at a boundary that all reach."""
-        orderly = not self.aborted and any(link.pending == view.id for link in self.links.values())
-        return self.settings.times.alone if orderly else self.settings.times.moment
+    def _patience(self) -> float:
+        """Return how long those who have sealed wait for the others: a moment after an abort, longer at a boundary that all reach.
+
+        At a boundary somebody may still wait for a transfer; stopping it would only make it begin again.
+        """
+        return self.settings.times.moment if self.aborted else self.settings.times.alone
 
     def _may_leave_final(self, view: View) -> bool:
         """D5: a final view has no step boundary; a draining member leaves it by `stop`, if another one holds the base."""
