@@ -232,7 +232,8 @@ def test_in_another_thread_it_leaves_signals_alone(place: JobPlace, spec: JobSpe
 # ------------------------------------------------------------------ signals, in a process of its own
 
 SUBMIT = """
-import sys
+import faulthandler, sys
+faulthandler.enable()
 from pathlib import Path
 from elasticdl.cluster.cluster import Role
 from elasticdl.job.launcher import supervise
@@ -242,7 +243,7 @@ place = open_place(Path(sys.argv[1]))
 lock = place.hold()
 argv = {role: [sys.executable, "-c", source] for role, source in zip((Role.MASTER, Role.WORKER), sys.argv[2:])}
 outcome = supervise(place, place.spec(), lambda: PlainDisplay(sys.stdout, place.submitted_at, 1), argv)
-print("reason", outcome.summary["reason"], outcome.summary["status"])
+print("reason", outcome.summary["reason"], outcome.summary["status"], flush=True)
 sys.exit(outcome.code)
 """
 
@@ -263,10 +264,16 @@ def submit(place: JobPlace) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 
 
 def until_line(process: subprocess.Popen[str], part: str) -> None:
+    """Read up to a line; a process that hangs shows where on standard error."""
     assert process.stdout is not None
-    for line in process.stdout:
-        if part in line:
-            return
+    timer = threading.Timer(60, process.send_signal, (signal.SIGABRT,))
+    timer.start()
+    try:
+        for line in process.stdout:
+            if part in line:
+                return
+    finally:
+        timer.cancel()
     pytest.fail(f"{part!r} never came")
 
 

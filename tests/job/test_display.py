@@ -1,0 +1,180 @@
+"""What people see of a job: lines, live figures, the summary."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.job.display import (
+    LiveDisplay,
+    PlainDisplay,
+    clock,
+    event_line,
+    open_display,
+    print_summary,
+    status_line,
+    summary_rows,
+)
+
+STARTED = 1000.0
+
+
+def status(step: int, loss: float | None = 0.5, **changes: Any) -> JobStatus:
+    values: dict[str, Any] = {
+        "job_name": "digits",
+        "state": "training",
+        "reason": "",
+        "view": 1,
+        "step": step,
+        "epoch": 0,
+        "num_epochs": 3,
+        "done": 0.25,
+        "loss": loss,
+        "records": 640,
+        "records_per_second": 1234.5,
+        "seconds_left": 61.0,
+        "wanted_workers": 2,
+        "workers": (
+            WorkerStatus("worker-0-1", "training", 7, "a"),
+            WorkerStatus("worker-1-1", "joining", None, None),
+        ),
+    }
+    return JobStatus(**(values | changes))
+
+
+def event(kind: str, text: str, worker: str = "", seconds: float | None = None, at: float = 3.25) -> JobEvent:
+    return JobEvent(STARTED + at, kind, worker, 2, 5, text, seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (59.94, "59.9 s"), (60, "1:00"), (125.6, "2:06"), (3723, "1:02:03")],
+)
+def test_clock(seconds: float, text: str) -> None:
+    assert clock(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("happened", "line"),
+    [
+        (event("joined", "worker-2-1 has joined", "worker-2-1"), "worker-2-1 has joined"),
+        (event("lost", "killed by SIGKILL", "worker-1-1"), "worker-1-1 killed by SIGKILL"),
+        (event("recovered", "the group goes on", seconds=0.1234), "the group goes on (0.12 s)"),
+        (
+            event("recovered", "the group goes on after 0.12 s", seconds=0.1234),
+            "the group goes on after 0.12 s",
+        ),
+        (event("view", "view 2: …"), None),
+        (event("step", "step 5"), None),
+    ],
+)
+def test_one_line_per_event(happened: JobEvent, line: str | None) -> None:
+    assert event_line(happened) == line
+
+
+def test_status_line() -> None:
+    assert (
+        status_line(status(17))
+        == "epoch 1/3, step 17, loss 0.5000, 1,234 records/s, 1 of 2 workers, 1:01 left"
+    )
+    bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0)
+    assert status_line(bare) == "epoch 1, step 0, 1 of 2 workers"
+    assert status_line(status(9, epoch=3)).startswith("epoch 3/3,")
+
+
+def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() -> None:
+    stream = io.StringIO()
+    display = PlainDisplay(stream, STARTED, 10)
+    display.status(status(0, None))
+    for step in (1, 2, 9, 10, 11, 25, 25, 31):
+        display.status(status(step))
+    display.event(event("joined", "worker-2-1 has joined", "worker-2-1"))
+    display.event(event("view", "view 3"))
+    display.close()
+    lines = stream.getvalue().splitlines()
+    assert [line.split("step ")[1].split(",")[0] for line in lines[:-1]] == ["1", "10", "25", "31"]
+    assert lines[-1] == "     3.2 s  worker-2-1 has joined"
+
+
+def test_live_figures_and_lines_above_them() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False)
+    display = LiveDisplay(console, STARTED)
+    display.status(status(0, None))
+    display.status(status(1))
+    display.status(status(2))
+    display.event(event("lost", "worker-1-1 [was] killed", "worker-1-1"))
+    display.close()
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.count("epoch 1/3, step 1, loss 0.5000") >= 1
+    assert "worker-1-1 [was] killed" in text  # brackets are no markup
+    assert "worker-0-1 training" in text
+
+
+def test_a_file_gets_plain_lines() -> None:
+    assert isinstance(open_display(STARTED, 1, io.StringIO()), PlainDisplay)
+
+
+SUMMARY = {
+    "job": "digits-1",
+    "status": "finished",
+    "reason": "all data was trained",
+    "epochs": 3,
+    "steps": 1200,
+    "records_trained": 76800,
+    "records_per_second": 2048.4,
+    "redone_steps": 0,
+    "members": {"joined": 3, "drained": 0, "lost": 1},
+    "recoveries": [
+        {"cause": "killed", "member": "worker-1-1", "step": 9, "seconds": 0.2},
+        {"cause": "killed", "member": "worker-0-1", "step": 12, "seconds": 0.1},
+        {"cause": "killed", "member": "worker-0-2", "step": 15, "seconds": 0.3},
+    ],
+    "metrics": {"accuracy": 0.98},
+    "outputs": ["/m.keras"],
+    "loss": None,
+    "seconds_to_first_step": 3.456,
+}
+
+
+def test_summary_rows() -> None:
+    assert summary_rows(SUMMARY) == [
+        ("job", "digits-1"),
+        ("status", "finished"),
+        ("reason", "all data was trained"),
+        ("epochs", "3"),
+        ("steps", "1,200"),
+        ("records trained", "76,800"),
+        ("records per second", "2,048"),
+        ("steps redone", "0"),
+        ("seconds to the first step", "3.46"),
+        ("workers", "3 joined, 0 drained, 1 lost"),
+        ("recoveries", "3, median 0.20 s, longest 0.30 s"),
+        ("accuracy", "0.9800"),
+        ("output", "/m.keras"),
+    ]
+
+
+def test_a_poor_summary_is_shown_too() -> None:
+    assert summary_rows({"status": "failed"}) == [("status", "failed")]
+    strange = {
+        "status": "failed",
+        "members": 3,
+        "recoveries": None,
+        "metrics": [],
+        "outputs": "x",
+        "steps": True,
+    }
+    assert summary_rows(strange) == [("status", "failed")]
+
+
+def test_the_traceback_comes_first_and_once() -> None:
+    stream = io.StringIO()
+    print_summary(
+        {"status": "failed", "reason": "ValueError: x", "traceback": "Traceback:\n  ValueError: x\n"}, stream
+    )
+    assert stream.getvalue() == "Traceback:\n  ValueError: x\nstatus  failed\nreason  ValueError: x\n"
