@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl.cluster.cluster import (
     ProcessEnded,
@@ -33,6 +33,9 @@ from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.errors import BadSetting, MasterAway
 from elasticdl.spec.place import JobPlace
 
+if TYPE_CHECKING:
+    from elasticdl.cluster.local import LocalCluster
+
 _SETTLE_SECONDS = 0.25
 """How long a stopped master leaves the others to notice a death: a broken connection is seen within milliseconds."""
 
@@ -43,6 +46,7 @@ _PAIR_SECONDS = 0.1
 _PATIENCE_SECONDS = 90.0
 """For what takes a process's start: imports and a first trace on a busy machine."""
 
+_START_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
 
 
@@ -532,13 +536,8 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
 
     Raises BadSetting if the job does not run.
     """
-    from elasticdl.cluster.local import LocalCluster
-
     token = place.token()
-    try:
-        cluster = LocalCluster(place.launcher_address, token)
-    except OSError:
-        raise BadSetting(f"the job {place.name} does not run") from None
+    cluster = _connect(place, token)
     news: queue.SimpleQueue[JobStatus | JobEvent | ProcessEvent | None] = queue.SimpleQueue()
     ended = threading.Event()
     watchers = [
@@ -574,6 +573,20 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
         cluster.close()
 
 
+def _connect(place: JobPlace, token: bytes) -> LocalCluster:
+    """Connect to the launcher, which may have been started a moment ago."""
+    from elasticdl.cluster.local import LocalCluster
+
+    until = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return LocalCluster(place.launcher_address, token)
+        except OSError:
+            if time.monotonic() > until or not place.running():
+                raise BadSetting(f"the job {place.name} does not run") from None
+            time.sleep(_LOOK_SECONDS)
+
+
 def _look(sight: Sight, news: queue.SimpleQueue[Any]) -> tuple[Sight, bool]:
     """Take in what has come, waiting a moment for the first; True: the job has ended."""
     try:
@@ -587,7 +600,7 @@ def _look(sight: Sight, news: queue.SimpleQueue[Any]) -> tuple[Sight, bool]:
         return sight, False
 
 
-def _carry_out(cluster: Any, send: Send, masters: int) -> None:
+def _carry_out(cluster: LocalCluster, send: Send, masters: int) -> None:
     name = ProcessName(Role.MASTER, 0, masters) if send.name == MASTER else process_name(send.name)
     with contextlib.suppress(OSError):  # the launcher has gone: so has the job, and the next look says so
         cluster.signal(name, send.number)
@@ -598,7 +611,7 @@ def _masters(place: JobPlace) -> int:
     return max(1, sum(1 for _ in place.logs.glob("master-0-*.log")))
 
 
-def _watch_processes(cluster: Any, news: queue.SimpleQueue[Any]) -> None:
+def _watch_processes(cluster: LocalCluster, news: queue.SimpleQueue[Any]) -> None:
     with contextlib.suppress(OSError, ValueError):  # closed: by the launcher's end, or by ours
         while True:
             for event in cluster.events(1.0):
