@@ -1,0 +1,96 @@
+"""The commands of the README and the tutorial, run exactly as they stand there; and links that lead somewhere."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    """Return the shell commands of a page."""
+    return re.findall(r"^```sh\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S)
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Iterator[Path]:
+    """A directory that looks like a clone in which `make setup` has been run."""
+    directory = tmp_path / "elasticdl"
+    directory.mkdir()
+    for path in ROOT.iterdir():
+        if path.name not in (".git", ".demo", ".chaos", ".bench", "dist"):
+            (directory / path.name).symlink_to(path)
+    yield directory
+    left = [process for process in psutil.process_iter() if belongs(process, tmp_path)]
+    for process in left:
+        process.kill()
+    assert not left, f"processes of a job are left: {left}"
+
+
+def belongs(process: psutil.Process, directory: Path) -> bool:
+    try:
+        return process.environ().get("ELASTICDL_JOB", "").startswith(str(directory))
+    except psutil.Error:
+        return False
+
+
+def run(commands: str, directory: Path) -> str:
+    """Run commands as one shell session that ends with the first that fails; return what they print."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    environment |= {"XDG_STATE_HOME": str(directory.parent / "state"), "TMPDIR": str(directory.parent)}
+    environment.pop("XDG_RUNTIME_DIR", None)
+    shell = subprocess.run(
+        ["bash", "-e", "-c", commands],
+        cwd=directory,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert shell.returncode == 0, shell.stdout[-8000:]
+    return shell.stdout
+
+
+@pytest.mark.timeout(600)
+def test_the_readme(clone: Path) -> None:
+    demo, *others = blocks(ROOT / "README.md")
+    assert demo == "make demo\n"
+    # the demo takes minutes and runs beside the tests, by the same words
+    assert " make demo\n" in (ROOT / ".ci/run").read_text(encoding="utf-8")
+    output = run("".join(others), clone)
+    assert "finished" in output
+    assert (clone / "digits.keras").stat().st_size > 0
+
+
+@pytest.mark.timeout(1200)
+def test_the_tutorial(clone: Path) -> None:
+    *commands, clean = blocks(ROOT / "docs/tutorials/laptop.md")
+    output = run("".join(commands), clone)
+    assert output.count("was trained exactly once") == 2
+    assert "of 200 epochs" in output
+    assert re.search(r"a worker at a random moment: hit|the master at a random moment: hit", output)
+    run(". .venv/bin/activate\n" + clean, clone)
+    assert not (clone / "digits").exists()
+    assert not list((clone.parent / "state" / "elasticdl" / "jobs").iterdir())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert link.startswith("http") or (page.parent / link).exists(), link
+
+
+def test_generated_pages_are_current() -> None:
+    from docs.generate import PAGES as GENERATED
+    from docs.generate import REFERENCE
+
+    for name, page in GENERATED.items():
+        assert (REFERENCE / name).read_text(encoding="utf-8") == page(), f"{name}: run `make docs`"
