@@ -1,0 +1,519 @@
+"""The member's rules, literally: events in, instructions out."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from elasticdl.control.messages import (
+    Acknowledged,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    Lost,
+    NewView,
+    NextView,
+    Pending,
+    ProgramFailed,
+    Register,
+    Released,
+    Report,
+    Saved,
+    Stop,
+    StopJob,
+    Welcome,
+    saved_as,
+)
+from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Position, Shard
+from elasticdl.worker.events import (
+    Applied,
+    ChunkComputed,
+    CloseView,
+    Commit,
+    Compute,
+    Connected,
+    Contribute,
+    Disconnected,
+    DrainRequested,
+    DropSnapshot,
+    Exit,
+    Export,
+    ExportWritten,
+    Heal,
+    HealeeLeft,
+    Healed,
+    HealFailed,
+    KeepSnapshot,
+    OpenView,
+    ProgramError,
+    Received,
+    RingCompleted,
+    RingFailed,
+    Send,
+    ServeState,
+    SnapshotWritten,
+    StopRequested,
+    TakeSnapshot,
+    Tick,
+    Trailer,
+    WorkCancelled,
+)
+from elasticdl.worker.member import Member
+
+# two tasks of two chunks of one record: with K = 2 an epoch is two steps
+SCHEDULE = Schedule(Ledger((Shard("s", 0, 4),), 1, 2, 0, shuffle=False), num_epochs=2, max_step=0)
+START = SCHEDULE.start(2)
+A, B, C = (Peer(MemberId(x), f"worker-{i}-0", f"unix:{x}") for i, x in enumerate("abc"))
+INITIAL = StateId(0, 1)
+NOTHING = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+
+
+def view(number: int, members: tuple[Peer, ...] = (A, B), **changes: Any) -> View:
+    plain = View(
+        id=ViewId(number),
+        members=members,
+        base=INITIAL,
+        position=START,
+        first=(0, 1),
+        later=tuple(slot % len(members) for slot in range(2)),
+        wave_slots=2,
+        sources=(None,) * len(members),
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def run(member: Member, *events: Any) -> tuple[Member, list[Any]]:
+    """Give events one after the other; return the member and what the last one led to."""
+    said: tuple[Any, ...] = ()
+    for event in events:
+        member, said = member.handle(event)
+    return member, list(said)
+
+
+def joiner(**changes: Any) -> Member:
+    member = Member(MemberId("a"), "worker-0-0", "unix:a", SCHEDULE, **changes)
+    return run(member, Connected(), Received(Welcome(1)))[0]
+
+
+def trained(**changes: Any) -> Member:
+    """A member that holds the initial state and trains in view 1 with B; it has been asked for the chunk of slot 0."""
+    member = joiner(**changes)
+    member, _ = run(member, Received(NewView(view(1, sources=("initial", "a")))), Healed(ViewId(1), INITIAL, START))
+    member, _ = run(member, HealeeLeft(ViewId(1), B.id, True))
+    return member
+
+
+def chunk(slot: int) -> ChunkComputed:
+    return ChunkComputed(slot, 1, 1.0, 0.5)
+
+
+def full(flag: int = 0) -> Trailer:
+    return Trailer(2, 2.0, 1.0, flag, (1, 1))
+
+
+def ring(number: int, step: int, flag: int = 0) -> RingCompleted:
+    return RingCompleted(ViewId(number), step, full(flag))
+
+
+def after(steps: int) -> Position:
+    position = START
+    for _ in range(steps):
+        position = SCHEDULE.advance(position, 2)
+    return position
+
+
+def sent(instructions: list[Any]) -> list[Any]:
+    return [instruction.message for instruction in instructions if isinstance(instruction, Send)]
+
+
+# ------------------------------------------------------------------ joining and healing
+
+
+def test_a_member_registers_first_on_every_connection() -> None:
+    member = Member(MemberId("a"), "worker-0-0", "unix:a", SCHEDULE)
+    member, said = run(member, Connected())
+    assert said == [Send(Register(MemberId("a"), "worker-0-0", "unix:a", 0, NOTHING))]
+    member, said = run(member, Received(Welcome(4)), Disconnected(), Connected())
+    assert said == [Send(Register(MemberId("a"), "worker-0-0", "unix:a", 4, NOTHING))]
+
+
+def test_the_first_member_makes_the_weights_and_the_others_heal_from_it() -> None:
+    first = view(1, sources=("initial", "a"))
+    member, said = run(joiner(), Received(NewView(first)))
+    assert said == [OpenView(first, keep=False), Heal(ViewId(1), INITIAL, START, "initial", None)]
+    member, said = run(member, Healed(ViewId(1), INITIAL, START))
+    assert said[-1] == Compute(1, START, 0)
+    assert member.healees == {B.id}
+
+
+def test_a_joiner_without_a_slot_gives_zeros_while_it_heals() -> None:
+    with_joiner = view(2, (B, A), first=(0, 0), sources=(None, "b"))
+    member, said = run(joiner(), Received(NewView(with_joiner)))
+    assert said[1:] == [
+        Heal(ViewId(2), INITIAL, START, "b", None),
+        Contribute(ViewId(2), 1, 2, (), Trailer(0, 0.0, 0.0, 0, (0, 0)), blank=True),
+    ]
+    # M5: nothing is committed before the state is there
+    member, said = run(member, ring(2, 1))
+    assert said == []
+    member, said = run(member, Healed(ViewId(2), INITIAL, START))
+    assert said[-1] == Commit(ViewId(2), StateId(1, 2), after(1), full(), epoch_ended=False)
+
+
+def test_a_joiner_with_a_slot_heals_before_it_computes() -> None:
+    member, said = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 1), sources=(None, "b")))))
+    assert said[1:] == [Heal(ViewId(2), INITIAL, START, "b", None)]
+    member, said = run(member, Healed(ViewId(2), INITIAL, START))
+    assert said[-1] == Compute(1, START, 1)
+
+
+def test_a_snapshot_is_loaded_from_the_path_of_the_view() -> None:
+    state, position = StateId(2, 1), after(2)
+    resumed = view(3, base=state, position=position, sources=("snapshot", "snapshot"), snapshot="/s/2")
+    _, said = run(joiner(), Received(NewView(resumed)))
+    assert said[1] == Heal(ViewId(3), state, position, "snapshot", "/s/2")
+
+
+def test_a_lost_donor_ends_the_view() -> None:
+    member, _ = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 1), sources=(None, "b")))))
+    member, said = run(member, HealFailed(ViewId(2), "eof"))
+    assert sent(said)[0] == Lost(ViewId(2), 1, B.id, "eof")
+    assert CloseView(ViewId(2), linger=False) in said
+    assert sent(said)[-1].report == Report(ViewId(2), ViewId(2), None, None, frozenset(), False)
+
+
+def test_a_promise_waits_until_it_is_known_which_state_a_cancelled_heal_leaves() -> None:
+    # memory may hold the old state or the new one; a promise about the wrong one could not be kept
+    member, _ = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 1), sources=(None, "b")))))
+    member, said = run(member, Received(Stop(ViewId(2))))
+    assert sent(said) == []
+    promised, said = run(member, Healed(ViewId(2), INITIAL, START))
+    assert sent(said)[-1].report.state == INITIAL
+    promised, said = run(member, WorkCancelled())
+    assert sent(said)[-1].report.state is None
+    # a connection that opens in between says nothing that it would have to take back
+    _, said = run(member, Disconnected(), Connected())
+    assert sent(said)[0].report.sealed == 1
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [(WorkCancelled(), WorkCancelled()), (RingFailed(ViewId(2), 1, None, "eof"), WorkCancelled()), (WorkCancelled(), HealFailed(ViewId(2), "eof"))],
+)
+def test_both_pieces_of_a_joiner_come_back_after_a_seal(outcomes: tuple[Any, ...]) -> None:
+    member, _ = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 0), sources=(None, "b")))), Received(Stop(ViewId(2))))
+    member, said = run(member, outcomes[0])
+    assert sent(said) == []
+    member, said = run(member, outcomes[1])
+    assert isinstance(sent(said)[-1], NextView)
+    again, said = run(member, Received(NewView(view(3, (B, A), first=(0, 1), sources=(None, "b")))))
+    assert [type(instruction) for instruction in said] == [OpenView, Heal]
+
+
+# ------------------------------------------------------------------ the step
+
+
+def test_a_step_computes_contributes_and_commits() -> None:
+    member = trained()
+    member, said = run(member, chunk(0))
+    (given,) = said
+    assert given.trailer == Trailer(1, 1.0, 0.5, 0, (1, 0))
+    assert [(line.slot, line.chunk) for line in given.lines] == [(0, 0)]
+    member, said = run(member, ring(1, 1))
+    assert said == [Commit(ViewId(1), StateId(1, 1), after(1), full(), epoch_ended=False)]
+    assert member.holds == frozenset()
+    member, said = run(member, Applied(StateId(1, 1)))
+    assert said[-1] == Compute(2, after(1), 0)
+
+
+def test_a_member_contributes_once() -> None:
+    member, _ = run(trained(), chunk(0))
+    _, said = run(member, Tick())
+    assert said == []
+
+
+def test_the_flag_is_raised_while_a_change_is_pending() -> None:
+    member, said = run(trained(), Received(Pending(ViewId(1))), chunk(0))
+    assert said[0].trailer.flag == 1
+    member, said = run(trained(), Received(Pending(ViewId(7))), chunk(0))
+    assert said[0].trailer.flag == 0
+
+
+def test_a_flag_in_the_trailer_seals_after_the_commit() -> None:
+    member, said = run(trained(), chunk(0), ring(1, 1, flag=1), Applied(StateId(1, 1)))
+    assert said[-2] == CloseView(ViewId(1), linger=True)
+    assert sent(said)[-1] == NextView(Report(ViewId(1), ViewId(1), StateId(1, 1), after(1), frozenset(), False))
+
+
+def test_a_donor_does_not_commit_before_its_healees_are_free() -> None:
+    member, said = run(
+        joiner(), Received(NewView(view(1, sources=("initial", "a")))), Healed(ViewId(1), INITIAL, START), chunk(0), ring(1, 1)
+    )
+    assert said == []
+    _, said = run(member, HealeeLeft(ViewId(9), B.id, True))
+    assert said == []
+    _, said = run(member, HealeeLeft(ViewId(1), B.id, False))
+    assert isinstance(said[0], Commit)
+
+
+def test_a_donor_serves_exactly_the_base() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
+    third = view(2, (A, B, C), sources=(None, None, "a"))
+    _, said = run(member, Received(NewView(third)))
+    assert said[1] == ServeState(ViewId(2), INITIAL, START, (C.id,))
+
+
+def test_a_trailer_that_counts_a_chunk_twice_is_a_failure() -> None:
+    member, said = run(trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 0, (2, 1))))
+    assert not any(isinstance(instruction, Commit) for instruction in said)
+    assert isinstance(sent(said)[-1], ProgramFailed)
+
+
+# ------------------------------------------------------------------ sealing
+
+
+def test_a_broken_ring_seals_and_keeps_the_accumulator() -> None:
+    member, said = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
+    assert said == [
+        Send(Lost(ViewId(1), 1, B.id, "eof")),
+        CloseView(ViewId(1), linger=False),
+        Send(NextView(Report(ViewId(1), ViewId(1), INITIAL, START, frozenset({0}), False))),
+    ]
+
+
+def test_a_ring_that_completes_after_the_promise_is_not_committed() -> None:
+    member, _ = run(trained(), chunk(0), Received(Stop(ViewId(1))))
+    member, said = run(member, ring(1, 1))
+    assert said == []
+    assert member.state == INITIAL
+
+
+def test_stop_seals_a_view_that_never_came() -> None:
+    member, said = run(joiner(), Received(Stop(ViewId(3))))
+    assert sent(said) == [NextView(Report(ViewId(0), ViewId(3), None, None, frozenset(), False))]
+    # M1: what was sealed is never installed, a later one is
+    member, said = run(member, Received(NewView(view(3))))
+    assert said == []
+    _, said = run(member, Received(NewView(view(4, sources=("b", None)))))
+    assert isinstance(said[0], OpenView)
+
+
+def test_an_old_stop_is_ignored() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled(), Received(NewView(view(2))))
+    assert member.active
+    member, said = run(member, Received(Stop(ViewId(1))))
+    assert said == []
+    assert member.active
+
+
+def test_a_view_that_does_not_name_me_is_not_installed() -> None:
+    _, said = run(joiner(), Received(NewView(view(1, (B, C)))))
+    assert said == []
+
+
+def test_the_promise_is_repeated_unchanged_though_a_chunk_came_late() -> None:
+    member, said = run(trained(), Received(Stop(ViewId(1))))
+    (promise,) = sent(said)
+    member, said = run(member, chunk(0))
+    assert said == []
+    assert member.holds == {0}
+    _, said = run(member, Disconnected(), Connected())
+    assert sent(said)[1] == promise
+    _, said = run(member, Tick())
+    assert sent(said) == [promise]
+
+
+def test_a_view_waits_for_the_work_of_the_old_one() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))))
+    member, said = run(member, Received(NewView(view(2))))
+    assert said == []
+    member, said = run(member, chunk(0))
+    # the late chunk counts: it is mine again, so only the contribution is missing
+    assert said[0] == OpenView(view(2), keep=True)
+    assert isinstance(said[1], Contribute)
+
+
+def test_a_chunk_of_somebody_else_empties_the_accumulator() -> None:
+    member, _ = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
+    swapped = view(2, first=(1, 0))
+    _, said = run(member, Received(NewView(swapped)))
+    assert said == [OpenView(swapped, keep=False), Compute(1, START, 1)]
+
+
+def test_a_healed_member_starts_empty() -> None:
+    member, _ = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
+    ahead = view(2, base=StateId(1, 1), position=after(1), sources=("b", None))
+    member, said = run(member, Received(NewView(ahead)))
+    assert said == [OpenView(ahead, keep=False), Heal(ViewId(2), StateId(1, 1), after(1), "b", None)]
+    member, said = run(member, Healed(ViewId(2), StateId(1, 1), after(1)))
+    assert said[-1] == Compute(2, after(1), 0)
+
+
+def test_a_seal_during_the_apply_reports_the_new_state() -> None:
+    member, said = run(trained(), chunk(0), ring(1, 1), Received(Stop(ViewId(1))))
+    assert sent(said)[-1].report.state == StateId(1, 1)
+    member, said = run(member, Received(NewView(view(2, base=StateId(1, 1), position=after(1)))))
+    assert said == []
+    _, said = run(member, Applied(StateId(1, 1)))
+    assert [type(instruction) for instruction in said] == [OpenView, Compute]
+
+
+def test_the_last_step_seals() -> None:
+    short = Schedule(SCHEDULE.ledger, num_epochs=2, max_step=1)
+    member = dataclasses.replace(trained(), schedule=short)
+    _, said = run(member, chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    assert isinstance(sent(said)[-1], NextView)
+
+
+# ------------------------------------------------------------------ masters
+
+
+def test_a_lower_master_epoch_is_not_followed() -> None:
+    member, _ = run(joiner(), Received(Welcome(3)), Disconnected(), Connected(), Received(Welcome(2)))
+    member, said = run(member, Received(NewView(view(1, sources=("initial", "a")))))
+    assert said == []
+    _, said = run(member, Disconnected(), Connected())
+    assert sent(said)[0].epoch == 3
+
+
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Evicted("x"), 3), (Released("x"), 0), (Finished("x"), 0), (Failed("x"), 1)]
+)
+def test_a_verdict_ends_the_process(verdict: Any, code: int) -> None:
+    member, said = run(trained(), Received(verdict))
+    assert said == [Exit(code, "x")]
+    assert run(member, Tick(), chunk(0))[1] == []
+
+
+def test_a_drain_is_told_at_once_and_in_the_next_promise() -> None:
+    member, said = run(trained(), DrainRequested())
+    assert sent(said)[0].report.draining
+    _, said = run(member, Received(Stop(ViewId(1))))
+    assert sent(said)[-1].report.draining
+
+
+def test_a_drain_after_the_promise_changes_nothing_else_of_it() -> None:
+    member, said = run(trained(), Received(Stop(ViewId(1))))
+    promise = sent(said)[-1].report
+    _, said = run(member, DrainRequested())
+    assert sent(said)[-1] == NextView(dataclasses.replace(promise, draining=True))
+
+
+def test_a_wish_to_stop_is_repeated_until_it_is_acknowledged() -> None:
+    member, said = run(trained(), StopRequested("loss is low"))
+    assert sent(said) == [StopJob("loss is low")]
+    assert sent(run(member, Tick())[1]) == [StopJob("loss is low")]
+    member, _ = run(member, Received(Acknowledged("stop_job")))
+    assert run(member, Tick())[1] == []
+
+
+# ------------------------------------------------------------------ snapshots, the end
+
+
+def test_a_snapshot_is_kept_when_the_next_step_of_the_view_commits() -> None:
+    member, said = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    assert TakeSnapshot(ViewId(1), StateId(1, 1), after(1)) in said
+    member, said = run(member, chunk(0), ring(1, 2))
+    assert said[-1] == KeepSnapshot(ViewId(1), StateId(1, 1))
+    written = SnapshotWritten(ViewId(1), StateId(1, 1), after(1), "/s/1")
+    member, said = run(member, written)
+    assert sent(said) == [Saved(ViewId(1), StateId(1, 1), after(1), "/s/1")]
+    other, _ = run(member, Received(Acknowledged(saved_as(StateId(9, 1)))))
+    assert other.saved is not None
+    member, _ = run(member, Received(Acknowledged(saved_as(StateId(1, 1)))))
+    assert member.saved is None
+
+
+def test_a_copy_that_the_next_view_gives_up_is_dropped() -> None:
+    member, _ = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    member, _ = run(member, Received(Stop(ViewId(1))), WorkCancelled())
+    _, said = run(member, Received(NewView(view(2, base=StateId(2, 1), position=after(2), sources=("b", None)))))
+    assert DropSnapshot() in said
+
+
+def test_by_default_the_end_of_an_epoch_is_saved() -> None:
+    member, said = run(trained(), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    assert not any(isinstance(instruction, TakeSnapshot) for instruction in said)
+    _, said = run(member, chunk(0), ring(1, 2), Applied(StateId(2, 1)))
+    assert TakeSnapshot(ViewId(1), StateId(2, 1), after(2)) in said
+
+
+def test_a_snapshot_is_reported_under_the_view_that_follows() -> None:
+    member, _ = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)), chunk(0), ring(1, 2))
+    member, _ = run(member, Applied(StateId(2, 1)), Received(Stop(ViewId(1))), WorkCancelled())
+    member, said = run(member, SnapshotWritten(ViewId(1), StateId(1, 1), after(1), "/s/1"))
+    assert said == []
+    _, said = run(member, Received(NewView(view(2, base=StateId(2, 1), position=after(2)))))
+    assert Saved(ViewId(2), StateId(1, 1), after(1), "/s/1") in sent(said)
+
+
+def test_the_last_member_saves_its_state_before_it_leaves() -> None:
+    alone = view(2, (A,), first=(0, 0), later=(0, 0))
+    member, _ = run(trained(), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled())
+    member, said = run(member, Received(NewView(alone)))
+    assert said[1:] == [TakeSnapshot(ViewId(2), INITIAL, START), KeepSnapshot(ViewId(2), INITIAL)]
+    member, said = run(member, SnapshotWritten(ViewId(2), INITIAL, START, "/s/0"))
+    assert isinstance(sent(said)[0], Saved)
+    _, said = run(member, Received(Acknowledged(saved_as(INITIAL))))
+    assert sent(said)[-1].report == Report(ViewId(2), ViewId(2), INITIAL, START, frozenset(), True)
+
+
+def test_only_the_exporter_of_a_final_view_works_and_repeats_its_report() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
+    final = view(2, first=(), later=(), final=True, exporter=1)
+    waiting, said = run(member, Received(NewView(final)))
+    assert said == [OpenView(final, keep=True)]
+    final = dataclasses.replace(final, exporter=0)
+    member, said = run(member, Received(NewView(final)))
+    assert said[-1] == Export(ViewId(2), INITIAL)
+    member, said = run(member, ExportWritten(ViewId(2), "/r", "d", ()))
+    report = Exported(ViewId(2), INITIAL, "/r", "d")
+    assert sent(said) == [report]
+    assert sent(run(member, Tick())[1]) == [report]
+    assert sent(run(member, Disconnected(), Connected())[1])[-1] == report
+
+
+def test_an_export_of_a_sealed_view_is_not_reported() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
+    member, _ = run(member, Received(NewView(view(2, first=(), later=(), final=True, exporter=0))), Received(Stop(ViewId(2))))
+    _, said = run(member, ExportWritten(ViewId(2), "/r", "d", ()))
+    assert said == []
+
+
+# ------------------------------------------------------------------ program errors
+
+
+def test_a_program_error_seals_and_is_repeated_until_it_is_answered() -> None:
+    member, said = run(trained(), ProgramError("program", "ValueError at f", "", "Traceback"))
+    failed = ProgramFailed("program", "ValueError at f", "", "Traceback")
+    assert said == [CloseView(ViewId(1), linger=True), Send(failed)]
+    assert run(member, Received(NewView(view(2))))[1] == []
+    assert sent(run(member, Tick())[1]) == [failed]
+    # it does not ask to take part again
+    assert sent(run(member, Disconnected(), Connected())[1]) == [failed]
+    assert run(member, Received(Acknowledged("failed")))[1][0].code == 1
+
+
+@pytest.mark.parametrize(("kind", "code"), [("program", 1), ("bad-input", 2)])
+def test_a_program_error_ends_with_the_jobs_verdict(kind: str, code: int) -> None:
+    member, _ = run(trained(), ProgramError(kind, "s", "", "t"))
+    assert run(member, Received(Failed("x")))[1] == [Exit(code, "x")]
+
+
+def test_a_broken_ring_is_no_program_error() -> None:
+    member, said = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
+    assert not any(isinstance(message, ProgramFailed) for message in sent(said))
+
+
+def test_the_heartbeat_tells_work_from_waiting() -> None:
+    member = trained()
+    assert member.beat[:2] == (1, 1)
+    assert member.beat[2] % 2 == 1
+    member, _ = run(member, chunk(0))
+    assert member.beat[2] % 2 == 0
