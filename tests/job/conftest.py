@@ -82,10 +82,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start `elasticdl train` with settings as keyword arguments; nothing of it may be left at the end of the test."""
     state = tmp_path / "state"
     jobs: list[Job] = []
-    environment = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(tmp_path)}
-    environment.pop("XDG_RUNTIME_DIR", None)
+    inherited = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(tmp_path)}
+    inherited.pop("XDG_RUNTIME_DIR", None)
 
-    def begin(**settings: object) -> Job:
+    def begin(environment: dict[str, str] | None = None, **settings: object) -> Job:
         settings = {"model_zoo": ROOT / "model_zoo", "job_name": "test", **settings}
         summary = tmp_path / f"summary-{len(jobs)}.json"
         command = [
@@ -95,7 +95,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
             *(f"--{name}={value}" for name, value in settings.items()),
         ]
         process = subprocess.Popen(
-            command, cwd=tmp_path, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            command,
+            cwd=tmp_path,
+            env={**inherited, **(environment or {})},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         jobs.append(Job(process, state, summary))
         return jobs[-1]

@@ -16,6 +16,7 @@ from elasticdl.job.display import (
     event_line,
     open_display,
     print_summary,
+    print_traceback,
     status_line,
     summary_rows,
 )
@@ -172,9 +173,15 @@ def test_a_poor_summary_is_shown_too() -> None:
     assert summary_rows(strange) == [("status", "failed")]
 
 
-def test_the_traceback_comes_first_and_once() -> None:
+def test_a_users_traceback() -> None:
     stream = io.StringIO()
-    print_summary(
-        {"status": "failed", "reason": "ValueError: x", "traceback": "Traceback:\n  ValueError: x\n"}, stream
-    )
-    assert stream.getvalue() == "Traceback:\n  ValueError: x\nstatus  failed\nreason  ValueError: x\n"
+    print_traceback({"traceback": "Traceback:\n  ValueError: x\n"}, stream)
+    print_traceback({"traceback": ""}, stream)
+    print_traceback({}, stream)
+    assert stream.getvalue() == "Traceback:\n  ValueError: x\n"
+
+
+def test_a_table_for_a_file() -> None:
+    stream = io.StringIO()
+    print_summary({"status": "failed", "reason": "ValueError: x", "traceback": "Traceback:"}, stream)
+    assert stream.getvalue() == "status  failed\nreason  ValueError: x\n"

@@ -1,0 +1,95 @@
+"""With a fixed global batch, faults do not change what is learned."""
+
+from __future__ import annotations
+
+import csv
+import random
+import signal
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+
+from .conftest import Job, Start
+from .test_faults import at_step, kill, training
+
+ZOO = Path(__file__).parent / "zoo"
+STEPS = 200
+
+
+def disturb(job: Job) -> None:
+    """Kill a worker, drain one, and kill the first of the group as soon as it is two again."""
+    at_step(job, 20, lambda status: kill(training(status)[-1]))
+    at_step(job, 40, lambda status: kill(training(status)[-1], signal.SIGTERM))
+    at_step(job, 60, lambda status: kill(training(status)[0]))
+
+
+def test_integer_sums_give_bit_equal_weights(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A linear model, integers in [-8, 8], plain SGD: every sum is exact, so the final bits must be equal."""
+    draw = random.Random(5)
+    data = tmp_path / "integers.csv"
+    with data.open("w", newline="") as file:
+        csv.writer(file).writerows(
+            [["a", "b", "c", "y"], *([draw.randint(-8, 8) for _ in range(4)] for _ in range(1024))]
+        )
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    digests = []
+    for disturbed in (False, True):
+        job = start(
+            model_zoo=ZOO,
+            model_def="integers.custom_model",
+            training_data=data,
+            num_workers=3,
+            minibatch_size=4,
+            num_minibatches_per_task=2,
+            global_batch_size=16,
+            num_epochs=200,
+            audit=tmp_path / f"audit-{disturbed}",
+        )
+        if disturbed:
+            disturb(job)
+        summary = job.wait().succeeded().summary
+        assert summary["members"]["lost"] == (2 if disturbed else 0)
+        assert summary["steps"] == 200 * 1024 // 16
+        assert all(epoch.complete for epoch in audit(tmp_path / f"audit-{disturbed}").epochs)
+        digests.append(summary["digest"])
+    assert digests[0] == digests[1]
+
+
+def test_a_disturbed_network_has_the_same_curve(
+    start: Start, digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    curves = []
+    for disturbed in (False, True):
+        path = tmp_path / f"curve-{disturbed}"
+        job = start(
+            environment={"CURVE": str(path)},
+            model_zoo=ZOO,
+            model_def="curve.custom_model",
+            training_data=digits / "train",
+            num_workers=3,
+            minibatch_size=16,
+            num_minibatches_per_task=2,
+            global_batch_size=64,
+            num_epochs=20,
+            max_step=STEPS,
+        )
+        if disturbed:
+            disturb(job)
+        job.wait().succeeded()
+        curves.append(read(path))
+    calm, rough = curves
+    assert len(calm) == STEPS
+    assert calm.keys() == rough.keys()
+    worst = max(abs(rough[step] - loss) / loss for step, loss in calm.items())
+    assert worst < 1e-3, f"the curves differ by {worst:.2g}"
+
+
+def read(path: Path) -> dict[tuple[int, int], float]:
+    """Loss by (epoch, batch); every member writes the same, and what is redone is written again."""
+    rows = (line.split() for line in path.read_text().splitlines())
+    return {(int(epoch), int(batch)): float(loss) for epoch, batch, loss in rows}
