@@ -178,10 +178,11 @@ def test_flags_win_over_the_file(run: Run, here: Path, monkeypatch: pytest.Monke
     assert seen[1].shuffle is True
 
 
-@pytest.mark.parametrize("code", [0, 1, 2, 130])
-def test_the_exit_code_is_the_jobs(run: Run, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    monkeypatch.setattr(submit, "submit", lambda *arguments: Outcome(code, {}, None))  # type: ignore[arg-type]
-    assert run("train", "--model_def=model.custom_model", "--training_data=data.csv")[0] == code
+@pytest.mark.parametrize(("code", "said"), [(0, ""), (1, "error: why\n"), (2, "error: why\n"), (130, "")])
+def test_the_exit_code_is_the_jobs(run: Run, monkeypatch: pytest.MonkeyPatch, code: int, said: str) -> None:
+    outcome = Outcome(code, {"reason": "why"}, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(submit, "submit", lambda *arguments: outcome)
+    assert run("train", "--model_def=model.custom_model", "--training_data=data.csv") == (code, "", said)
 
 
 def test_an_interrupt_before_the_start(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

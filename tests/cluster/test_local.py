@@ -249,7 +249,10 @@ def test_kill_ends_everything_at_once(place: JobPlace, launcher: Callable[..., L
 def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) -> None:
     import subprocess
 
-    child = "from elasticdl.cluster.lifeline import watch_lifeline; watch_lifeline(); print('up'); import signal; signal.pause()"
+    child = (
+        "from elasticdl.cluster.lifeline import watch_lifeline; from elasticdl.spec.place import own_place; "
+        "watch_lifeline(own_place().close); print('up'); import signal; signal.pause()"
+    )
     process = subprocess.Popen(
         [
             sys.executable,
@@ -275,6 +278,8 @@ def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) ->
     process.wait()
     process.stdout.close()
     _eventually(lambda: not _lives(pid))
+    assert not place.sockets.exists()
+    assert not (place.path / "token").exists()
 
 
 def test_a_wrong_token_and_noise_are_refused(place: JobPlace, launcher: Callable[..., Launcher]) -> None:

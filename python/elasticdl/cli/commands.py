@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import Any
 
@@ -42,7 +43,10 @@ def _train(job_file: str | None, **values: str | None) -> int:
 
     started = _process_started()
     if not spec.detach:
-        return submit.submit(spec, started).code
+        outcome = submit.submit(spec, started)
+        if outcome.code in (1, 2):
+            click.echo(f"error: {outcome.summary.get('reason', '')}", err=True)
+        return outcome.code
     name = submit.detach(spec, started).name
     click.echo(f"{name} has been started. Look at it, read along, end it:")
     for command in (f"elasticdl status {name}", f"elasticdl logs -f {name}", f"elasticdl stop {name}"):
@@ -108,6 +112,7 @@ def status(job: str) -> int:
         if summary is None:
             click.echo(f"{place.name} has ended without a summary: its launcher was killed.")
             return 1
+        display.print_traceback(summary, sys.stdout)
         display.print_summary(summary)
         return 0
     for line in display.status_lines(_client(place).status()):

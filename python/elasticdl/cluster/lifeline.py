@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 
 ENVIRONMENT = "ELASTICDL_LIFELINE"
 """Environment variable with the descriptor of the read end."""
@@ -16,17 +17,24 @@ ORPHANED = 1
 """Exit code of a process whose launcher has died; nobody is left to read it."""
 
 
-def watch_lifeline() -> None:
-    """Start the thread that ends this process at once when its launcher has died; do nothing without a launcher."""
+def watch_lifeline(clean: Callable[[], None] = lambda: None) -> None:
+    """Start the thread that ends this process at once when its launcher has died; do nothing without a launcher.
+
+    Args:
+        clean: called before the end, for what the launcher can't do any more.
+    """
     text = os.environ.pop(ENVIRONMENT, "")
     if not text:
         return
     descriptor = int(text)
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_end_with, args=(descriptor,), name="lifeline", daemon=True).start()
+    threading.Thread(target=_end_with, args=(descriptor, clean), name="lifeline", daemon=True).start()
 
 
-def _end_with(descriptor: int) -> None:
-    while os.read(descriptor, 1):
-        pass
-    os._exit(ORPHANED)
+def _end_with(descriptor: int, clean: Callable[[], None]) -> None:
+    try:
+        while os.read(descriptor, 1):
+            pass
+        clean()
+    finally:
+        os._exit(ORPHANED)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 _SHOWN = frozenset(
     {
         *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
-        *("stopping", "exported", "finished", "failed", "master", "note"),
+        *("stopping", "exported", "finished", "master", "note"),
     }
 )
-"""Kinds of events that are worth a line; the others are steps of these, and in the log."""
+"""Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
 
 
 def clock(seconds: float) -> str:
@@ -252,12 +252,16 @@ def open_display(started: float, every: int, stream: TextIO | None = None) -> Di
     return LiveDisplay(Console(file=stream, highlight=False), started)
 
 
-def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
-    """Print the summary; a user's traceback comes first, once."""
-    stream = sys.stdout if stream is None else stream
+def print_traceback(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
+    """Print the user's traceback, if that is how the job ended."""
     traceback = summary.get("traceback")
     if isinstance(traceback, str) and traceback:
-        print(traceback.rstrip(), file=stream)
+        print(traceback.rstrip(), file=sys.stderr if stream is None else stream, flush=True)
+
+
+def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
+    """Print the summary as a table."""
+    stream = sys.stdout if stream is None else stream
     rows = summary_rows(summary)
     width = max(len(label) for label, _ in rows)
     if not stream.isatty():

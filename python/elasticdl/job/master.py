@@ -114,8 +114,8 @@ def _refuse(place: JobPlace, error: ElasticDLError) -> int:
 
 def main() -> int:
     """Run the master that the environment names."""
-    watch_lifeline()
     place = own_place()
+    watch_lifeline(place.close)
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
     try:

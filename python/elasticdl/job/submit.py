@@ -81,6 +81,7 @@ def submit(spec: JobSpec, submitted_at: float | None = None) -> Outcome:
     finally:
         place.close()
         os.close(lock)
+    display.print_traceback(outcome.summary)
     display.print_summary(outcome.summary)
     return outcome
 
