@@ -646,7 +646,7 @@ class Focus:
             joins=rng.randint(0, self.joins),
             slots=rng.choice((None, 2, 3)),
             tasks=rng.choice((3, 4)),
-            chunks=rng.choice((1, 2)),
+            chunks=rng.choice((1, 2, 3)),
             checkpoint_steps=1,
             span=rng.choice(self.spans),
         )

@@ -25,7 +25,7 @@ def plan_of(seed: int) -> Plan:
         joins=some(2, 0.4),
         slots=rng.choice((None, None, 2, 3, 4)),
         tasks=rng.choice((3, 4, 6)),
-        chunks=rng.choice((1, 2)),
+        chunks=rng.choice((1, 2, 3)),
         max_step=rng.choice((0, 0, 0, 3)),
         checkpoint_steps=rng.choice((0, 1, 2)),
         kills=some(3, 0.5),

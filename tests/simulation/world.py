@@ -102,7 +102,7 @@ class Table:
 def table(tasks: int, chunks: int, minibatch: int, max_step: int) -> tuple[tuple[Shard, ...], Any]:
     """Return a small job's data and its order; the last task is short."""
     shards = (Shard("data", 0, tasks * chunks * minibatch - 3),)
-    return shards, Table(Schedule(Ledger(shards, minibatch, chunks, 7, shuffle=True), 1, max_step))
+    return shards, Table(Schedule(Ledger(shards, chunks * minibatch, minibatch, 7, shuffle=True), 1, max_step))
 
 
 @dataclass(eq=False)

@@ -67,7 +67,7 @@ from elasticdl.worker.events import (
 from elasticdl.worker.member import Member
 
 # two tasks of two chunks of one record: with K = 2 an epoch is two steps
-SCHEDULE = Schedule(Ledger((Shard("s", 0, 4),), 1, 2, 0, shuffle=False), num_epochs=2, max_step=0)
+SCHEDULE = Schedule(Ledger((Shard("s", 0, 4),), 2, 1, 0, shuffle=False), num_epochs=2, max_step=0)
 START = SCHEDULE.start(2)
 A, B, C = (Peer(MemberId(x), f"worker-{i}-0", f"unix:{x}") for i, x in enumerate("abc"))
 INITIAL = StateId(0, 1)

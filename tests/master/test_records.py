@@ -1,0 +1,84 @@
+"""The journal's records: their JSON, what they say together, and what compaction keeps."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.shard import Position, Shard
+from elasticdl.errors import BadData
+from elasticdl.master.records import (
+    EpochRecord,
+    ErrorRecord,
+    FailedRecord,
+    FinishedRecord,
+    Journal,
+    KnownRecord,
+    Record,
+    ShardsRecord,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+    WantedRecord,
+    compact,
+    read_journal,
+    record_from_json,
+    record_to_json,
+)
+
+NUMBERS = st.integers(0, 10**9)
+STATES = st.builds(StateId, NUMBERS, NUMBERS)
+POSITIONS = st.builds(Position, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+
+
+def view(number: int, *names: str) -> View:
+    peers = tuple(Peer(MemberId(n), f"worker-{n}", f"unix:{n}") for n in names or ("a",))
+    return View(ViewId(number), peers, StateId(0, 1), Position(0, 0, 2, 0), (0, 0), (0, 0), 2, (None,) * len(peers), reason="x")
+
+
+RECORDS: st.SearchStrategy[Record] = st.one_of(
+    st.builds(EpochRecord, NUMBERS),
+    st.builds(ShardsRecord, st.lists(st.builds(Shard, st.text(), NUMBERS, NUMBERS), max_size=3).map(tuple)),
+    st.builds(lambda n, names: ViewRecord(view(n, *names)), NUMBERS, st.sets(st.sampled_from("abcd"), max_size=3).map(sorted)),
+    st.builds(SnapshotRecord, NUMBERS.map(ViewId), STATES, POSITIONS, st.text()),
+    st.builds(WantedRecord, NUMBERS),
+    st.builds(ErrorRecord, st.text(), st.text()),
+    st.builds(StoppingRecord, st.text()),
+    st.builds(FinishedRecord, NUMBERS.map(ViewId), STATES, st.text(), st.text(), st.just((("accuracy", 0.5),))),
+    st.builds(FailedRecord, st.text(), st.text(), st.text(), st.text()),
+    st.builds(KnownRecord, st.just((MemberId("z"),))),
+)
+
+
+@given(RECORDS)
+def test_records_survive_json(record: Record) -> None:
+    assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record
+
+
+@given(st.lists(RECORDS, max_size=12))
+def test_compaction_changes_nothing_that_the_journal_says(records: list[Record]) -> None:
+    whole, short = read_journal(records), read_journal(compact(records), len(records))
+    assert replace(short, known=()) == replace(whole, known=())
+    assert sorted(short.known) == sorted(whole.known)
+    assert len(compact(records)) <= 9 + len(whole.errors)
+
+
+def test_ids_that_ever_stood_in_a_view_are_kept_in_order_of_age() -> None:
+    records = [ViewRecord(view(1, "b", "a")), ViewRecord(view(2, "a", "c")), EpochRecord(2)]
+    assert read_journal(compact(records)).known == ("b", "a", "c")
+
+
+def test_the_next_number_follows_the_last_record_also_after_compaction() -> None:
+    journal = read_journal((EpochRecord(1),), length=41)
+    assert journal.with_record(EpochRecord(2)) == Journal(length=42, epoch=2)
+
+
+@pytest.mark.parametrize("body", [{}, {"type": "nonsense"}, {"type": "epoch"}, {"type": "view", "view": 3}, {"type": "epoch", "epoch": "x"}])
+def test_anything_else_is_refused(body: dict[str, object]) -> None:
+    with pytest.raises(BadData, match="format 1"):
+        record_from_json(body)
