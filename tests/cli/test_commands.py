@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl import cli
+from elasticdl.cli import commands
 from elasticdl.control.status import JobStatus, WorkerStatus
 from elasticdl.control.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
 from elasticdl.job import submit
@@ -246,12 +247,32 @@ def test_stop_and_scale(run: Run, running: tuple[JobPlace, list[ServerEvent]]) -
     assert asked[1].workers == 3
 
 
-def test_a_master_that_is_away(run: Run) -> None:
+def test_a_master_that_is_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_PATIENCE_SECONDS", 0.0)
     place = places.create(build(from_arguments({"model_def": "a.b", "training_data": "x", "job_name": "up"})))
     lock = place.hold()
     code, _, err = run("status", "up")
     assert code == 1
     assert "master does not answer" in err
+    os.close(lock)
+
+
+def test_a_master_that_is_starting_is_waited_for(run: Run) -> None:
+    place = places.create(build(from_arguments({"model_def": "a.b", "training_data": "x", "job_name": "up"})))
+    lock = place.hold()
+    servers: list[ControlServer] = []
+
+    def begin() -> None:
+        servers.append(ControlServer(place.control_address, place.token(), lambda event: None))
+        servers[0].publish(JobStatus("up-1", "starting", "", 0, 0, 0, 1, None, None, 0, None, None, 2, ()))
+
+    timer = threading.Timer(0.5, begin)
+    timer.start()
+    code, out, err = run("status", "up")
+    timer.join()
+    assert (code, err) == (0, "")
+    assert out.startswith("up-1: starting\n")
+    servers[0].close()
     os.close(lock)
 
 

@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from elasticdl.cli.flags import Commands, SettingsCommand, setting_flags
+
+if TYPE_CHECKING:
+    from elasticdl.control.client import JobClient
+    from elasticdl.spec.place import JobPlace
+
+Answer = TypeVar("Answer")
+
+_PATIENCE_SECONDS = 10.0
+_RETRY_SECONDS = 0.1
 
 _CONTEXT = {
     "help_option_names": ["-h", "--help"],
@@ -115,7 +125,7 @@ def status(job: str) -> int:
         display.print_traceback(summary, sys.stdout)
         display.print_summary(summary)
         return 0
-    for line in display.status_lines(_client(place).status()):
+    for line in display.status_lines(_ask(place, lambda client: client.status())):
         click.echo(line)
     return 0
 
@@ -171,7 +181,7 @@ def stop(job: str) -> int:
     """End a job at the next step; it writes what there is."""
     from elasticdl.spec import place as places
 
-    click.echo(_client(places.find(job)).stop("stopped by `elasticdl stop`"))
+    click.echo(_ask(places.find(job), lambda client: client.stop("stopped by `elasticdl stop`")))
     return 0
 
 
@@ -193,7 +203,7 @@ def scale(job: str, num_workers: int) -> int:
     """
     from elasticdl.spec import place as places
 
-    click.echo(_client(places.find(job)).scale(num_workers))
+    click.echo(_ask(places.find(job), lambda client: client.scale(num_workers)))
     return 0
 
 
@@ -237,10 +247,20 @@ def version() -> int:
     return 0
 
 
-def _client(place: Any) -> Any:
+def _ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:
+    """Ask a job's master; one that is just starting, for the first time or again, is waited for."""
     from elasticdl.control.client import JobClient
+    from elasticdl.errors import MasterAway
 
-    return JobClient(place.control_address, place.token())
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            with JobClient(place.control_address, place.token()) as client:
+                return question(client)
+        except MasterAway:
+            if time.monotonic() > until:
+                raise
+        time.sleep(_RETRY_SECONDS)
 
 
 def _process_started() -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,8 @@ from elasticdl.spec import place as places
 from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.spec.place import JobPlace
+
+_LOOK_SECONDS = 0.02
 
 
 def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
@@ -96,7 +99,7 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
     try:
         with open(place.log_path("launcher-0-1"), "ab") as log:
             # The lock goes with the launcher, so that there is no moment in which the job seems to have ended.
-            subprocess.Popen(
+            process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "elasticdl.job.launcher", str(place.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -104,6 +107,9 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
                 pass_fds=(lock,),
                 start_new_session=True,
             )
+        # So that the next command finds the job at work. Its launcher may also have ended by then, one way or the other.
+        while not place.listening() and process.poll() is None:
+            time.sleep(_LOOK_SECONDS)
     except BaseException:
         place.remove()
         raise

@@ -138,6 +138,10 @@ class JobPlace:
             os.close(descriptor)
         return False
 
+    def listening(self) -> bool:
+        """Tell whether the job's launcher has begun its work."""
+        return Path(self.launcher_address.removeprefix("unix:")).exists()
+
     def close(self) -> None:
         """Remove what only a running job needs: sockets and token. Logs and summary stay."""
         (self.path / "token").unlink(missing_ok=True)
