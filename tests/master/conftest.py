@@ -37,12 +37,12 @@ def optimizer(): ...
 class Job:
     """A running job and what was seen of it."""
 
-    def __init__(self, place: JobPlace, records: int) -> None:
+    def __init__(self, place: JobPlace, records: int, master: list[str]) -> None:
         self.place = place
         self.records = records
         self.token = place.token()
         argv = {
-            Role.MASTER: [sys.executable, "-m", "elasticdl.job.master"],
+            Role.MASTER: [sys.executable, *master],
             Role.WORKER: [sys.executable, str(Path(__file__).with_name("stand_in.py"))],
         }
         self.launcher = Launcher(place, argv)
@@ -136,7 +136,12 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     jobs: list[Job] = []
 
     def begin(
-        rows: int = 400, step: float = 0.005, faults: dict[str, str] | None = None, model: str = MODEL, **settings: Any
+        rows: int = 400,
+        step: float = 0.005,
+        faults: dict[str, str] | None = None,
+        model: str = MODEL,
+        master: str = "-m elasticdl.job.master",
+        **settings: Any,
     ) -> Job:
         (tmp_path / "zoo" / "m.py").write_text(model)
         data = tmp_path / "data.tfrecord"
@@ -152,7 +157,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
             "output": str(tmp_path / "out.keras"),
             "audit": str(tmp_path / "audit"),
         }
-        job = Job(places.create(build(from_arguments({**given, **settings}))), rows)
+        job = Job(places.create(build(from_arguments({**given, **settings}))), rows, master.split())
         jobs.append(job)
         return job
 

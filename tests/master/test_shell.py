@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +15,11 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.errors import BadSetting
 
-from .conftest import Job
+from .conftest import MODEL, SECONDS, Job
+
+FULL_DISK = str(Path(__file__).with_name("full_disk_master.py"))
+SECOND = str(Path(__file__).with_name("second_master.py"))
+READER = MODEL + "\ndef custom_data_reader(data_origin, records_per_task=None, rows=0): ...\n"
 
 Start = Callable[..., Job]
 
@@ -244,3 +251,96 @@ def test_a_hung_worker_is_left_out(start: Start, tmp_path: Path) -> None:
     assert job.happened("evicted").worker == "worker-1-1"
     job.happened("recovered")
     finished(job, tmp_path)
+
+
+def test_a_reader_of_ones_own_runs_in_the_workers(start: Start, tmp_path: Path) -> None:
+    job = start(rows=2000, num_workers=2, model=READER, data_reader_params={"rows": 2000})
+    job.past(5)
+    job.kill(job.master())
+    job.happened("master")
+    finished(job, tmp_path)
+
+
+def test_a_reader_of_ones_own_without_records(start: Start) -> None:
+    code, summary = start(num_workers=1, model=READER, data_reader_params={"rows": 0}).end()
+    assert (code, summary["status"]) == (2, "failed")
+    assert "no records" in summary["reason"]
+
+
+def test_a_full_disk_does_not_stop_training(start: Start, tmp_path: Path) -> None:
+    job = start(rows=400, num_epochs=60, num_workers=2, master=FULL_DISK)
+    job.past(10)
+    full = job.place.path / "full"
+    full.touch()
+    note = job.happened("note")  # the snapshot at the end of an epoch can't be recorded
+    assert "No space left on device" in note.text
+    assert job.status is not None
+    job.past(job.status.step + 100)
+    job.kill("worker-1-1")  # now the group must wait
+    job.until(lambda job: job.status and any(w.state == "sealed" for w in job.status.workers))
+    full.unlink()
+    assert "again" in job.happened("note", 2).text
+    job.happened("recovered")
+    finished(job, tmp_path, 60)
+
+
+def test_a_disk_that_is_full_from_the_start(start: Start, tmp_path: Path) -> None:
+    full_at_start = tmp_path / "full"
+    full_at_start.touch()
+    job = start(rows=400, num_workers=1, master=FULL_DISK)
+    (job.place.path / "full").touch()
+    job.until(lambda job: job.status)
+    (job.place.path / "full").unlink()
+    finished(job, tmp_path)
+
+
+def test_an_export_that_fails_leaves_the_earlier_result(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "out.keras").write_text("earlier")
+    job = start(num_workers=1, faults={f"worker-0-{life}": "no export" for life in range(1, 5)})
+    code, summary = job.end()
+    assert (code, summary["status"]) == (1, "failed")
+    assert "No space left on device" in summary["traceback"]
+    assert summary["outputs"] == []
+    assert (tmp_path / "out.keras").read_text() == "earlier"
+    assert list(tmp_path.glob(".out*")) == []
+
+
+def test_an_earlier_result_is_replaced(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "out.keras").write_text("earlier")
+    finished(start(), tmp_path)
+
+
+def test_a_journal_of_another_format_is_refused(start: Start, tmp_path: Path) -> None:
+    job = start(rows=100_000, num_workers=1)
+    job.past(5)
+    last = max(job.place.journal.iterdir())
+    content = last.read_text().replace('"format":1', '"format":9')
+    last.write_text(content)
+    job.kill(job.master())
+    code, summary = job.end()
+    assert (code, summary["status"]) == (2, "failed")
+    assert "format 9" in summary["reason"]
+    assert "format 1" in summary["reason"]
+    assert last.read_text() == content
+
+
+def test_two_masters_at_once(start: Start, tmp_path: Path) -> None:
+    """The stale one finds out by the journal, and takes neither the socket nor the job with it."""
+    job = start(rows=20_000, num_workers=2)
+    job.past(10)
+    stale = job.master()
+    job.kill(stale, signal.SIGSTOP)
+    environment = {**os.environ, "ELASTICDL_JOB": str(job.place.path), "ELASTICDL_PROCESS": "master-0-90"}
+    second = subprocess.Popen([sys.executable, SECOND], env=environment)
+    try:
+        job.until(
+            lambda job: '"epoch":2' in "".join(path.read_text() for path in job.place.journal.glob("0*"))
+        )
+        job.kill(stale, signal.SIGCONT)
+        job.kill("worker-1-1")  # both masters want another view now, and only one of them can have it
+        job.until(lambda job: stale not in map(str, job.launcher.processes()))
+        job.until(lambda job: any(event.worker == "worker-1-2" for event in job.of("joined")))
+        finished(job, tmp_path)
+    finally:
+        second.kill()
+        second.wait(SECONDS)

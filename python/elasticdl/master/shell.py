@@ -166,6 +166,7 @@ class Shell:
         self._next_try = 0.0
         self._pids: dict[str, int | None] = {}
         self._ended: dict[str, float] = {}
+        self._told_ends: set[str] = set()
         self._status_at = 0.0
         self._changed = True
         self._next_beat = 0.0
@@ -176,19 +177,25 @@ class Shell:
 
     def run(self) -> int:
         """Be the job's master until it ends or is replaced; return the exit code."""
-        self._server = ControlServer(self._place.control_address, self._place.token(), self._inbox.put)
+        try:
+            self._server = ControlServer(self._place.control_address, self._place.token(), self._inbox.put)
+            self._monitor = self._make_monitor()
+        except BadInput as error:
+            if self._read[1] == 0:
+                raise
+            # A job that runs does not end because its last master still holds a socket; the next attempt comes soon.
+            _log.warning("%s", error)
+            return REPLACED
         threading.Thread(target=self._find_data, name="data", daemon=True).start()
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
-        self._monitor = self._make_monitor()
         self._recall()
         self._handle(machine_events.JournalRead(*self._read))
         if self._machine.view is not None and self._machine.schedule is not None:
             self._story.stand_at(self._machine.view.position, self._machine.schedule)
             self._story.committed(self._machine.view.base.step)
         for record in self._read[0]:
-            if isinstance(
-                record, ShardsRecord
-            ):  # a master before this one may have died between the record and the file
+            if isinstance(record, ShardsRecord):
+                # A master before this one may have died between the record and the file.
                 for refused in self._write_manifest(record.shards, again=True):
                     self._handle(refused)
         for event in self._history:
@@ -289,7 +296,8 @@ class Shell:
             self._ended[name] = time.monotonic()
             cause = relaunch.cause_of(event)
             self._handle(machine_events.WorkerEnded(name, cause))
-            self._tell("ended", f"{name} has ended: {cause}", worker=name)
+            if name not in self._told_ends:
+                self._tell("ended", f"{name} has ended: {cause}", worker=name)
             for member in self._lives_of(name):
                 self._monitor.forget(member)
         self._direct(event)
@@ -373,7 +381,9 @@ class Shell:
         except OSError as error:
             # J2: whether it exists is open; nobody is told anything that depends on it until this succeeds.
             if self._next_try == 0.0:
-                text = f"the journal can't be written ({error.strerror}): the group can't change until it can; training goes on"
+                text = (
+                    f"the journal can't be written ({error.strerror}): the group stays as it is until it can"
+                )
                 self._tell("note", text)
             self._unwritten = append
             self._next_try = time.monotonic() + _RETRY_SECONDS
@@ -507,6 +517,8 @@ class Shell:
         for line in lines:
             told = told_from_line(line)
             if told is not None:
+                if told.event.kind == "ended":
+                    self._told_ends.add(told.event.worker)
                 self._story.tell(told)
                 self._server.publish(told.event)
         if lines and not lines[-1].endswith("\n"):
@@ -555,8 +567,8 @@ class Shell:
                 return "finished", journal.stopping or "all data was trained"
             case FailedRecord(reason):
                 return "failed", reason
-        if self._unwritten is not None:
-            return "waiting", "the journal can't be written"
+        if self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord):
+            return "waiting", "the next view can't be written to the journal"
         if journal.stopping is not None:
             return "stopping", journal.stopping
         if view is None:

@@ -1,0 +1,24 @@
+"""A master whose journal can't be written while a file named `full` lies in the job's folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from elasticdl.job import master
+from elasticdl.master.journal import Journal
+from elasticdl.master.records import Record
+from elasticdl.spec.place import own_place
+
+FULL = own_place().path / "full"
+append = Journal.append
+
+
+def fail_while_full(journal: Journal, number: int, record: Record) -> None:
+    if FULL.exists():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    append(journal, number, record)
+
+
+Journal.append = fail_while_full  # type: ignore[method-assign]
+master.main()

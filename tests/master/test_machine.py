@@ -1,0 +1,712 @@
+"""The master's rules, literally: time and events in, instructions out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from elasticdl.control.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    Lost,
+    NewView,
+    NextView,
+    Pending,
+    ProgramFailed,
+    Progress,
+    Register,
+    Released,
+    Report,
+    Saved,
+    Stop,
+    StopJob,
+    Welcome,
+    saved_as,
+)
+from elasticdl.control.view import MemberId, StateId, View, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Position, Shard
+from elasticdl.master.events import (
+    Announce,
+    Append,
+    Appended,
+    Beat,
+    Conflict,
+    ConnectionLost,
+    ConnectionOpened,
+    DataFound,
+    End,
+    GiveUp,
+    Heard,
+    Instruction,
+    JournalRead,
+    Kill,
+    Publish,
+    Published,
+    Reply,
+    Scale,
+    ScaleAsked,
+    StopAsked,
+    Tell,
+    Tick,
+    WorkerEnded,
+)
+from elasticdl.master.machine import Master, Settings
+from elasticdl.master.records import (
+    EpochRecord,
+    ErrorRecord,
+    FailedRecord,
+    FinishedRecord,
+    Record,
+    ShardsRecord,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+    WantedRecord,
+)
+
+SHARDS = (Shard("s", 0, 32),)
+SCHEDULE = Schedule(Ledger(SHARDS, 2, 1, 0, shuffle=False), num_epochs=1, max_step=0)
+START = SCHEDULE.start(2)
+MIDDLE = SCHEDULE.advance(START, 2)
+S0, S1 = StateId(0, 1), StateId(1, 1)
+
+
+def settings(**changes: Any) -> Settings:
+    plain = Settings(workers=2, minimum=1, relaunches=1, plan=lambda _: SCHEDULE, policy_slots=lambda _: 2)
+    return replace(plain, **changes)
+
+
+class Desk:
+    """A master at a desk: time moves by hand, the journal takes everything at once unless it is held."""
+
+    def __init__(self, *records: Record, **changes: Any) -> None:
+        self.master = Master(settings(**changes))
+        self.now = 100.0
+        self.journal: list[Record] = list(records)
+        self.hold = False
+        self.said: list[Instruction] = []
+        self.give(JournalRead(tuple(records), len(records)))
+
+    def give(self, *events: Any) -> list[Instruction]:
+        """Give events; return all that they led to."""
+        self.said = []
+        for event in events:
+            self.master, said = self.master.handle(self.now, event)
+            self._carry_out(said)
+        return self.said
+
+    def _carry_out(self, said: tuple[Instruction, ...]) -> None:
+        self.said += said
+        for instruction in said:
+            if isinstance(instruction, Append) and not self.hold:
+                assert instruction.number == len(self.journal) + 1
+                self.journal.append(instruction.record)
+                self.master, more = self.master.handle(self.now, Appended(instruction.record))
+                self._carry_out(more)
+
+    def wait(self, seconds: float) -> list[Instruction]:
+        self.now += seconds
+        return self.give(Tick())
+
+    def join(self, *names: str, draining: bool = False) -> None:
+        for name in names:
+            connection = ord(name)
+            report = Report(ViewId(0), ViewId(0), None, None, frozenset(), draining)
+            self.give(ConnectionOpened(connection, MemberId(name), f"worker-{connection}-0"))
+            self.say(name, Register(MemberId(name), f"worker-{connection}-0", f"unix:{name}", 0, report))
+
+    def come_back(self, name: str, connection: int, sealed: int, state: StateId | None, draining: bool = False) -> list[Instruction]:
+        """A member of an earlier life of the master connects."""
+        who = f"worker-{ord(name)}-0"
+        opened = ConnectionOpened(connection, MemberId(name), who)
+        return self.give(opened, Heard(connection, Register(MemberId(name), who, f"unix:{name}", 1, report(sealed, state, draining))))
+
+    def say(self, name: str, message: Any) -> list[Instruction]:
+        return self.give(Heard(ord(name), message))
+
+    def seal(self, name: str, state: StateId | None = S1, draining: bool = False, holds: Any = ()) -> list[Instruction]:
+        assert self.master.view is not None
+        return self.say(name, NextView(replace(report(self.master.view.id, state, draining), holds=frozenset(holds))))
+
+    def told(self, name: str) -> list[Any]:
+        return [i.message for i in self.said if isinstance(i, Tell) and i.connection == ord(name)]
+
+    def announced(self, kind: str) -> list[Announce]:
+        return [i for i in self.said if isinstance(i, Announce) and i.kind == kind]
+
+    @property
+    def view(self) -> View:
+        assert self.master.view is not None
+        return self.master.view
+
+    @property
+    def members(self) -> list[str]:
+        return [peer.id for peer in self.view.members]
+
+
+def report(sealed: int, state: StateId | None = S1, draining: bool = False) -> Report:
+    position = {0: START, 1: MIDDLE}.get(state.step, Position(1, 0, 0, 0)) if state else None
+    return Report(ViewId(sealed), ViewId(sealed), state, position, frozenset(), draining)
+
+
+def name(letter: str) -> str:
+    return f"worker-{ord(letter)}-0"
+
+
+def group(*letters: str, **changes: Any) -> Desk:
+    """A master whose first view has these members."""
+    desk = Desk(workers=len(letters), **changes)
+    desk.give(DataFound(SHARDS))
+    desk.join(*letters)
+    assert desk.members == list(letters)
+    return desk
+
+
+# ------------------------------------------------------------------ the journal
+
+
+def test_nothing_is_told_before_the_epoch_is_journalled() -> None:
+    desk = Desk(EpochRecord(4))
+    assert desk.journal[-1] == EpochRecord(5)
+    desk.give(DataFound(SHARDS))
+    assert desk.journal[-1] == ShardsRecord(SHARDS)
+    desk.join("a")
+    assert desk.told("a") == [Welcome(5)]
+
+
+def test_a_view_is_told_exactly_as_it_was_appended_and_not_before() -> None:
+    desk = Desk()
+    desk.give(DataFound(SHARDS))
+    desk.join("a")
+    desk.hold = True
+    desk.join("b")
+    (append,) = [i for i in desk.said if isinstance(i, Append)]
+    assert not any(isinstance(i, Tell) and isinstance(i.message, NewView) for i in desk.said)
+    # one append at a time, whatever else comes
+    assert not any(isinstance(i, Append) for i in desk.give(StopAsked(1, "x")))
+    said = desk.give(Appended(append.record))
+    assert isinstance(append.record, ViewRecord)
+    assert NewView(append.record.view) in desk.told("a")
+    assert NewView(append.record.view) in desk.told("b")
+    assert Append(append.number + 1, StoppingRecord("x")) in said
+
+
+def test_a_conflict_ends_a_replaced_master() -> None:
+    desk = Desk()
+    (end,) = desk.give(Conflict())
+    assert isinstance(end, End)
+    assert end.status == "replaced"
+    assert desk.give(Tick()) == []
+
+
+def test_a_member_that_has_seen_a_higher_epoch_ends_a_replaced_master() -> None:
+    desk = Desk()
+    desk.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"))
+    desk.give(Heard(1, Register(MemberId("a"), "worker-0-0", "unix:a", 9, report(0, None))))
+    assert isinstance(desk.said[0], End)
+    assert desk.said[0].status == "replaced"
+
+
+def test_a_restarted_master_tells_the_last_view_again() -> None:
+    first = group("a", "b")
+    desk = Desk(*first.journal)
+    desk.come_back("a", 1, 0, None)
+    assert [i.message for i in desk.said if isinstance(i, Tell)] == [Data(SHARDS), Welcome(2), NewView(first.view)]
+
+
+# ------------------------------------------------------------------ the first view
+
+
+def test_the_first_view_waits_for_all_workers_or_for_the_gathering_time() -> None:
+    desk = Desk(workers=3, minimum=2)
+    desk.give(DataFound(SHARDS))
+    desk.join("a")
+    desk.wait(11)
+    assert desk.master.view is None
+    desk.join("b")
+    desk.wait(0.0)
+    assert desk.members == ["a", "b"]
+
+
+def test_nothing_begins_before_the_data_is_known() -> None:
+    desk = Desk(workers=1)
+    desk.join("a")
+    assert desk.master.view is None
+    desk.give(DataFound(SHARDS))
+    assert desk.members == ["a"]
+    assert Data(SHARDS) in desk.told("a")
+
+
+# ------------------------------------------------------------------ joining, draining, dying
+
+
+def test_joiners_wait_for_a_step_boundary() -> None:
+    desk = group("a", "b")
+    desk.join("c")
+    assert desk.told("a") == [Pending(ViewId(1))]
+    desk.seal("a")
+    assert desk.members == ["a", "b"]
+    desk.seal("b")
+    assert desk.members == ["a", "b", "c"]
+    assert desk.announced("joined")[0].worker == name("c")
+
+
+def test_a_dead_member_ends_the_view_at_once() -> None:
+    desk = group("a", "b")
+    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert desk.told("a") == [Stop(ViewId(1))]
+    desk.seal("a")
+    assert desk.members == ["a"]
+    (lost,) = desk.announced("lost")
+    assert lost.cause == "killed by SIGKILL"
+
+
+def test_a_recovery_is_told_with_its_duration() -> None:
+    desk = group("a", "b")
+    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    desk.seal("a")
+    desk.now += 0.25
+    desk.say("a", Progress(ViewId(2), StateId(2, 2), MIDDLE, 0.5, 4))
+    (recovered,) = desk.announced("recovered")
+    assert (recovered.worker, recovered.step, recovered.cause) == (name("b"), 2, "killed by SIGKILL")
+    assert recovered.seconds == pytest.approx(0.25)
+
+
+def test_a_seal_waits_for_the_others() -> None:
+    desk = group("a", "b")
+    desk.seal("a")
+    assert desk.view.id == 1
+    # at a boundary somebody may still wait for a transfer
+    desk.wait(1.0)
+    assert desk.told("b") == []
+    desk.wait(4.1)
+    assert desk.told("b") == [Stop(ViewId(1))]
+
+
+def test_after_an_abort_the_others_get_a_moment_only() -> None:
+    desk = group("a", "b")
+    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    desk.seal("a")
+    assert desk.told("b") == []
+    desk.wait(0.06)
+    assert desk.told("b") == [Stop(ViewId(1))]
+    desk.seal("b")
+    assert desk.members == ["a", "b"]
+
+
+def test_two_witnesses_evict_at_once_and_one_alone_waits() -> None:
+    desk = group("a", "b", "c")
+    desk.give(ConnectionLost(ord("b")))
+    desk.wait(1.0)
+    assert desk.told("a") == []
+    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    assert Stop(ViewId(1)) in desk.told("c")
+    desk.seal("a")
+    desk.seal("c")
+    assert desk.members == ["a", "c"]
+    assert desk.announced("evicted")[0].worker == name("b")
+    # what was left out on suspicion and does not end is killed
+    assert next(i for i in desk.wait(5.0) if isinstance(i, Kill)).worker == name("b")
+
+
+def test_missing_heartbeats_alone_wait_five_seconds() -> None:
+    desk = group("a", "b")
+    for letter in "ab":
+        desk.give(Beat(MemberId(letter), 1, 1, 2, 0.0))
+    desk.now += 6.0
+    desk.give(Beat(MemberId("a"), 1, 1, 2, 0.0), Tick())
+    assert desk.told("a") == []
+    desk.now += 0.6
+    desk.give(Beat(MemberId("a"), 1, 1, 2, 0.0), Tick())
+    assert desk.told("a") == [Stop(ViewId(1))]
+
+
+def test_a_member_that_waits_for_others_does_not_stall() -> None:
+    desk = group("a", "b")
+    for _ in range(30):
+        desk.now += 2.5
+        # a works (odd) and makes no progress, b waits for it (even)
+        desk.give(Beat(MemberId("a"), 1, 1, 3, 0.0), Beat(MemberId("b"), 1, 1, 4, 0.0), Tick())
+        if desk.told("b"):
+            break
+    assert desk.told("b") == [Stop(ViewId(1))]
+    desk.seal("b")
+    assert desk.members == ["b"]
+
+
+def test_who_seals_is_not_suspected_any_more() -> None:
+    desk = group("a", "b", "c")
+    desk.give(ConnectionLost(ord("b")))
+    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    desk.come_back("b", 7, 1, S1)
+    desk.seal("a")
+    desk.seal("c")
+    assert desk.members == ["a", "b", "c"]
+
+
+def test_a_view_is_not_replaced_while_all_its_members_are_only_suspected() -> None:
+    desk = group("a", "b")
+    desk.give(ConnectionLost(ord("a")), ConnectionLost(ord("b")))
+    desk.join("c", "d")
+    desk.wait(60.0)
+    assert desk.members == ["a", "b"]
+    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"))
+    desk.wait(60.0)
+    assert desk.members == ["a", "b"]
+    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert desk.members == ["c", "d"]
+    assert desk.view.base == StateId(0, 2)
+
+
+def test_the_last_holders_of_a_state_are_not_given_up_on_suspicion() -> None:
+    desk = group("a")
+    desk.join("b")
+    desk.seal("a")
+    assert desk.members == ["a", "b"]
+    desk.give(ConnectionLost(ord("a")))
+    desk.seal("b", state=None)
+    desk.wait(60.0)
+    assert desk.view.id == 2
+    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"))
+    assert desk.members == ["b"]
+
+
+def test_a_member_that_has_not_healed_yet_may_be_given_up() -> None:
+    desk = group("a", "b")  # a makes the weights, and hangs
+    desk.give(ConnectionLost(ord("a")))
+    desk.seal("b", state=None)
+    desk.wait(60.0)
+    assert desk.members == ["b"]
+    desk = group("a", "b")
+    desk.say("a", Progress(ViewId(1), S0, START, None, 0))  # it has made them
+    desk.give(ConnectionLost(ord("a")))
+    desk.seal("b", state=None)
+    desk.wait(60.0)
+    assert desk.members == ["a", "b"]
+    assert desk.view.id == 1
+
+
+def test_a_report_stays_true_when_its_member_has_died_since() -> None:
+    desk = group("a", "b")
+    desk.seal("a")
+    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"), ConnectionLost(ord("b")))
+    desk.join("c", "d")
+    # b neither sealed nor is it proven dead; it holds the last state
+    desk.wait(60.0)
+    assert desk.view.id == 1
+    desk.come_back("b", 7, 1, S0)
+    assert desk.members[0] == "b"
+    assert desk.view.base == S0
+
+
+def test_a_draining_member_is_released_by_the_view_that_leaves_it_out() -> None:
+    desk = group("a", "b")
+    desk.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None, draining=True)))
+    assert desk.told("b") == [Pending(ViewId(1))]
+    desk.seal("a", draining=True)
+    assert desk.told("a") == []
+    desk.seal("b")
+    assert desk.members == ["b"]
+    assert [type(message) for message in desk.told("a")] == [Released]
+    assert desk.announced("drained")[0].worker == name("a")
+
+
+def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
+    desk = group("a")
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, "/s"))
+    assert desk.told("a") == [Acknowledged(saved_as(S1))]
+    desk.seal("a", draining=True)
+    assert [type(message) for message in desk.told("a")] == [Released]
+    assert desk.view.id == 1
+    desk.give(WorkerEnded(name("a"), "exit code 0"))
+    desk.join("b")
+    assert desk.view.base == S1
+    assert desk.view.snapshot == "/s"
+
+
+def test_the_last_member_is_not_released_without_a_snapshot_of_its_state() -> None:
+    desk = group("a")
+    desk.seal("a", draining=True)
+    assert desk.told("a") == [NewView(desk.view), Pending(ViewId(2))]
+    assert desk.members == ["a"]
+
+
+def test_an_evicted_member_is_evicted_for_ever() -> None:
+    desk = group("a", "b")
+    desk.give(WorkerEnded(name("b"), "wrong")), desk.seal("a")
+    desk.come_back("b", 7, 1, S1)
+    assert [type(i.message) for i in desk.said if isinstance(i, Tell)] == [Data, Evicted]
+    restarted = Desk(*desk.journal)
+    restarted.come_back("b", 7, 1, S1)
+    assert any(isinstance(i, Tell) and isinstance(i.message, Evicted) for i in restarted.said)
+
+
+def test_the_same_broken_link_twice_costs_the_younger_one() -> None:
+    desk = group("a", "b", "c")
+    for _ in range(2):
+        number = desk.view.id
+        desk.say("a", Lost(number, 1, MemberId("b"), "eof"))
+        desk.say("b", Lost(number, 1, MemberId("a"), "eof"))
+        for letter in "abc":
+            desk.seal(letter)
+    assert desk.members == ["a", "c"]
+    assert [type(message) for message in desk.told("b")] == [Evicted]
+
+
+def test_another_broken_link_costs_nobody() -> None:
+    desk = group("a", "b", "c")
+    for first, second in ("ab", "bc"):
+        number = desk.view.id
+        desk.say(first, Lost(number, 1, MemberId(second), "eof"))
+        for letter in "abc":
+            desk.seal(letter)
+    assert desk.members == ["a", "b", "c"]
+
+
+# ------------------------------------------------------------------ snapshots
+
+
+def test_only_the_current_view_makes_snapshot_records() -> None:
+    desk = group("a", "b")
+    desk.say("a", Saved(ViewId(7), S1, MIDDLE, "/s"))
+    assert desk.said == []
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, "/s"))
+    assert desk.journal[-1] == SnapshotRecord(ViewId(1), S1, MIDDLE, "/s")
+    # the same one again, perhaps to another master, is acknowledged and not journalled again
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, "/s"))
+    assert desk.said == [Tell(ord("a"), Acknowledged(saved_as(S1)))]
+
+
+# ------------------------------------------------------------------ the end
+
+
+def final(desk: Desk) -> Exported:
+    """Bring a group to its final view; return what the exporter reports."""
+    desk.give(StopAsked(5, "enough"))
+    for letter in desk.members:
+        desk.seal(letter)
+    assert desk.view.final
+    return Exported(desk.view.id, desk.view.base, "/r", "d", (("loss", 0.5),))
+
+
+def test_a_stop_is_a_record_before_it_is_acknowledged() -> None:
+    desk = group("a", "b")
+    desk.hold = True
+    said = desk.give(StopAsked(5, "enough"))
+    assert [type(i) for i in said] == [Append]
+    said = desk.give(Appended(StoppingRecord("enough")))
+    assert any(isinstance(i, Reply) and i.request == 5 for i in said)
+    assert Pending(ViewId(1)) in desk.told("a")
+
+
+def test_a_member_may_ask_for_the_stop() -> None:
+    desk = group("a", "b")
+    desk.say("a", StopJob("early stopping"))
+    assert desk.journal[-1] == StoppingRecord("early stopping")
+    assert Acknowledged("stop_job") in desk.told("a")
+    desk.say("b", StopJob("early stopping"))
+    assert desk.told("b") == [Acknowledged("stop_job")]
+
+
+def test_every_view_after_a_stop_is_final_also_after_a_restart() -> None:
+    desk = group("a", "b")
+    final(desk)
+    restarted = Desk(*desk.journal)
+    restarted.come_back("a", 1, 2, S1)
+    restarted.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert restarted.view.id == 3
+    assert restarted.view.final
+
+
+def test_finished_is_journalled_then_published_and_told() -> None:
+    desk = group("a", "b")
+    report = final(desk)
+    desk.hold = True
+    said = desk.say("a", report)
+    assert [type(i) for i in said] == [Append]
+    record = FinishedRecord(ViewId(2), S1, "/r", "d", (("loss", 0.5),))
+    said = desk.give(Appended(record))
+    assert Publish("/r") in said
+    assert [type(message) for message in desk.told("a") + desk.told("b")] == [Finished, Finished]
+    desk.give(Published())
+    for letter in "ab":
+        desk.give(ConnectionLost(ord(letter)))
+    assert not any(isinstance(i, End) for i in desk.said)
+    said = desk.give(WorkerEnded(name("a"), "exit code 0"), WorkerEnded(name("b"), "exit code 0"))
+    assert said == [End("finished", "enough", 0)]
+
+
+def test_the_end_does_not_wait_for_ever() -> None:
+    desk = group("a")
+    desk.say("a", final(desk))
+    desk.give(Published())
+    assert desk.wait(5.0) == [End("finished", "enough", 0)]
+
+
+def test_any_master_that_reads_finished_publishes_again_and_appends_nothing() -> None:
+    desk = group("a")
+    desk.say("a", final(desk))
+    restarted = Desk(*desk.journal)
+    assert Publish("/r") in restarted.said
+    assert not any(isinstance(i, Append) for i in restarted.said)
+    restarted.come_back("a", 1, 2, S1)
+    assert any(isinstance(i, Tell) and isinstance(i.message, Finished) for i in restarted.said)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"view": ViewId(1)}, {"state": S0}], ids=["of another view", "of another state"]
+)
+def test_an_export_counts_only_for_the_base_of_the_current_view(wrong: dict[str, Any]) -> None:
+    desk = group("a", "b")
+    report = final(desk)
+    assert desk.say("a", replace(report, **wrong)) == []
+    assert desk.say("b", report) == []  # not the exporter
+    assert not any(isinstance(record, FinishedRecord) for record in desk.journal)
+
+
+def test_a_draining_member_leaves_a_final_view_by_stop() -> None:
+    desk = group("a", "b")
+    final(desk)
+    desk.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, replace(report(1, S1), current=ViewId(2), draining=True)))
+    assert desk.told("b") == [Stop(ViewId(2))]
+    desk.seal("a", draining=True)
+    desk.seal("b")
+    assert desk.members == ["b"]
+    assert desk.view.final
+
+
+def test_joiners_do_not_disturb_a_final_view() -> None:
+    desk = group("a", "b")
+    report = final(desk)
+    desk.join("c")
+    assert desk.told("a") == []
+    desk.say("a", report)
+    assert [type(message) for message in desk.told("c")] == [Finished]
+
+
+def test_the_number_of_workers_survives_a_restart() -> None:
+    desk = group("a")
+    said = desk.give(ScaleAsked(3, 5))
+    assert Scale(5) in said
+    assert any(isinstance(i, Reply) and i.request == 3 for i in said)
+    assert desk.journal[-1] == WantedRecord(5)
+    restarted = Desk(*desk.journal)
+    assert restarted.said[0] == Scale(5)
+    assert restarted.master.wanted == 5
+
+
+# ------------------------------------------------------------------ failure
+
+
+def error(kind: str = "program", signature: str = "ValueError at f") -> ProgramFailed:
+    return ProgramFailed(kind, signature, "", "Traceback\nValueError")
+
+
+def progressed(*letters: str, **changes: Any) -> Desk:
+    desk = group(*letters, **changes)
+    desk.say(letters[0], Progress(ViewId(1), S1, MIDDLE, 0.5, 2))
+    return desk
+
+
+def test_an_error_before_the_first_commit_fails_the_job() -> None:
+    desk = group("a", "b")
+    desk.hold = True
+    said = desk.say("a", error())
+    assert not any(isinstance(i, Tell) and isinstance(i.message, Failed) for i in said)
+    (append,) = [i for i in said if isinstance(i, Append)]
+    assert isinstance(append.record, FailedRecord)
+    assert append.record.traceback == "Traceback\nValueError"
+    desk.give(Appended(append.record))
+    assert [type(message) for message in desk.told("a") + desk.told("b")] == [Failed, Failed]
+    assert desk.wait(5.0)[-1] == End("failed", append.record.reason, 1)
+
+
+def test_a_worker_may_fail_before_it_registers() -> None:
+    desk = Desk()
+    desk.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"), Heard(1, error("bad-input")))
+    assert isinstance(desk.journal[-1], FailedRecord)
+    end = desk.wait(5.0)[-1]
+    assert isinstance(end, End)
+    assert end.exit_code == 2
+
+
+def test_later_errors_start_the_worker_once_more() -> None:
+    desk = progressed("a", "b")
+    desk.say("b", error())
+    assert desk.journal[-1] == ErrorRecord(name("b"), "ValueError at f")
+    assert Acknowledged("failed") in desk.told("b")
+    assert Stop(ViewId(1)) in desk.told("a")
+    # repeated to a restarted master it is answered again and not counted twice
+    restarted = Desk(*desk.journal)
+    restarted.give(ConnectionOpened(9, MemberId("b"), name("b")), Heard(9, error()))
+    assert Tell(9, Acknowledged("failed")) in restarted.said
+    assert sum(isinstance(record, ErrorRecord) for record in restarted.journal) == 1
+    desk.seal("a")
+    assert desk.members == ["a"]
+
+
+def test_the_same_error_in_a_second_life_fails_the_job() -> None:
+    desk = progressed("a", "b", relaunches=5)
+    desk.say("b", error())
+    desk.seal("a")
+    desk.give(ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error()))
+    assert isinstance(desk.journal[-1], FailedRecord)
+
+
+@pytest.mark.parametrize(("relaunches", "fails"), [(0, True), (1, False)])
+def test_errors_are_counted_per_worker(relaunches: int, fails: bool) -> None:
+    desk = progressed("a", "b", relaunches=relaunches)
+    desk.say("b", error(signature="one"))
+    assert isinstance(desk.journal[-1], FailedRecord) == fails
+    if not fails:
+        desk.seal("a")
+        desk.give(ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error(signature="two")))
+        assert isinstance(desk.journal[-1], FailedRecord)
+
+
+@pytest.mark.parametrize("kind", ["bad-input", "nan"])
+def test_errors_that_come_back_in_every_life_fail_the_job_at_once(kind: str) -> None:
+    desk = progressed("a", "b")
+    desk.say("b", error(kind))
+    record = desk.journal[-1]
+    assert isinstance(record, FailedRecord)
+    assert record.kind == kind
+
+
+def test_an_evicted_members_error_counts_for_nothing() -> None:
+    desk = progressed("a", "b")
+    desk.give(WorkerEnded(name("b"), "wrong"))
+    desk.seal("a")
+    desk.give(ConnectionOpened(9, MemberId("b"), name("b")), Heard(9, error()))
+    assert any(isinstance(i, Tell) and isinstance(i.message, Evicted) for i in desk.said)
+    assert not any(isinstance(record, FailedRecord | ErrorRecord) for record in desk.journal)
+
+
+def test_a_death_is_no_failure() -> None:
+    desk = group("a", "b")
+    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"), WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert not any(isinstance(record, FailedRecord) for record in desk.journal)
+
+
+def test_the_shell_may_give_up() -> None:
+    desk = group("a")
+    desk.give(GiveUp("worker 0 crashed 3 times", "program", "worker-0-3"))
+    assert desk.journal[-1] == FailedRecord("worker 0 crashed 3 times", "program", "worker-0-3", "")
+
+
+def test_nothing_follows_a_terminal_record() -> None:
+    desk = group("a")
+    desk.say("a", final(desk))
+    length = len(desk.journal)
+    desk.say("a", error())
+    desk.give(StopAsked(8, "x"), ScaleAsked(9, 3), GiveUp("x", "lost"))
+    assert len(desk.journal) == length
+    assert {i.request for i in desk.said if isinstance(i, Reply)} == {8, 9}
