@@ -3,6 +3,7 @@
 `STAND_IN_STEP` is the seconds that one chunk takes; `STAND_IN_FAULTS` says what goes wrong, as JSON: process name → kind.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 import hashlib
@@ -13,7 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # as the worker does, before NumPy starts its threads
+signal.pthread_sigmask(
+    signal.SIG_BLOCK, {signal.SIGTERM}
+)  # as the worker does, before NumPy starts its threads
 
 import numpy as np
 
@@ -102,7 +105,9 @@ class Counted:
 
 class Process(worker.WorkerProcess):
     def _prepare(self) -> Any:
-        reader = self._open_reader(Counted if "custom_data_reader" in (Path(self._spec.model_zoo) / "m.py").read_text() else None)
+        reader = self._open_reader(
+            Counted if "custom_data_reader" in (Path(self._spec.model_zoo) / "m.py").read_text() else None
+        )
         return self._build(Integers(), reader, self._schedule(), self._place)  # type: ignore[arg-type]
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ProcessEvent
 from elasticdl.cluster.lifeline import watch_lifeline
@@ -56,6 +56,7 @@ def make_shell(place: JobPlace, spec: JobSpec, cluster: Cluster) -> Shell:
         history,
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
+        facts=lambda: _facts(spec),
     )
 
 
@@ -96,6 +97,12 @@ def _workforce(
         over=said.terminal is not None,
     )
     return relaunch.recall(force, history), history
+
+
+def _facts(spec: JobSpec) -> dict[str, Any]:
+    from elasticdl.job.worker import threads_per_worker
+
+    return {"threads_per_worker": threads_per_worker(spec)}
 
 
 def _monitor(place: JobPlace) -> Monitor:

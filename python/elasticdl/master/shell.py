@@ -19,7 +19,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, assert_never
@@ -132,6 +132,7 @@ class Shell:
         history: Sequence[ProcessEvent],
         monitor: Callable[[], Monitor],
         open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None],
+        facts: Callable[[], Mapping[str, Any]],
     ) -> None:
         """Prepare; nothing runs before `run`.
 
@@ -145,6 +146,7 @@ class Shell:
             history: what the cluster said until now.
             monitor: opens the heartbeats' socket.
             open_data: opens the data and returns its shards, None if only a worker can; told bytes indexed and bytes in all.
+            facts: what the summary says beside what the master knows.
         """
         self._place = place
         self._spec = spec
@@ -155,6 +157,7 @@ class Shell:
         self._history = list(history)
         self._make_monitor = monitor
         self._open_data = open_data
+        self._facts = facts
 
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
         self._machine = Master(settings(spec))
@@ -670,6 +673,7 @@ class Shell:
         view = machine.view
         body: dict[str, Any] = {"job": self._place.name, "status": status, "reason": reason}
         body |= self._story.summary(time.time())
+        body.update(self._facts())
         body["members"] = {"joined": len(machine.journal.known), **body["members"]}
         body["view_changes"] = max(0, view.id - 1) if view is not None else 0
         body["metrics"] = {}

@@ -1,0 +1,106 @@
+"""The result's final name, and the master's files in an audit directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.data.shard import Shard
+from elasticdl.errors import AuditFailed, BadInput, BadSetting
+from elasticdl.master.auditmark import write_finished, write_manifest
+from elasticdl.master.publishing import publish, remove_unpublished
+
+
+def saved_model(path: Path, content: str) -> Path:
+    (path / "variables").mkdir(parents=True)
+    (path / "variables" / "0").write_text(content)
+    return path
+
+
+def test_a_file_replaces_the_earlier_one(tmp_path: Path) -> None:
+    output, exported = tmp_path / "m.keras", tmp_path / ".m.step-3-view-2.keras"
+    output.write_text("earlier")
+    exported.write_text("new")
+    for _ in range(2):  # every master that reads `finished` does it
+        publish(exported, output)
+        assert output.read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["m.keras"]
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_directory_replaces_the_earlier_one(tmp_path: Path, earlier: bool) -> None:
+    output, exported = tmp_path / "m", tmp_path / ".m.step-3-view-2"
+    if earlier:
+        saved_model(output, "earlier")
+    saved_model(exported, "new")
+    for _ in range(2):
+        publish(exported, output)
+        assert (output / "variables" / "0").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_directory_that_stays_aside_is_no_obstacle(tmp_path: Path) -> None:
+    """A master was killed between the two renames of an earlier job."""
+    output, exported = tmp_path / "m", tmp_path / ".m.step-3-view-2"
+    saved_model(output, "earlier")
+    saved_model(tmp_path / ".m.replaced", "older")
+    saved_model(exported, "new")
+    publish(exported, output)
+    assert (output / "variables" / "0").read_text() == "new"
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_lost_export_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        publish(tmp_path / ".m.step-3-view-2.keras", tmp_path / "m.keras")
+
+
+def test_only_exports_of_this_output_are_removed(tmp_path: Path) -> None:
+    output = tmp_path / "m.keras"
+    gone = [tmp_path / ".m.step-3-view-2.keras", tmp_path / ".m.step-9-view-4.keras"]
+    stay = [
+        tmp_path / name
+        for name in ("m.keras", ".other.step-3-view-2.keras", ".m.step-3.keras", "m.step-3-view-2.keras")
+    ]
+    for path in (*gone, *stay):
+        path.write_text("")
+    saved_model(tmp_path / ".m.step-1-view-1.keras", "a directory")
+    remove_unpublished(output)
+    assert sorted(tmp_path.iterdir()) == sorted(stay)
+    remove_unpublished(tmp_path / "nowhere" / "m.keras")
+
+
+def manifest(directory: Path, again: bool = False, seed: int = 7) -> None:
+    write_manifest(
+        directory,
+        [Shard("a", 0, 10)],
+        seed=seed,
+        records_per_task=4,
+        minibatch_size=2,
+        num_epochs=1,
+        again=again,
+    )
+
+
+def test_the_auditor_reads_the_manifest(tmp_path: Path) -> None:
+    with pytest.raises(BadInput):
+        audit(tmp_path)
+    manifest(tmp_path / "deep" / "audit")
+    assert audit(tmp_path / "deep" / "audit").records == 0
+    write_finished(tmp_path / "deep" / "audit", view=3, step=2, state_view=1, complete=True)
+    with pytest.raises(AuditFailed):  # two steps are said to count, and nobody recorded them
+        audit(tmp_path / "deep" / "audit")
+
+
+def test_a_directory_belongs_to_one_job(tmp_path: Path) -> None:
+    manifest(tmp_path)
+    before = (tmp_path / "manifest").read_bytes()
+    with pytest.raises(BadSetting, match="another job"):
+        manifest(tmp_path)
+    with pytest.raises(BadSetting, match="another job"):
+        manifest(tmp_path, again=True, seed=8)
+    manifest(tmp_path, again=True)
+    assert (tmp_path / "manifest").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest"]

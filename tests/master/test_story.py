@@ -1,0 +1,128 @@
+"""What is told of a job: figures, summary, and the lines that outlive a master."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.control.messages import Progress
+from elasticdl.control.status import JobEvent
+from elasticdl.control.view import StateId, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Position, Shard
+from elasticdl.master.story import Story, Told, told_from_line
+
+words = st.text(max_size=20)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+told = st.builds(
+    Told,
+    st.builds(JobEvent, numbers, words, words, st.integers(), st.integers(), words, st.none() | numbers),
+    words,
+    st.integers(),
+)
+
+
+def event(kind: str, time: float, worker: str = "", step: int = 0, seconds: float | None = None) -> JobEvent:
+    return JobEvent(time, kind, worker, 1, step, "", seconds)
+
+
+def progress(step: int, records: int, loss: float | None = None) -> Progress:
+    return Progress(ViewId(1), StateId(step, 1), Position(0, step, 1, 0), loss, records)
+
+
+def schedule(epochs: int = 2, max_step: int = 0) -> Schedule:
+    return Schedule(Ledger([Shard("a", 0, 1000)], 10, 10, 0, True), epochs, max_step)
+
+
+@given(told)
+def test_lines_are_read_back(item: Told) -> None:
+    line = item.to_line()
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    assert told_from_line(line) == item
+
+
+@given(told, st.data())
+def test_a_torn_line_is_none(item: Told, data: st.DataObject) -> None:
+    line = item.to_line()
+    assert told_from_line(line[: data.draw(st.integers(0, len(line) - 3))]) is None
+
+
+def test_the_rate_is_of_the_last_seconds() -> None:
+    story = Story(0.0)
+    assert story.rate(0.0) is None
+    for second in range(20):
+        story.progress(float(second), progress(second, second * (10 if second < 10 else 100)))
+    assert story.rate(19.0) == pytest.approx(100)
+    assert story.rate(30.0) == pytest.approx(100 * 6 / 17, rel=0.2)  # it falls while nothing comes
+
+
+def test_time_left_and_share() -> None:
+    story = Story(0.0)
+    assert story.done(None) is None
+    assert story.done(schedule()) == 0.0
+    for second in range(11):
+        story.progress(float(second), progress(second, second * 10))
+    assert story.done(schedule()) == pytest.approx(0.05)
+    assert story.seconds_left(10.0, schedule()) == pytest.approx(190)
+    assert story.seconds_left(10.0, schedule(max_step=20)) == pytest.approx(10)
+    assert story.done(schedule(max_step=20)) == 0.5
+    assert story.done(schedule(epochs=0)) is None
+    assert story.seconds_left(10.0, schedule(epochs=0)) is None
+
+
+def test_steps_that_are_given_up_are_counted() -> None:
+    story = Story(0.0)
+    story.committed(7)
+    assert story.begin_view(7) == 0
+    story.progress(1.0, progress(9, 90))
+    assert story.begin_view(8) == 1
+    assert story.step == 8
+    story.tell(Told(event("view", 1.0), redone=1))
+    assert story.summary(2.0)["redone_steps"] == 1
+
+
+def test_where_a_view_stands_is_exact() -> None:
+    story = Story(0.0)
+    story.progress(1.0, progress(9, 90))
+    story.stand_at(Position(1, 3, 1, 0), schedule())
+    assert story.records == 1030
+    story.stand_at(Position(2, 0, 0, 0), schedule())
+    assert story.records == 2000
+    assert story.summary(1.0)["epochs"] == 2
+
+
+def test_the_summary_is_of_all_masters_lives() -> None:
+    happened = [
+        Told(event("step", 104.0, step=1)),
+        Told(event("recovered", 106.0, "worker-1-1", 30, 0.123456), cause="killed by SIGKILL"),
+        Told(event("lost", 105.0, "worker-1-1")),
+        Told(event("evicted", 105.5, "worker-2-1")),
+        Told(event("drained", 107.0, "worker-0-1")),
+        Told(event("finished", 114.0)),
+    ]
+    story = Story(100.0)
+    for item in happened:
+        again = told_from_line(item.to_line())
+        assert again is not None
+        story.tell(again)
+    story.stand_at(Position(1, 0, 1, 0), schedule())
+    summary = story.summary(115.0)
+    assert summary["seconds_to_first_step"] == 4.0
+    assert summary["seconds"] == 15.0
+    assert summary["members"] == {"drained": 1, "lost": 2}
+    assert summary["recoveries"] == [
+        {"cause": "killed by SIGKILL", "member": "worker-1-1", "step": 30, "seconds": 0.1235}
+    ]
+    assert summary["records_per_second"] == 100.0
+
+
+def test_times_only_grow() -> None:
+    story = Story(0.0)
+    for now in (5.0, 5.0, 4.0, 6.0):
+        story.tell(Told(event("note", story.next_time(now))))
+    times = [told.time for told in story.events]
+    assert times == sorted(set(times))
+    assert times[-1] == 6.0
