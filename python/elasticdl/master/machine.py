@@ -528,6 +528,14 @@ class Master:
         view = self.view
         if view is None or progress.current != view.id:
             return self
+        seen = self.seen.get(link.member)
+        master = self
+        if seen is not None and seen.report.sealed < view.id:
+            held = replace(seen.report, current=view.id, state=progress.state, position=progress.position)
+            master = self._note(replace(seen, report=held))
+        return master._count_progress(now, link, view, progress, out)
+
+    def _count_progress(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Master:
         before = self.progress
         if (
             before is not None
@@ -953,9 +961,16 @@ class Master:
         """D3: the last holders of a state are not given up on suspicion alone."""
         if any(stander.state is not None for stander in stay):
             return True
-        return all(
-            view.sources[rank] is not None for rank, peer in enumerate(view.members) if peer.id in suspects
-        )
+        return not any(self._may_hold_state(peer, view) for peer in view.members if peer.id in suspects)
+
+    def _may_hold_state(self, peer: Peer, view: View) -> bool:
+        """Tell whether a member of the current view may hold a state: it had the base, or said so, or something was committed."""
+        rank = view.rank(peer.id)
+        states = [self.seen[other.id].report.state for other in view.members if other.id in self.seen]
+        committed = any(state is not None and state.view == view.id and state.step for state in states)
+        seen = self.seen.get(peer.id)
+        said = seen is not None and seen.report.state is not None
+        return said or committed or (rank is not None and view.sources[rank] is None)
 
     def _losers(self, view: View) -> frozenset[str]:
         """D9: return who is left out since the same two broke the view before, although everybody lives."""
