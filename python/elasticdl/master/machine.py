@@ -1058,15 +1058,10 @@ class Master:
                     )
                 )
             else:
-                out.append(
-                    Announce(
-                        "evicted",
-                        peer.name,
-                        view.id,
-                        view.base.step,
-                        f"{peer.name} is left out: {view.reason}",
-                    )
-                )
+                # The view's reason names everybody who leaves; this event is about one of them.
+                parts = [part for part in view.reason.split("; ") if part.startswith(f"{peer.name} ")]
+                why = parts[0] if parts else f"{peer.name} is left out"
+                out.append(Announce("evicted", peer.name, view.id, view.base.step, why))
                 condemned[peer.name] = now
                 master = master._notice_trouble(now, before, peer.name, "left out on suspicion")
         for peer in view.members:
