@@ -1,14 +1,16 @@
 """One local job from its launcher's side: start, watch, end, sum up. Also the launcher's own process with `--detach`.
 
 The one who submitted the job becomes its launcher. The master is started before anything that only people need is imported, and
-what watches it for them runs in a thread of low priority, because on the way to the first step every core belongs to the workers.
+what watches it for them is imported by a thread of low priority, because on the way to the first step every core belongs to the workers.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -16,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import ProcessName, Role
@@ -40,7 +41,7 @@ ARGV: Mapping[Role, Sequence[str]] = {
 
 _RETRY_SECONDS = 0.1
 _TURN_SECONDS = 0.5
-_DISPLAY_NICENESS = 10
+_IMPORT_NICENESS = 5
 _DRAW_SECONDS = 2.0
 
 
@@ -173,8 +174,11 @@ class Watch:
                 self._display.close()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _DISPLAY_NICENESS)
+        # Only the imports give way to the workers: a thread that gives way while it has Python's lock would hold up the
+        # launcher, which has deaths to report.
+        quiet = threading.Thread(target=_import_quietly, name="imports", daemon=True)
+        quiet.start()
+        quiet.join()
         with self._lock:
             self._display = self._make()
             for text in self._early:
@@ -213,30 +217,51 @@ class Watch:
                 self._display.status(seen)
 
 
+def _import_quietly() -> None:
+    """Import what watching needs at the end of the queue for the processor."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _IMPORT_NICENESS)
+    for module in (
+        "elasticdl.control.client",
+        "elasticdl.control.codec",
+        "elasticdl.control.generated.control_pb2_grpc",
+    ):
+        importlib.import_module(module)
+    if sys.stderr.isatty():
+        importlib.import_module("rich.live")
+
+
 @contextlib.contextmanager
 def interrupts(launcher: Stoppable, place: JobPlace, watch: Watch) -> Iterator[None]:
     """Turn the first SIGINT or SIGTERM into a request to the master, and the second into the end of everything."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    count = 0
     token = place.token()
+    # A handler may interrupt a holder of any lock, so it only puts; a thread that runs already does the rest.
+    signals: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        nonlocal count
-        count += 1
-        # In threads: a handler may interrupt a holder of the very lock that these need.
-        if count == 1:
-            threading.Thread(target=_ask_to_stop, args=(launcher, place, token, watch), daemon=True).start()
-        else:
-            threading.Thread(target=launcher.kill, daemon=True).start()
+    def obey() -> None:
+        if signals.get() is None:
+            return
+        asking = threading.Thread(
+            target=_ask_to_stop, args=(launcher, place, token, watch), name="stop", daemon=True
+        )
+        asking.start()
+        if signals.get() is not None:
+            launcher.kill()
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+    threading.Thread(target=obey, name="signals", daemon=True).start()
+    before = {
+        number: signal.signal(number, lambda received, frame: signals.put(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signals.put(None)
 
 
 def _ask_to_stop(launcher: Stoppable, place: JobPlace, token: bytes, watch: Watch) -> None:

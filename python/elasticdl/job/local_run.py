@@ -58,7 +58,8 @@ class OwnProcess:
 class _Ending:
     """What a person's Ctrl-C acts on, in place of a launcher."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: JobPlace) -> None:
+        self._place = place
         self._code: Future[int] = Future()
 
     def set(self, code: int) -> None:
@@ -72,15 +73,15 @@ class _Ending:
 
     def kill(self) -> None:
         """End this very process: it is the job."""
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)
+        self._place.close()
+        os._exit(130)
 
 
 def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
     from elasticdl.job.master import make_shell
 
-    cluster, ending = OwnProcess(), _Ending()
+    cluster, ending = OwnProcess(), _Ending(place)
     shell = make_shell(place, spec, cluster)
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
     master = threading.Thread(target=lambda: ending.set(shell.run()), name="master", daemon=True)
