@@ -35,7 +35,7 @@ def clone(tmp_path: Path) -> Iterator[Path]:
 
 def belongs(process: psutil.Process, directory: Path) -> bool:
     try:
-        return process.environ().get("ELASTICDL_JOB", "").startswith(str(directory))
+        return process.environ().get("XDG_STATE_HOME", "").startswith(str(directory))
     except psutil.Error:
         return False
 
