@@ -543,7 +543,7 @@ class Master:
             and progress.current == before.current
         ):
             return self
-        if progress.state.view != view.id:
+        if progress.state.view != view.id or progress.state.step <= view.base.step:
             return self  # a healee: it holds the base
         paces = self.paces
         if (
