@@ -18,7 +18,7 @@ def custom_model(filters=32, dropout=0.0):
 
 
 def loss(labels, predictions):
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=predictions))
+    return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True))
 
 
 def optimizer(lr=0.1):
