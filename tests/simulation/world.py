@@ -758,8 +758,10 @@ class World:
             raise Violation(f"{worker.name} keeps a snapshot of {state} and has none")
         path = f"snapshot-{state.step}-{state.view}"
 
+        fails = self.faulty and self.random.random() < 0.05  # the disk is full
+
         def written() -> None:
-            if worker.status == "up":
+            if worker.lives and not fails:
                 assert copy is not None
                 self.files[path] = copy[2]
                 self.feed(worker, to_member.SnapshotWritten(view_id, state, copy[1], path))

@@ -464,6 +464,18 @@ def test_the_last_member_saves_its_state_before_it_leaves() -> None:
     assert sent(said)[-1].report == Report(ViewId(2), ViewId(2), INITIAL, START, frozenset(), True)
 
 
+def test_the_last_member_asks_again_if_its_snapshot_can_not_be_written() -> None:
+    alone = view(2, (A,), first=(0, 0), later=(0, 0))
+    member, _ = run(trained(), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled(), Received(NewView(alone)))
+    member, said = run(member, *[Tick()] * 9)
+    assert said == []
+    member, said = run(member, Tick())
+    assert isinstance(sent(said)[-1], NextView)
+    again = dataclasses.replace(alone, id=ViewId(3))
+    _, said = run(member, Received(NewView(again)))
+    assert KeepSnapshot(ViewId(3), INITIAL) in said
+
+
 def test_only_the_exporter_of_a_final_view_works_and_repeats_its_report() -> None:
     member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
     final = view(2, first=(), later=(), final=True, exporter=1)

@@ -81,6 +81,9 @@ Out = list[Instruction]
 
 NO_VIEW = ViewId(0)
 
+PATIENCE = 10
+"""Ticks (about a second each) that the last member waits for its snapshot before it asks the master again."""
+
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
 class Member:
@@ -116,6 +119,7 @@ class Member:
         draining: SIGTERM came.
         copy: a state that was copied for a snapshot and is not yet known to be stable.
         writing: the state whose snapshot is being written.
+        ticks: since this view was installed, or since the last member began to write its snapshot.
         saved: a written snapshot, until it is acknowledged.
         kept: state of the last acknowledged snapshot.
         exported: the written result, until the job's end or a new view.
@@ -153,6 +157,7 @@ class Member:
     draining: bool = False
     copy: StateId | None = None
     writing: StateId | None = None
+    ticks: int = 0
     saved: Saved | None = None
     kept: StateId | None = None
     exported: Exported | None = None
@@ -252,7 +257,7 @@ class Member:
                 )
             case Tick():
                 self._repeat(out)
-                return self
+                return replace(self, ticks=self.ticks + 1)
         assert_never(event)
 
     # ------------------------------------------------------------------ the control stream
@@ -404,6 +409,7 @@ class Member:
             copy=self.copy if self.copy == view.base else None,
             saved=saved,
             exported=None,
+            ticks=0,
         )
         out.append(OpenView(view, keep))
         if whole:
@@ -715,11 +721,15 @@ class Member:
         assert self.position is not None
         if self.kept == self.state:
             return self._seal(view.id, True, out)._proceed(out)
-        if self.writing == self.state or (self.saved is not None and self.saved.state == self.state):
+        begun = self.writing == self.state or (self.saved is not None and self.saved.state == self.state)
+        if not begun:
+            out.append(TakeSnapshot(view.id, self.state, self.position))
+            out.append(KeepSnapshot(view.id, self.state))
+            return replace(self, copy=None, writing=self.state, ticks=0)
+        if self.ticks < PATIENCE:
             return self
-        out.append(TakeSnapshot(view.id, self.state, self.position))
-        out.append(KeepSnapshot(view.id, self.state))
-        return replace(self, copy=None, writing=self.state)
+        # the disk may be full; somebody may have joined meanwhile who takes the state
+        return replace(self, writing=None)._seal(view.id, True, out)._proceed(out)
 
     def _may_export(self, view: View) -> bool:
         return view.exporter == self.rank and self.whole and self.exported is None
