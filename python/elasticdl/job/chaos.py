@@ -43,7 +43,7 @@ _SEAL_SECONDS = 1.0
 """The same for a seal: a member that computes sees the broken connection when it comes to its ring."""
 
 _PAIR_SECONDS = 0.1
-_PATIENCE_SECONDS = 90.0
+_PATIENCE_SECONDS = 180.0
 """For what takes a process's start: imports and a first trace on a busy machine."""
 
 _START_SECONDS = 10.0
