@@ -245,3 +245,17 @@ def test_absolute(here: Path) -> None:
     assert spec.summary == ""
     assert absolute(job(training_data="table:users")).training_data == "table:users"
     assert absolute(job(training_data="s3://bucket/*")).training_data == "s3://bucket/*"
+
+
+def test_the_package_offers_three_names() -> None:
+    import elasticdl
+
+    assert elasticdl.__all__ == ["Mode", "train"]
+    assert (elasticdl.Mode.TRAINING, elasticdl.Mode.EVALUATION, elasticdl.Mode.PREDICTION) == (
+        "training",
+        "evaluation",
+        "prediction",
+    )
+    assert elasticdl.__version__[0].isdigit()
+    with pytest.raises(AttributeError, match="has no attribute 'tran'"):
+        elasticdl.tran  # noqa: B018
