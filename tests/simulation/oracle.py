@@ -188,7 +188,7 @@ class Oracle:
         if "is left out" in view.reason:
             self.faultless = False  # somebody was suspected
             plan = self.world.plan
-            if "makes no progress" in view.reason and not plan.pauses and not plan.hangs and self.world.faithful:
+            if "makes no progress" in view.reason and not (plan.pauses or plan.hangs or plan.export_faults) and self.world.faithful:
                 raise Violation(f"somebody stopped working though nothing had paused it: {view.reason}")
         if before is not None:
             self.bounds.setdefault(before.id, view.base.step + 2)

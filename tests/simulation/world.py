@@ -27,7 +27,7 @@ from elasticdl.worker import events as to_member
 from elasticdl.worker.member import Member
 from tests.simulation.oracle import Lineage, Oracle, Violation
 
-TIMES = Times(heartbeat=0.2, alone=1.5, stall=8.0, stall_steps=40.0, moment=0.05, gather=0.5)
+TIMES = Times(heartbeat=0.2, alone=1.5, stall=20.0, stall_steps=40.0, moment=0.05, gather=0.5)
 KINDS = {
     "start": 0.1, "connect": 0.03, "message": 0.005, "disk": 0.01, "wait status": 0.02, "compute": 0.02, "ring": 0.005,
     "apply": 0.005, "transfer": 0.05, "file": 0.04, "cancel": 0.005, "pause": 1.0,
@@ -55,6 +55,12 @@ class Plan:
     errors: int = 0
     glitches: int = 0
     disconnects: int = 0
+    partitions: int = 0
+    """A worker can't reach any master for a while; its peers it can."""
+    export_faults: int = 0
+    """Deaths, pauses and partitions of an exporter."""
+    final_drains: int = 0
+    """SIGTERM for a member that installs a final view."""
     master_kills: int = 0
     master_pauses: int = 0
     second_masters: int = 0
@@ -148,6 +154,7 @@ class Worker:
     serving: tuple[int, StateId, Lineage] | None = None
     copy: tuple[StateId, Position, Lineage] | None = None
     hangs: bool = False
+    unreachable_until: float = 0.0
     late: bool = False
     """A chunk was computed after the promise: nobody was told, so it may be lost."""
 
@@ -209,6 +216,8 @@ class World:
         self.rings: dict[tuple[int, int], Ring] = {}
         self.waiting_heals: list[tuple[Worker, Token]] = []
         self.faulty = True
+        self._export_faults = plan.export_faults
+        self._final_drains = plan.final_drains
         self.stop_reply: bool | None = None
         self.ended: str | None = None
         minibatch = 4
@@ -288,6 +297,7 @@ class World:
             (plan.errors, self._break_program),
             (plan.glitches, self._break_link),
             (plan.disconnects, self._disconnect_somebody),
+            (plan.partitions, self._partition_somebody),
             (plan.master_kills, self._kill_master),
             (plan.master_pauses, self._pause_master),
             (plan.second_masters, self.start_master),
@@ -309,7 +319,11 @@ class World:
 
     def _pause_somebody(self) -> None:
         worker = self._someone()
-        if worker is not None and worker.status == "up":
+        if worker is not None:
+            self.pause(worker)
+
+    def pause(self, worker: Worker) -> None:
+        if worker.status == "up":
             self.oracle.faultless = False
             self.say(f"{worker.name} is paused")
             worker.status = "paused"
@@ -362,6 +376,24 @@ class World:
         if worker is not None and worker.connection is not None:
             self.oracle.faultless = False
             self.cut(worker.connection)
+
+    def _partition_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None:
+            self.partition(worker)
+
+    def partition(self, worker: Worker) -> None:
+        self.oracle.faultless = False
+        self.say(f"{worker.name} can't reach any master")
+        worker.unreachable_until = self.now + self.random.uniform(1.0, 6.0)
+        if worker.connection is not None:
+            self.cut(worker.connection)
+
+    def _break_exporter(self, worker: Worker) -> None:
+        if self._export_faults:
+            self._export_faults -= 1
+            fault = self.random.choice((self.partition, self.pause, lambda w: self.kill(w, "killed by SIGKILL")))
+            self.after(self.delay("file"), f"something happens to {worker.name}", lambda: fault(worker) if worker.lives else None)
 
     def _live_masters(self) -> list[MasterProcess]:
         return [master for master in self.masters if master.lives]
@@ -525,7 +557,7 @@ class World:
         if not worker.lives or worker.connection is not None:
             return
         alive = self._live_masters()
-        if not alive:
+        if not alive or self.now < worker.unreachable_until:
             if self.ended is None:
                 self.after(self.delay("start"), f"{worker.name} looks for a master", lambda: self.connect(worker))
             return
@@ -646,6 +678,9 @@ class World:
                 worker.late = False
                 if not keep:
                     worker.accumulator = []
+                if view.final and self._final_drains:
+                    self._final_drains -= 1
+                    self.after(self.delay("message"), f"{worker.name} gets SIGTERM", lambda: self.feed(worker, to_member.DrainRequested()))
             case to_member.CloseView(sealed, linger):
                 self.oracle.sealed(worker, sealed)
                 self.close_views(worker, sealed, linger)
@@ -676,6 +711,7 @@ class World:
                 self._commit(worker, instruction)
             case to_member.Export():
                 self._export(worker, instruction)
+                self._break_exporter(worker)
 
     # ------------------------------------------------------------------ work
 

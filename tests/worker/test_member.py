@@ -525,6 +525,9 @@ def test_a_broken_ring_is_no_program_error() -> None:
 
 def test_the_heartbeat_tells_work_from_waiting() -> None:
     member = trained()
+    assert joiner().beat == (0, 0, 0)
+    receiving, _ = run(joiner(), Received(NewView(view(2, (B, A), sources=(None, "b")))))
+    assert receiving.beat[2] % 2 == 0  # however long the transfer takes
     assert member.beat[:2] == (1, 1)
     assert member.beat[2] % 2 == 1
     member, _ = run(member, chunk(0))

@@ -36,7 +36,7 @@ from elasticdl.control.messages import (
     Welcome,
     saved_as,
 )
-from elasticdl.control.view import MemberId, StateId, View, ViewId
+from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position
 from elasticdl.worker.events import (
@@ -187,9 +187,11 @@ class Member:
         """Return what the heartbeat says: view, step under way, progress.
 
         Progress grows with every piece of work; it is odd while this member itself has work under way and even while it waits for
-        others, so that the master can tell a member that hangs from those that wait for it.
+        others, so that the master can tell a member that hangs from those that wait for it. A transfer counts as waiting: however
+        long it takes, the data plane watches it.
         """
-        busy = self.heal is not None or (self.work is not None and not isinstance(self.work, Contribute))
+        making = self.heal is not None and self.heal.source in (INITIAL, SNAPSHOT)
+        busy = making or (self.work is not None and not isinstance(self.work, Contribute))
         step = 0 if self.view is None else self._step(self.view)
         return self.current, step, 2 * self.finished_work + busy
 
@@ -419,7 +421,7 @@ class Member:
         source = view.sources[rank]
         if not whole and source is not None:
             heal = Heal(
-                view.id, view.base, view.position, source, view.snapshot if source == "snapshot" else None
+                view.id, view.base, view.position, source, view.snapshot if source == SNAPSHOT else None
             )
             out.append(heal)
             member = replace(member, heal=heal)
