@@ -627,6 +627,7 @@ class World:
 
     def kill(self, worker: Worker, cause: str) -> None:
         if worker.lives:
+            self.oracle.faultless = False
             self.say(f"{worker.name} dies: {cause}")
             self._leave(worker, "dead", relaunch=True)
 
