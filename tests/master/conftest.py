@@ -109,7 +109,7 @@ class Job:
 
     def end(self) -> tuple[int, dict[str, Any]]:
         """Wait for the end; return exit code and summary."""
-        ended = self.launcher.wait(SECONDS)
+        ended = self.launcher.wait(4 * SECONDS)
         assert ended is not None, f"{self.status}\n{self.logs()}"
         self._over = True
         self._thread.join(5)
