@@ -38,6 +38,7 @@ RECORDS = 8192
 KILLS = 5
 STARTS = 5
 QUIET_SECONDS = 3.0
+RECOVERY_SECONDS = 1.0
 PATIENCE = 240.0
 
 
@@ -201,10 +202,22 @@ def disturbed(directory: Path, data: Path) -> tuple[list[float], list[float], fl
             status, joined = wait_for_another(place, victim)
             time.sleep(1.0)
             times = commits(stamps, survivor)
-            recoveries.append(min(at for at in times if at > killed) - killed)
+            recoveries.append(recovered(times, killed) - killed)
             stalls.append(longest_gap(times, joined - 0.2, joined + 1.0))
             steps.append(median_gap(times, killed - 0.8 * QUIET_SECONDS, killed))
     return recoveries, stalls, statistics.median(steps)
+
+
+def recovered(times: list[float], killed: float) -> float:
+    """Return when a survivor made its first commit without the victim.
+
+    A step whose ring was complete may still commit after the kill; so it is the commit that ends the longest pause.
+    """
+    span = [max((at for at in times if at <= killed), default=killed)]
+    span += [at for at in times if killed < at <= killed + RECOVERY_SECONDS]
+    if len(span) == 1:
+        raise RuntimeError(f"no commit within {RECOVERY_SECONDS:.0f} s of a kill")
+    return max(itertools.pairwise(span), key=lambda pair: pair[1] - pair[0])[1]
 
 
 def wait_for_another(place: JobPlace, victim: int) -> tuple[JobStatus, float]:
