@@ -45,6 +45,7 @@ FINALS_PER_RUN = 2
 EVERY_SECONDS = 2.0
 RUN_SECONDS = 900.0
 """Longest time of one run: a bound, not an expectation."""
+WHOLE_SECONDS = 120.0
 PATIENCE_SECONDS = 60.0
 """A run whose faults are over is ended early if its data would last longer than this."""
 
@@ -180,15 +181,21 @@ class Harness:
         run.injected += plan.injected
 
     def finish(self, place: JobPlace) -> None:
-        """Let the data end if that is soon, else stop the job."""
+        """Let the data end if that is soon; else stop the job once its group is whole again."""
+        began = time.monotonic()
         while place.running():
             try:
                 with JobClient(place.control_address, place.token()) as client:
-                    status = client.status()
-                    left = status.seconds_left
-                    if status.state == "training" and left is not None and left > PATIENCE_SECONDS:
-                        client.stop("its faults are over")
-                return
+                    while True:
+                        status = client.status()
+                        soon = status.seconds_left is not None and status.seconds_left < PATIENCE_SECONDS
+                        if status.state != "training" or soon:
+                            return
+                        training = sum(worker.state == "training" for worker in status.workers)
+                        if training >= status.wanted_workers or time.monotonic() > began + WHOLE_SECONDS:
+                            client.stop("its faults are over")
+                            return
+                        time.sleep(0.25)
             except (MasterAway, BadInput):
                 time.sleep(0.1)
 
