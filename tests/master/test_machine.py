@@ -123,18 +123,29 @@ class Desk:
             self.give(ConnectionOpened(connection, MemberId(name), f"worker-{connection}-0"))
             self.say(name, Register(MemberId(name), f"worker-{connection}-0", f"unix:{name}", 0, report))
 
-    def come_back(self, name: str, connection: int, sealed: int, state: StateId | None, draining: bool = False) -> list[Instruction]:
+    def come_back(
+        self, name: str, connection: int, sealed: int, state: StateId | None, draining: bool = False
+    ) -> list[Instruction]:
         """A member of an earlier life of the master connects."""
         who = f"worker-{ord(name)}-0"
         opened = ConnectionOpened(connection, MemberId(name), who)
-        return self.give(opened, Heard(connection, Register(MemberId(name), who, f"unix:{name}", 1, report(sealed, state, draining))))
+        return self.give(
+            opened,
+            Heard(
+                connection, Register(MemberId(name), who, f"unix:{name}", 1, report(sealed, state, draining))
+            ),
+        )
 
     def say(self, name: str, message: Any) -> list[Instruction]:
         return self.give(Heard(ord(name), message))
 
-    def seal(self, name: str, state: StateId | None = S1, draining: bool = False, holds: Any = ()) -> list[Instruction]:
+    def seal(
+        self, name: str, state: StateId | None = S1, draining: bool = False, holds: Any = ()
+    ) -> list[Instruction]:
         assert self.master.view is not None
-        return self.say(name, NextView(replace(report(self.master.view.id, state, draining), holds=frozenset(holds))))
+        return self.say(
+            name, NextView(replace(report(self.master.view.id, state, draining), holds=frozenset(holds)))
+        )
 
     def told(self, name: str) -> list[Any]:
         return [i.message for i in self.said if isinstance(i, Tell) and i.connection == ord(name)]
@@ -219,7 +230,11 @@ def test_a_restarted_master_tells_the_last_view_again() -> None:
     first = group("a", "b")
     desk = Desk(*first.journal)
     desk.come_back("a", 1, 0, None)
-    assert [i.message for i in desk.said if isinstance(i, Tell)] == [Data(SHARDS), Welcome(2), NewView(first.view)]
+    assert [i.message for i in desk.said if isinstance(i, Tell)] == [
+        Data(SHARDS),
+        Welcome(2),
+        NewView(first.view),
+    ]
 
 
 # ------------------------------------------------------------------ the first view
@@ -575,7 +590,12 @@ def test_an_export_counts_only_for_the_base_of_the_current_view(wrong: dict[str,
 def test_a_draining_member_leaves_a_final_view_by_stop() -> None:
     desk = group("a", "b")
     final(desk)
-    desk.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, replace(report(1, S1), current=ViewId(2), draining=True)))
+    desk.say(
+        "a",
+        Register(
+            MemberId("a"), name("a"), "unix:a", 1, replace(report(1, S1), current=ViewId(2), draining=True)
+        ),
+    )
     assert desk.told("b") == [Stop(ViewId(2))]
     desk.seal("a", draining=True)
     desk.seal("b")
@@ -668,7 +688,9 @@ def test_errors_are_counted_per_worker(relaunches: int, fails: bool) -> None:
     assert isinstance(desk.journal[-1], FailedRecord) == fails
     if not fails:
         desk.seal("a")
-        desk.give(ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error(signature="two")))
+        desk.give(
+            ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error(signature="two"))
+        )
         assert isinstance(desk.journal[-1], FailedRecord)
 
 

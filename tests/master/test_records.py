@@ -38,18 +38,34 @@ POSITIONS = st.builds(Position, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 def view(number: int, *names: str) -> View:
     peers = tuple(Peer(MemberId(n), f"worker-{n}", f"unix:{n}") for n in names or ("a",))
-    return View(ViewId(number), peers, StateId(0, 1), Position(0, 0, 2, 0), (0, 0), (0, 0), 2, (None,) * len(peers), reason="x")
+    return View(
+        ViewId(number),
+        peers,
+        StateId(0, 1),
+        Position(0, 0, 2, 0),
+        (0, 0),
+        (0, 0),
+        2,
+        (None,) * len(peers),
+        reason="x",
+    )
 
 
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
     st.builds(ShardsRecord, st.lists(st.builds(Shard, st.text(), NUMBERS, NUMBERS), max_size=3).map(tuple)),
-    st.builds(lambda n, names: ViewRecord(view(n, *names)), NUMBERS, st.sets(st.sampled_from("abcd"), max_size=3).map(sorted)),
+    st.builds(
+        lambda n, names: ViewRecord(view(n, *names)),
+        NUMBERS,
+        st.sets(st.sampled_from("abcd"), max_size=3).map(sorted),
+    ),
     st.builds(SnapshotRecord, NUMBERS.map(ViewId), STATES, POSITIONS, st.text()),
     st.builds(WantedRecord, NUMBERS),
     st.builds(ErrorRecord, st.text(), st.text()),
     st.builds(StoppingRecord, st.text()),
-    st.builds(FinishedRecord, NUMBERS.map(ViewId), STATES, st.text(), st.text(), st.just((("accuracy", 0.5),))),
+    st.builds(
+        FinishedRecord, NUMBERS.map(ViewId), STATES, st.text(), st.text(), st.just((("accuracy", 0.5),))
+    ),
     st.builds(FailedRecord, st.text(), st.text(), st.text(), st.text()),
     st.builds(KnownRecord, st.just((MemberId("z"),))),
 )
@@ -78,7 +94,16 @@ def test_the_next_number_follows_the_last_record_also_after_compaction() -> None
     assert journal.with_record(EpochRecord(2)) == Journal(length=42, epoch=2)
 
 
-@pytest.mark.parametrize("body", [{}, {"type": "nonsense"}, {"type": "epoch"}, {"type": "view", "view": 3}, {"type": "epoch", "epoch": "x"}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"type": "nonsense"},
+        {"type": "epoch"},
+        {"type": "view", "view": 3},
+        {"type": "epoch", "epoch": "x"},
+    ],
+)
 def test_anything_else_is_refused(body: dict[str, object]) -> None:
     with pytest.raises(BadData, match="format 1"):
         record_from_json(body)

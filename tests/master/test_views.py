@@ -28,9 +28,16 @@ def peer(name: str) -> Peer:
 
 
 def stander(
-    name: str, state: StateId | None = S1, holds: Any = (), draining: bool = False, stayed: bool = True, position: Position = MIDDLE
+    name: str,
+    state: StateId | None = S1,
+    holds: Any = (),
+    draining: bool = False,
+    stayed: bool = True,
+    position: Position = MIDDLE,
 ) -> Stander:
-    report = Report(ViewId(1), ViewId(1), state, None if state is None else position, frozenset(holds), draining)
+    report = Report(
+        ViewId(1), ViewId(1), state, None if state is None else position, frozenset(holds), draining
+    )
     return Stander(peer(name), report, stayed)
 
 
@@ -44,7 +51,9 @@ LAST = View(
 
 
 def decide(*standers: Stander, fixed: bool = True, **changes: Any) -> View:
-    plain = Situation(LAST, standers, None, False, SCHEDULE, (lambda _: 4) if fixed else (lambda members: members), "why")
+    plain = Situation(
+        LAST, standers, None, False, SCHEDULE, (lambda _: 4) if fixed else (lambda members: members), "why"
+    )
     return next_view(replace(plain, **changes))
 
 
@@ -133,7 +142,9 @@ def test_in_a_final_view_one_other_holder_is_enough() -> None:
 
 
 def test_if_all_drain_one_holder_carries_the_state() -> None:
-    assert members(stander("a", state=S0, draining=True), stander("b", draining=True), stander("c", draining=True)) == ["b"]
+    assert members(
+        stander("a", state=S0, draining=True), stander("b", draining=True), stander("c", draining=True)
+    ) == ["b"]
 
 
 # ------------------------------------------------------------------ K
@@ -159,7 +170,9 @@ def test_k_stays_if_somebody_already_holds_a_chunk_of_the_wave() -> None:
 def test_k_is_cut_at_the_end_of_the_epoch() -> None:
     # 16 tasks; a wave of 3 that begins at the 15th has 2
     late = Position(0, 14, 2, 0)
-    view = decide(stander("a", position=late), stander("b", position=late), stander("c", position=late), fixed=False)
+    view = decide(
+        stander("a", position=late), stander("b", position=late), stander("c", position=late), fixed=False
+    )
     assert view.position.slots == 2
     assert len(view.first) == 2
     assert view.wave_slots == 3
@@ -168,7 +181,11 @@ def test_k_is_cut_at_the_end_of_the_epoch() -> None:
 def test_the_base_of_the_current_view_has_the_k_that_the_view_gave_it() -> None:
     # a never installed view 1, whose wave was cut to 3; b did
     cut = replace(LAST, position=replace(START, slots=3), first=(0, 1, 2))
-    view = decide(stander("a", state=S0, position=START), stander("b", state=S0, position=cut.position, holds={2}), current=cut)
+    view = decide(
+        stander("a", state=S0, position=START),
+        stander("b", state=S0, position=cut.position, holds={2}),
+        current=cut,
+    )
     assert view.position.slots == 3
 
 

@@ -40,7 +40,7 @@ from elasticdl.master.views import Stander
 from elasticdl.worker import events as to_member
 from elasticdl.worker.member import Member
 from tests.simulation.oracle import Chunk, Lineage, Violation
-from tests.simulation.world import MasterProcess, Plan, Ring, Token, Worker, World
+from tests.simulation.world import MasterProcess, Plan, Ring, Worker, World
 
 
 class Mistaken(World):
@@ -53,7 +53,7 @@ class Mistaken(World):
 class NoSeal(Mistaken):
     """A member that has reported to next_view may still commit in the old view."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _may_commit_in(self, view: ViewId) -> bool:
@@ -61,7 +61,12 @@ class NoSeal(Mistaken):
 
         def _proceed(self, out: Any) -> Member:
             member = Member._proceed(self, out)
-            if member.result is not None and member.failure is None and member.work is None and not member.active:
+            if (
+                member.result is not None
+                and member.failure is None
+                and member.work is None
+                and not member.active
+            ):
                 member = member._try_commit(out)
             return member
 
@@ -73,7 +78,9 @@ class NoSeal(Mistaken):
 class NoFloor(Mistaken):
     """A member accepts any view newer than the one that it is in, although it has sealed beyond it."""
 
-    class member_class(Member):  # noqa: N801
+    late_views = 0.4
+
+    class member_class(Member):
         __slots__ = ()
 
         def _may_install(self, view: View) -> bool:
@@ -91,7 +98,7 @@ class NoFloor(Mistaken):
 class KeepAccumulator(Mistaken):
     """Slots are rebalanced in the middle of a step and members do not check what their accumulator contains."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _keeps_accumulator(self, view: View, rank: int) -> bool:
@@ -101,7 +108,7 @@ class KeepAccumulator(Mistaken):
         def _may_contribute(self, view: View) -> bool:
             return self.whole or Member._may_contribute(self, view)
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _compose(self, situation: views.Situation) -> View:
@@ -109,7 +116,9 @@ class KeepAccumulator(Mistaken):
                 return Master._compose(self, situation)
 
 
-def _rotate(members: Sequence[Stander], base: StateId, slots: int, before: Sequence[int | None]) -> tuple[int, ...]:
+def _rotate(
+    members: Sequence[Stander], base: StateId, slots: int, before: Sequence[int | None]
+) -> tuple[int, ...]:
     del base, before
     return tuple((slot + 1) % len(members) for slot in range(slots))
 
@@ -117,7 +126,7 @@ def _rotate(members: Sequence[Stander], base: StateId, slots: int, before: Seque
 class StaleAccumulator(Mistaken):
     """The accumulator of a step is kept by a member that healed to another state."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _keeps_accumulator(self, view: View, rank: int) -> bool:
@@ -134,7 +143,7 @@ class StaleAccumulator(Mistaken):
 class RetryInView(Mistaken):
     """An abort without a death is retried in the same view."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _break_ring(self, accused: MemberId | None, how: str, out: Any) -> Member:
@@ -153,7 +162,7 @@ class RetryInView(Mistaken):
 class DonorGoesOn(Mistaken):
     """The donor applies the next step while it still sends its state."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _serves(self) -> bool:
@@ -163,13 +172,13 @@ class DonorGoesOn(Mistaken):
 class KeepStateAfterEviction(Mistaken):
     """An evicted member comes back with its state."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _obey(self, verdict: Any, out: Any) -> Member:
             return self if isinstance(verdict, Evicted) else Member._obey(self, verdict, out)
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _verdict(self, link: Link) -> Any:
@@ -178,7 +187,9 @@ class KeepStateAfterEviction(Mistaken):
 
         def _may_join(self, seen: Seen) -> bool:
             view = self.view
-            stood = view is not None and view.rank(seen.peer.id) is None and seen.peer.id in self.journal.known
+            stood = (
+                view is not None and view.rank(seen.peer.id) is None and seen.peer.id in self.journal.known
+            )
             return stood or Master._may_join(self, seen)
 
         def _kill_condemned(self, now: float, out: Out) -> Master:
@@ -189,7 +200,7 @@ class KeepStateAfterEviction(Mistaken):
 class EarlySnapshot(Mistaken):
     """The last committed step is published as a snapshot at once."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _take_snapshot(self, commit: to_member.Commit, out: Any) -> Member:
@@ -201,7 +212,7 @@ class EarlySnapshot(Mistaken):
 class AbortIsFailure(Mistaken):
     """A member takes the exception of a broken ring for a program error."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _break_ring(self, accused: MemberId | None, how: str, out: Any) -> Member:
@@ -215,7 +226,7 @@ class AbortIsFailure(Mistaken):
 class RingOfTheLiving(Mistaken):
     """The ring closes over the members still connected instead of all members of the view."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
         def _try_commit(self, out: Any) -> Member:
@@ -270,7 +281,7 @@ class AuditAll(Mistaken):
 class NotAllReports(Mistaken):
     """The master decides the next view before all members that stay have reported."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
@@ -284,7 +295,7 @@ class NotAllReports(Mistaken):
 class EvictAll(Mistaken):
     """The master replaces a whole view on suspicion alone: nobody sealed it, nobody is proven dead."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _is_left(self, view: View) -> bool:
@@ -302,7 +313,7 @@ class EvictAll(Mistaken):
 class DrainLeavesAtOnce(Mistaken):
     """A draining member leaves though others missed its last commit."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _compose(self, situation: views.Situation) -> View:
@@ -313,7 +324,7 @@ class DrainLeavesAtOnce(Mistaken):
 class NoStop(Mistaken):
     """There is no stop message: only a broken connection or the trailer leads to next_view."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _may_stop(self) -> bool:
@@ -326,7 +337,7 @@ class NoStop(Mistaken):
 class PublishFirst(Mistaken):
     """A view is told before it is journalled."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _append(self, record: Record, out: Out) -> Master:
@@ -348,14 +359,13 @@ class NoCas(Mistaken):
 class UnfencedSnapshot(Mistaken):
     """A snapshot of a member outside the current view counts."""
 
-    class member_class(Member):  # noqa: N801
+    class member_class(Member):
         __slots__ = ()
 
-        def _written(self, event: to_member.SnapshotWritten, out: Any) -> Member:
-            member = Member._written(self, event, out)
-            if not self.active and member.saved is not None:
-                self._send(member.saved, out)
-            return member
+        def _repeat(self, out: Any) -> None:
+            Member._repeat(self, out)
+            if not self.active and self.saved is not None:
+                self._send(self.saved, out)
 
         def _obey(self, verdict: Any, out: Any) -> Member:
             # an evicted member that writes its snapshot first
@@ -363,7 +373,7 @@ class UnfencedSnapshot(Mistaken):
                 return self
             return Member._obey(self, verdict, out)
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _accepts_snapshot(self, member: MemberId, saved: Saved) -> bool:
@@ -383,7 +393,7 @@ class UnfencedSnapshot(Mistaken):
 class UnfencedFinish(Mistaken):
     """An export of a member outside the current view ends the job."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
@@ -401,7 +411,7 @@ class UnfencedFinish(Mistaken):
 class FinishOnReport(Mistaken):
     """The first member that reports the last step ends the job, before the export."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _wanted_finish(self) -> Record | None:
@@ -419,7 +429,7 @@ class FinishOnReport(Mistaken):
 class StopInMemory(Mistaken):
     """A stop is acknowledged, but stands in the master's memory only."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _ask_stop(self, request: int, reason: str, out: Out) -> Master:
@@ -435,7 +445,11 @@ class StopInMemory(Mistaken):
             return self.asked_stop is not None
 
         def _pending_reason(self, view: View) -> str | None:
-            return "stop" if self.asked_stop is not None and not view.final else Master._pending_reason(self, view)
+            return (
+                "stop"
+                if self.asked_stop is not None and not view.final
+                else Master._pending_reason(self, view)
+            )
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -446,7 +460,7 @@ class StopInMemory(Mistaken):
 class StopBesideJournal(Mistaken):
     """The stop request is kept outside the journal's sequence: appending a view does not notice it."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _appended(self, now: float, record: Record, out: Out) -> Master:
@@ -465,7 +479,11 @@ class StopBesideJournal(Mistaken):
             return
         self.oracle.appended(record)
         self.beside.append(record)
-        self.after(self.delay("disk"), "the stop is kept", lambda: self.feed_master(master, to_master.Appended(record)))
+        self.after(
+            self.delay("disk"),
+            "the stop is kept",
+            lambda: self.feed_master(master, to_master.Appended(record)),
+        )
 
     def read_journal(self) -> to_master.JournalRead:
         return to_master.JournalRead((*self.journal, *self.beside), len(self.journal))
@@ -474,7 +492,7 @@ class StopBesideJournal(Mistaken):
 class StopNotFinal(Mistaken):
     """The view after `stopping` is an ordinary one."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _ends_now(self) -> bool:
@@ -484,7 +502,7 @@ class StopNotFinal(Mistaken):
 class StopOnce(Mistaken):
     """Only the first view after `stopping` is final; when it breaks, training goes on."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _ends_now(self) -> bool:
@@ -494,12 +512,17 @@ class StopOnce(Mistaken):
 class ReleaseEarly(Mistaken):
     """After a stop members are released as soon as they have sealed."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _verdict(self, link: Link) -> Any:
             seen, view = self.seen.get(link.member), self.view
-            if view is not None and seen is not None and self.journal.stopping is not None and self.journal.terminal is None:
+            if (
+                view is not None
+                and seen is not None
+                and self.journal.stopping is not None
+                and self.journal.terminal is None
+            ):
                 peer: Peer = seen.peer
                 if view.rank(peer.id) is not None and self._has_sealed(peer, view):
                     return Released("stopping")
@@ -509,7 +532,7 @@ class ReleaseEarly(Mistaken):
 class ReleaseByWord(Mistaken):
     """A draining member of a final view is released by word, not by a view that leaves it out."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _may_leave_final(self, view: View) -> bool:
@@ -533,7 +556,7 @@ class ReleaseByWord(Mistaken):
 class OldExportAfterStop(Mistaken):
     """After `stopping` an export counts, whatever view it was made in."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
@@ -546,7 +569,7 @@ class OldExportAfterStop(Mistaken):
 class FailedAfterFinished(Mistaken):
     """A report of a program error is appended although the master knows that the job is finished."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _next_record(self, now: float) -> Record | None:
@@ -573,7 +596,7 @@ class RestartIgnoresFailed(Mistaken):
 class CrashIsFailure(Mistaken):
     """A dead member counts as a program error."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _wanted_failure(self) -> Record | None:
@@ -587,7 +610,7 @@ class CrashIsFailure(Mistaken):
 class VerdictToldFirst(Mistaken):
     """`failed` is told before it is journalled."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _append(self, record: Record, out: Out) -> Master:
@@ -600,7 +623,7 @@ class VerdictToldFirst(Mistaken):
 class RenameOnReport(Mistaken):
     """The result is moved to its final path when it is reported, before `finished` is appended."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Master:
@@ -612,7 +635,7 @@ class RenameOnReport(Mistaken):
 class RenameOnce(Mistaken):
     """Only the master that appended `finished` moves the result."""
 
-    class master_class(Master):  # noqa: N801
+    class master_class(Master):
         __slots__ = ()
 
         def _open(self, now: float, journal: Journal, out: Out) -> Master:
@@ -638,6 +661,7 @@ class Focus:
     workers: tuple[int, ...] = (2, 3)
     joins: int = 1
     spans: tuple[int, ...] = (60, 120, 200)
+    pace: tuple[tuple[str, float], ...] = ()
 
     def plan(self, seed: int) -> Plan:
         rng = random.Random(f"focus {seed}")
@@ -649,28 +673,38 @@ class Focus:
             chunks=rng.choice((1, 2, 3)),
             checkpoint_steps=1,
             span=rng.choice(self.spans),
+            pace=self.pace,
         )
         return replace(plan, **{name: rng.randint(min(1, most), most) for name, most in self.most.items()})
 
 
+_SLOW_RINGS = (("ring", 20.0), ("message", 0.3), ("wait status", 0.3), ("disk", 0.3))
+_SLOW_STEPS = (("compute", 20.0), ("start", 0.3))
 _STOP = Focus({"stops": 1, "kills": 2, "pauses": 1, "master_kills": 2}, spans=(40, 80))
 _END = Focus({"errors_at_end": 1, "second_masters": 1, "master_kills_at_end": 1})
 FOCUS: dict[str, Focus] = {
-    "NoSeal": Focus({"kills": 4}, workers=(3, 4)),
-    "EvictAll": Focus({"partitions": 4}, workers=(1, 2), joins=2),
+    "NoSeal": Focus({"kills": 4}, workers=(3, 4), pace=_SLOW_RINGS),
+    "EarlySnapshot": Focus({"kills": 4}, workers=(2, 3), pace=(("file", 0.1), *_SLOW_RINGS)),
+    "EvictAll": Focus({"partitions": 3}, workers=(1,), joins=2, spans=(40, 80), pace=_SLOW_STEPS),
     "NoCas": Focus({"second_masters": 2, "kills": 2, "drains": 1, "disconnects": 2}),
-    "NoFloor": Focus({"kills": 3, "pauses": 2, "glitches": 3}, workers=(3, 4)),
+    "NoFloor": Focus({"kills": 4, "glitches": 3}, workers=(3, 4), pace=_SLOW_STEPS),
     "RetryInView": Focus({"glitches": 3}),
-    "KeepStateAfterEviction": Focus({"partitions": 3, "kills": 2}),
-    "UnfencedSnapshot": Focus({"partitions": 3, "kills": 3}),
+    "KeepStateAfterEviction": Focus({"partitions": 3, "kills": 2}, spans=(60, 120), pace=_SLOW_STEPS),
+    "UnfencedSnapshot": Focus(
+        {"partitions": 2, "kills": 4}, workers=(2,), spans=(100, 160), pace=_SLOW_STEPS
+    ),
     "UnfencedFinish": Focus({"export_faults": 2}),
     "DrainLeavesAtOnce": Focus({"drains": 2, "glitches": 3}, workers=(3,)),
     "StopInMemory": _STOP,
-    "StopBesideJournal": Focus({"stops": 1, "second_masters": 2, "kills": 2, "disconnects": 2}, spans=(60, 100)),
+    "StopBesideJournal": Focus(
+        {"stops": 1, "second_masters": 2, "kills": 2, "disconnects": 2}, spans=(60, 100)
+    ),
     "StopNotFinal": _STOP,
     "StopOnce": _STOP,
     "ReleaseEarly": Focus({"stops": 1}, spans=(40, 80)),
-    "ReleaseByWord": Focus({"stops": 1, "final_drains": 2, "second_masters": 2, "disconnects": 3}, workers=(2,), spans=(60, 100)),
+    "ReleaseByWord": Focus(
+        {"stops": 1, "final_drains": 2, "second_masters": 2, "disconnects": 3}, workers=(2,), spans=(60, 100)
+    ),
     "OldExportAfterStop": Focus({"stops": 1, "export_faults": 3}, spans=(60, 100)),
     "AuditAll": _STOP,
     "FailedAfterFinished": _END,

@@ -114,7 +114,9 @@ class Oracle:
             raise Violation(f"step {step} of view {work.view} counts {given}, not each of {wanted} once")
         for _, _, lineage in given:
             if lineage != worker.lineage:
-                raise Violation(f"{worker.name} commits step {step} from gradients of {lineage}, it holds {worker.lineage}")
+                raise Violation(
+                    f"{worker.name} commits step {step} from gradients of {lineage}, it holds {worker.lineage}"
+                )
         bound = self.bounds.get(work.view)
         if bound is not None and step >= bound:
             raise Violation(f"split brain: view {work.view} was sealed or replaced and commits step {step}")
@@ -135,9 +137,15 @@ class Oracle:
         installed = worker.view is not None and worker.view.id == view.id
         fits = is_prefix(lineage, base) or (installed and is_prefix(base, lineage))
         if not fits:
-            raise Violation(f"{worker.name} holds {lineage}, which is not in the lineage {base} of view {view.id}")
+            raise Violation(
+                f"{worker.name} holds {lineage}, which is not in the lineage {base} of view {view.id}"
+            )
         snapshot = self.snapshot
-        if installed and snapshot is not None and not (is_prefix(snapshot, lineage) or is_prefix(lineage, snapshot)):
+        if (
+            installed
+            and snapshot is not None
+            and not (is_prefix(snapshot, lineage) or is_prefix(lineage, snapshot))
+        ):
             raise Violation(f"the snapshot {snapshot} is not in the lineage of {worker.name}: {lineage}")
 
     # ------------------------------------------------------------------ the journal
@@ -152,8 +160,12 @@ class Oracle:
                 self.snapshot = self.world.files[path]
                 self.names(state, self.snapshot, "the snapshot record says")
                 base = self.view_base
-                if base is not None and not (is_prefix(self.snapshot, base) or is_prefix(base, self.snapshot)):
-                    raise Violation(f"the snapshot {self.snapshot} is not in the lineage {base} of the current view")
+                if base is not None and not (
+                    is_prefix(self.snapshot, base) or is_prefix(base, self.snapshot)
+                ):
+                    raise Violation(
+                        f"the snapshot {self.snapshot} is not in the lineage {base} of the current view"
+                    )
                 for worker in self.world.workers:
                     if worker.lives and worker.lineage is not None:
                         self._in_lineage(worker, worker.lineage)
@@ -188,14 +200,20 @@ class Oracle:
         if "is left out" in view.reason:
             self.faultless = False  # somebody was suspected
             plan = self.world.plan
-            if "makes no progress" in view.reason and not (plan.pauses or plan.hangs or plan.export_faults) and self.world.faithful:
+            if (
+                "makes no progress" in view.reason
+                and not (plan.pauses or plan.hangs or plan.export_faults)
+                and self.world.faithful
+            ):
                 raise Violation(f"somebody stopped working though nothing had paused it: {view.reason}")
         if before is not None:
             self.bounds.setdefault(before.id, view.base.step + 2)
             if self.faultless:
                 reached = max(self.commits, default=0)
                 if view.base.step < reached:
-                    raise Violation(f"nothing broke, and view {view.id} starts at step {view.base.step} of {reached}")
+                    raise Violation(
+                        f"nothing broke, and view {view.id} starts at step {view.base.step} of {reached}"
+                    )
             self._drains_lose_nothing(before, view, base)
         self.view, self.view_base = view, base
         for worker in self.world.workers:
@@ -205,11 +223,17 @@ class Oracle:
     def _drains_lose_nothing(self, before: View, view: View, base: Lineage) -> None:
         for peer in before.members:
             worker = self.world.by_id[peer.id]
-            if view.rank(peer.id) is not None or not worker.machine.draining or f"{peer.name} is" in view.reason:
+            if (
+                view.rank(peer.id) is not None
+                or not worker.machine.draining
+                or f"{peer.name} is" in view.reason
+            ):
                 continue
             report = worker.machine.report
             if report is not None and report.state is not None and report.state.step >= len(base):
-                raise Violation(f"{peer.name} drains, left with {report.state}, and view {view.id} starts from {base}")
+                raise Violation(
+                    f"{peer.name} drains, left with {report.state}, and view {view.id} starts from {base}"
+                )
 
     def _finish(self, record: FinishedRecord) -> None:
         self.finished = record
@@ -223,10 +247,14 @@ class Oracle:
         if not self.stopping and not self.world.schedule.ended(self.after[(result[-1], steps)], steps):
             raise Violation(f"finished at step {steps}")
         if view is None or record.state != view.base or record.view != view.id:
-            raise Violation(f"the result {record.state} of view {record.view} is not the base of the last view")
+            raise Violation(
+                f"the result {record.state} of view {record.view} is not the base of the last view"
+            )
         reached = max(self.commits, default=0)
         if self.faultless and reached > steps:
-            raise Violation(f"step {reached} was committed, nothing broke, and the result ends with step {steps}")
+            raise Violation(
+                f"step {reached} was committed, nothing broke, and the result ends with step {steps}"
+            )
         self.audit(result)
 
     def audit(self, result: Lineage) -> None:
@@ -242,7 +270,9 @@ class Oracle:
             raise Violation("audit: a chunk counts twice")
         expected = {chunk for step in range(1, len(result)) for chunk in self.wanted[(result[step], step)]}
         if set(seen) != expected:
-            raise Violation(f"audit: chunks {sorted(expected ^ set(seen))} are in the result or in the lines, not in both")
+            raise Violation(
+                f"audit: chunks {sorted(expected ^ set(seen))} are in the result or in the lines, not in both"
+            )
 
     def audited_steps(self, result: Lineage) -> range:
         return range(1, len(result))

@@ -19,7 +19,15 @@ def plan_of(seed: int) -> Plan:
 
     workers = rng.choice((1, 2, 2, 3, 3, 4))
     if rng.random() < 0.05:
-        return Plan(workers=3, joins=some(1, 0.5), tasks=4, checkpoint_steps=1, hangs=1, master_kills=some(1, 0.3), stops=some(1, 0.3))
+        return Plan(
+            workers=3,
+            joins=some(1, 0.5),
+            tasks=4,
+            checkpoint_steps=1,
+            hangs=1,
+            master_kills=some(1, 0.3),
+            stops=some(1, 0.3),
+        )
     return Plan(
         workers=workers,
         joins=some(2, 0.4),

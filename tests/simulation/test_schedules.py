@@ -40,7 +40,13 @@ def test_a_failing_schedule_replays_with_the_same_violation() -> None:
 def test_replay_does_not_depend_on_the_hash_seed() -> None:
     command = [sys.executable, "-m", "tests.simulation", "--seed", "11", "--trace"]
     runs = [
-        subprocess.run(command, env={"PYTHONHASHSEED": seed, "PYTHONPATH": "python"}, capture_output=True, text=True, timeout=120)
+        subprocess.run(
+            command,
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": "python"},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         for seed in ("1", "2")
     ]
     assert runs[0].returncode == 0, runs[0].stdout[-2000:] + runs[0].stderr

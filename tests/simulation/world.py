@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from elasticdl.control.messages import MasterMessage, MemberMessage
+from elasticdl.control.messages import MasterMessage, MemberMessage, NewView
 from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule, policy_slots
@@ -70,6 +70,8 @@ class Plan:
     """Program errors at the moment when the terminal record is appended."""
     master_kills_at_end: int = 0
     """Deaths of the master at that moment."""
+    pace: tuple[tuple[str, float], ...] = ()
+    """How much slower than usual some kinds of things are."""
     span: int = 300
     """Faults come within this many events."""
 
@@ -108,7 +110,9 @@ class Table:
 def table(tasks: int, chunks: int, minibatch: int, max_step: int) -> tuple[tuple[Shard, ...], Any]:
     """Return a small job's data and its order; the last task is short."""
     shards = (Shard("data", 0, tasks * chunks * minibatch - 3),)
-    return shards, Table(Schedule(Ledger(shards, chunks * minibatch, minibatch, 7, shuffle=True), 1, max_step))
+    return shards, Table(
+        Schedule(Ledger(shards, chunks * minibatch, minibatch, 7, shuffle=True), 1, max_step)
+    )
 
 
 @dataclass(eq=False)
@@ -194,6 +198,8 @@ class World:
 
     member_class: type[Member] = Member
     master_class: type[Master] = Master
+    late_views = 0.05
+    """How often a view overtakes nothing and comes later than what was said after it, as from another master."""
     faithful = True
     """No mistake was injected: also what is no matter of safety must hold."""
 
@@ -208,6 +214,9 @@ class World:
         self._numbers = 0
         # some worlds have slow disks, some slow rings: what is rare in one is common in another
         self._pace = {kind: self.random.choice((0.3, 1.0, 1.0, 4.0)) for kind in KINDS}
+        if self.random.random() < 0.2:
+            self._pace["compute"] = 20.0  # steps that last as long as suspicions
+        self._pace.update(plan.pace)
         self.journal: list[Record] = []
         self.files: dict[str, Lineage] = {}
         self.workers: list[Worker] = []
@@ -230,11 +239,17 @@ class World:
             minimum=1,
             relaunches=1,
             plan=lambda _: self.schedule,
-            policy_slots=lambda members: policy_slots(None if plan.slots is None else plan.slots * minibatch, minibatch, members),
+            policy_slots=lambda members: policy_slots(
+                None if plan.slots is None else plan.slots * minibatch, minibatch, members
+            ),
             times=TIMES,
         )
         for index in range(plan.workers):
-            self.after(self.delay("start"), f"worker {index} is ready", lambda index=index: self.start_worker(index, 0))
+            self.after(
+                self.delay("start"),
+                f"worker {index} is ready",
+                lambda index=index: self.start_worker(index, 0),
+            )
         for join in range(plan.joins):
             self.at_event(lambda index=plan.workers + join: self.start_worker(index, 0))
         self.start_master()
@@ -283,7 +298,9 @@ class World:
             if worker.lives:
                 m = worker.machine
                 sign = "!" if not m.active else ""
-                parts.append(f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.holds)}")
+                parts.append(
+                    f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.holds)}"
+                )
         return "; ".join(parts)
 
     # ------------------------------------------------------------------ faults
@@ -327,7 +344,11 @@ class World:
             self.oracle.faultless = False
             self.say(f"{worker.name} is paused")
             worker.status = "paused"
-            self.after(self.random.choice((0.3, 3.0, 5.0, 30.0)) * self.random.random(), f"{worker.name} wakes up", lambda: self.wake(worker))
+            self.after(
+                self.random.choice((0.3, 3.0, 5.0, 30.0)) * self.random.random(),
+                f"{worker.name} wakes up",
+                lambda: self.wake(worker),
+            )
 
     def _hang_somebody(self) -> None:
         worker = self._someone()
@@ -392,8 +413,14 @@ class World:
     def _break_exporter(self, worker: Worker) -> None:
         if self._export_faults:
             self._export_faults -= 1
-            fault = self.random.choice((self.partition, self.pause, lambda w: self.kill(w, "killed by SIGKILL")))
-            self.after(self.delay("file"), f"something happens to {worker.name}", lambda: fault(worker) if worker.lives else None)
+            fault = self.random.choice(
+                (self.partition, self.pause, lambda w: self.kill(w, "killed by SIGKILL"))
+            )
+            self.after(
+                self.delay("file"),
+                f"something happens to {worker.name}",
+                lambda: fault(worker) if worker.lives else None,
+            )
 
     def _live_masters(self) -> list[MasterProcess]:
         return [master for master in self.masters if master.lives]
@@ -454,11 +481,17 @@ class World:
             return
         if master.status == "up":
             for worker in self.workers:
-                if worker.status == "up" and worker.connection is not None and worker.connection.master is master:
+                if (
+                    worker.status == "up"
+                    and worker.connection is not None
+                    and worker.connection.master is master
+                ):
                     view, step, progress = worker.machine.beat
                     self.feed_master(master, to_master.Beat(worker.id, view, step, progress, 0.0))
             self.feed_master(master, to_master.Tick())
-        self.after(0.25 + 0.1 * self.random.random(), f"master {master.number} ticks", lambda: self._tick(master))
+        self.after(
+            0.25 + 0.1 * self.random.random(), f"master {master.number} ticks", lambda: self._tick(master)
+        )
         if master.machine.sealed_at is not None:
             self.after(0.06, "a moment", lambda: self.feed_master(master, to_master.Tick()))
 
@@ -494,14 +527,20 @@ class World:
     def carry_out_master(self, master: MasterProcess, instruction: Any) -> None:
         match instruction:
             case to_master.Append(number, record):
-                self.after(self.delay("disk"), f"the disk takes {record}", lambda: self.append(master, number, record))
+                self.after(
+                    self.delay("disk"),
+                    f"the disk takes {record}",
+                    lambda: self.append(master, number, record),
+                )
             case to_master.Tell(number, message):
                 connection = master.connections.get(number)
                 self.oracle.told(connection.worker if connection is not None else None, message)
                 if connection is not None:
                     self.send_down(connection, message)
             case to_master.Publish(path):
-                self.after(self.delay("file"), f"{path} gets its final name", lambda: self.publish(master, path))
+                self.after(
+                    self.delay("file"), f"{path} gets its final name", lambda: self.publish(master, path)
+                )
             case to_master.Kill(name):
                 for worker in self.workers:
                     if worker.name == name:
@@ -533,7 +572,11 @@ class World:
         if not master.lives:
             return
         event = to_master.Appended(record) if mine else to_master.Conflict()
-        self.after(self.delay("disk"), f"master {master.number} learns: {event}", lambda: self.feed_master(master, event))
+        self.after(
+            self.delay("disk"),
+            f"master {master.number} learns: {event}",
+            lambda: self.feed_master(master, event),
+        )
 
     def _at_end(self, master: MasterProcess) -> None:
         for _ in range(self.plan.errors_at_end):
@@ -559,7 +602,9 @@ class World:
         alive = self._live_masters()
         if not alive or self.now < worker.unreachable_until:
             if self.ended is None:
-                self.after(self.delay("start"), f"{worker.name} looks for a master", lambda: self.connect(worker))
+                self.after(
+                    self.delay("start"), f"{worker.name} looks for a master", lambda: self.connect(worker)
+                )
             return
         master = self.random.choice(alive)
         self._numbers += 1
@@ -578,8 +623,16 @@ class World:
         connection.up = max(connection.up + 1e-9, self.now + self.delay("message"))
         worker, master = connection.worker, connection.master
         master.connections.pop(connection.number, None)
-        self.after(connection.up - self.now, f"master {master.number} loses {worker.name}", lambda: self.feed_master(master, to_master.ConnectionLost(connection.number)))
-        self.after(self.delay("message"), f"{worker.name} loses its master", lambda: self._disconnected(worker, connection))
+        self.after(
+            connection.up - self.now,
+            f"master {master.number} loses {worker.name}",
+            lambda: self.feed_master(master, to_master.ConnectionLost(connection.number)),
+        )
+        self.after(
+            self.delay("message"),
+            f"{worker.name} loses its master",
+            lambda: self._disconnected(worker, connection),
+        )
 
     def _disconnected(self, worker: Worker, connection: Connection) -> None:
         if worker.connection is not connection:
@@ -590,15 +643,31 @@ class World:
 
     def send_up(self, connection: Connection, message: MemberMessage) -> None:
         connection.up = max(connection.up + 1e-9, self.now + self.delay("message"))
-        self.after(connection.up - self.now, f"{connection.worker.name} says {type(message).__name__}", lambda: self._arrive_up(connection, message))
+        self.after(
+            connection.up - self.now,
+            f"{connection.worker.name} says {type(message).__name__}",
+            lambda: self._arrive_up(connection, message),
+        )
 
     def _arrive_up(self, connection: Connection, message: MemberMessage) -> None:
         if connection.open or connection.flushes:
             self.feed_master(connection.master, to_master.Heard(connection.number, message))
 
     def send_down(self, connection: Connection, message: MasterMessage) -> None:
+        if isinstance(message, NewView) and self.random.random() < self.late_views:
+            late = to_member.Received(message)
+            self.after(
+                0.05 + self.delay("pause") / 4,
+                f"{connection.worker.name} hears a view late",
+                lambda: self.feed(connection.worker, late),
+            )
+            return
         connection.down = max(connection.down + 1e-9, self.now + self.delay("message"))
-        self.after(connection.down - self.now, f"{connection.worker.name} hears {type(message).__name__}", lambda: self._arrive_down(connection, message))
+        self.after(
+            connection.down - self.now,
+            f"{connection.worker.name} hears {type(message).__name__}",
+            lambda: self._arrive_down(connection, message),
+        )
 
     def _arrive_down(self, connection: Connection, message: MasterMessage) -> None:
         if connection.open:
@@ -607,7 +676,9 @@ class World:
     # ------------------------------------------------------------------ workers
 
     def start_worker(self, index: int, life: int) -> None:
-        if self.oracle.over() or (self.journal and isinstance(self.journal[-1], FinishedRecord | FailedRecord)):
+        if self.oracle.over() or (
+            self.journal and isinstance(self.journal[-1], FinishedRecord | FailedRecord)
+        ):
             return
         name = f"worker-{index}-{life}"
         machine = self.member_class(
@@ -638,12 +709,20 @@ class World:
             self.cut(worker.connection)
         self.close_views(worker, 1 << 30, linger=False)
         for master in self._live_masters():
-            self.after(self.delay("wait status"), f"master {master.number} gets the status of {worker.name}", lambda m=master: self.feed_master(m, to_master.WorkerEnded(worker.name, status)))
+            self.after(
+                self.delay("wait status"),
+                f"master {master.number} gets the status of {worker.name}",
+                lambda m=master: self.feed_master(m, to_master.WorkerEnded(worker.name, status)),
+            )
         if not relaunch:
             self.after(1.0, "the platform looks for workers", self._keep_workers)
         elif self.ended is None:
             _, index, life = worker.name.split("-")
-            self.after(self.delay("start"), f"worker {index} is launched again", lambda: self.start_worker(int(index), int(life) + 1))
+            self.after(
+                self.delay("start"),
+                f"worker {index} is launched again",
+                lambda: self.start_worker(int(index), int(life) + 1),
+            )
 
     def _keep_workers(self) -> None:
         """Whoever drains everybody sends new ones, or the job waits for ever."""
@@ -681,7 +760,11 @@ class World:
                     worker.accumulator = []
                 if view.final and self._final_drains:
                     self._final_drains -= 1
-                    self.after(self.delay("message"), f"{worker.name} gets SIGTERM", lambda: self.feed(worker, to_member.DrainRequested()))
+                    self.after(
+                        self.delay("message"),
+                        f"{worker.name} gets SIGTERM",
+                        lambda: self.feed(worker, to_member.DrainRequested()),
+                    )
             case to_member.CloseView(sealed, linger):
                 self.oracle.sealed(worker, sealed)
                 self.close_views(worker, sealed, linger)
@@ -722,18 +805,26 @@ class World:
         worker.token = Token(work)
         return worker.token
 
-    def _come_back(self, worker: Worker, token: Token, delay: float, label: str, outcome: Callable[[], Any]) -> None:
+    def _come_back(
+        self, worker: Worker, token: Token, delay: float, label: str, outcome: Callable[[], Any]
+    ) -> None:
         """Schedule the end of a piece of work; a later call for the same one replaces it."""
         token.version += 1
         token.scheduled = True
         version = token.version
-        self.after(delay, f"{worker.name}: {label}", lambda: self._come_back_now(worker, token, version, outcome))
+        self.after(
+            delay, f"{worker.name}: {label}", lambda: self._come_back_now(worker, token, version, outcome)
+        )
 
     def _come_back_now(self, worker: Worker, token: Token, version: int, outcome: Callable[[], Any]) -> None:
         if token.done or token.version != version or not worker.lives:
             return
         if worker.status == "paused":
-            self.after(0.3 + self.delay("pause"), f"{worker.name} sleeps over its work", lambda: self._come_back_now(worker, token, version, outcome))
+            self.after(
+                0.3 + self.delay("pause"),
+                f"{worker.name} sleeps over its work",
+                lambda: self._come_back_now(worker, token, version, outcome),
+            )
             return
         token.done = True
         if worker.token is token:
@@ -776,7 +867,13 @@ class World:
         assert worker.lineage is not None
         worker.lineage = (*worker.lineage, work.view)
         worker.accumulator = []
-        self._come_back(worker, token, self.delay("apply"), f"has applied step {work.state.step}", lambda: to_member.Applied(work.state))
+        self._come_back(
+            worker,
+            token,
+            self.delay("apply"),
+            f"has applied step {work.state.step}",
+            lambda: to_member.Applied(work.state),
+        )
 
     def _export(self, worker: Worker, work: to_member.Export) -> None:
         token = self._begin(worker, work)
@@ -848,10 +945,14 @@ class World:
             examples=sum(t.examples for t in trailers),
             loss=sum(t.loss for t in trailers),
             flag=sum(t.flag for t in trailers),
-            contributors=tuple(sum(column) for column in zip(*(t.contributors for t in trailers), strict=True)),
+            contributors=tuple(
+                sum(column) for column in zip(*(t.contributors for t in trailers), strict=True)
+            ),
         )
         event = to_member.RingCompleted(ring.view.id, ring.step, total)
-        self._come_back(worker, token, self.delay("ring"), f"ring of step {ring.step} is complete", lambda: event)
+        self._come_back(
+            worker, token, self.delay("ring"), f"ring of step {ring.step} is complete", lambda: event
+        )
 
     def fail_ring(self, ring: Ring, member: MemberId, accused: MemberId | None) -> None:
         worker, token = ring.waiting[member]
@@ -891,11 +992,23 @@ class World:
             raise Violation(f"{worker.name} gets {work} while {worker.heal.work} is under way")
         token = worker.heal = Token(work)
         if work.source == INITIAL:
-            self._come_back(worker, token, self.delay("file"), "has made the weights", lambda: self._healed(worker, work, (work.state.view,)))
+            self._come_back(
+                worker,
+                token,
+                self.delay("file"),
+                "has made the weights",
+                lambda: self._healed(worker, work, (work.state.view,)),
+            )
         elif work.source == SNAPSHOT:
             assert work.path is not None
             content = self.files[work.path]
-            self._come_back(worker, token, self.delay("file"), "has loaded the snapshot", lambda: self._healed(worker, work, content))
+            self._come_back(
+                worker,
+                token,
+                self.delay("file"),
+                "has loaded the snapshot",
+                lambda: self._healed(worker, work, content),
+            )
         else:
             donor = self.by_id[MemberId(work.source)]
             self.waiting_heals = [entry for entry in self.waiting_heals if not entry[1].done]
@@ -907,14 +1020,25 @@ class World:
 
     def _fail_heal(self, worker: Worker, token: Token) -> None:
         work = token.work
-        self._come_back(worker, token, self.delay("message"), "transfer breaks", lambda: to_member.HealFailed(work.view, "eof"))
+        self._come_back(
+            worker,
+            token,
+            self.delay("message"),
+            "transfer breaks",
+            lambda: to_member.HealFailed(work.view, "eof"),
+        )
 
     def _start_transfers(self, donor: Worker) -> None:
         if donor.serving is None:
             return
         for healee, token in self.waiting_heals:
             work = token.work
-            if token.done or token.scheduled or work.source != donor.id or (work.view, work.state) != donor.serving[:2]:
+            if (
+                token.done
+                or token.scheduled
+                or work.source != donor.id
+                or (work.view, work.state) != donor.serving[:2]
+            ):
                 continue
             content = donor.lineage
             self._come_back(
@@ -922,7 +1046,9 @@ class World:
                 lambda h=healee, w=work, c=content: self._transferred(h, w, donor, c),
             )  # fmt: skip
 
-    def _transferred(self, healee: Worker, work: to_member.Heal, donor: Worker, content: Lineage | None) -> Any:
+    def _transferred(
+        self, healee: Worker, work: to_member.Heal, donor: Worker, content: Lineage | None
+    ) -> Any:
         if healee.closed >= work.view and content is not None:
             return self._healed(healee, work, content)  # the last byte was faster than the seal
         if donor.serving is None or donor.serving[0] != work.view or not donor.lives:
@@ -944,11 +1070,12 @@ class World:
 
     def _tell_donor(self, donor: Worker, view_id: ViewId, healee: MemberId, acknowledged: bool) -> None:
         event = to_member.HealeeLeft(view_id, healee, acknowledged)
-        self.after(self.delay("message"), f"{donor.name} is free of {healee}", lambda: self.feed(donor, event))
+        self.after(
+            self.delay("message"), f"{donor.name} is free of {healee}", lambda: self.feed(donor, event)
+        )
 
     # ------------------------------------------------------------------ words
 
     def say(self, text: str) -> None:
         if self.trace is not None:
             self.trace(f"     ---- {text}")
-

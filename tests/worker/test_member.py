@@ -46,8 +46,8 @@ from elasticdl.worker.events import (
     Export,
     ExportWritten,
     Heal,
-    HealeeLeft,
     Healed,
+    HealeeLeft,
     HealFailed,
     KeepSnapshot,
     OpenView,
@@ -104,7 +104,9 @@ def joiner(**changes: Any) -> Member:
 def trained(**changes: Any) -> Member:
     """A member that holds the initial state and trains in view 1 with B; it has been asked for the chunk of slot 0."""
     member = joiner(**changes)
-    member, _ = run(member, Received(NewView(view(1, sources=("initial", "a")))), Healed(ViewId(1), INITIAL, START))
+    member, _ = run(
+        member, Received(NewView(view(1, sources=("initial", "a")))), Healed(ViewId(1), INITIAL, START)
+    )
     member, _ = run(member, HealeeLeft(ViewId(1), B.id, True))
     return member
 
@@ -195,7 +197,7 @@ def test_a_promise_waits_until_it_is_known_which_state_a_cancelled_heal_leaves()
     assert sent(said) == []
     promised, said = run(member, Healed(ViewId(2), INITIAL, START))
     assert sent(said)[-1].report.state == INITIAL
-    promised, said = run(member, WorkCancelled())
+    _promised, said = run(member, WorkCancelled())
     assert sent(said)[-1].report.state is None
     # a connection that opens in between says nothing that it would have to take back
     _, said = run(member, Disconnected(), Connected())
@@ -204,15 +206,23 @@ def test_a_promise_waits_until_it_is_known_which_state_a_cancelled_heal_leaves()
 
 @pytest.mark.parametrize(
     "outcomes",
-    [(WorkCancelled(), WorkCancelled()), (RingFailed(ViewId(2), 1, None, "eof"), WorkCancelled()), (WorkCancelled(), HealFailed(ViewId(2), "eof"))],
+    [
+        (WorkCancelled(), WorkCancelled()),
+        (RingFailed(ViewId(2), 1, None, "eof"), WorkCancelled()),
+        (WorkCancelled(), HealFailed(ViewId(2), "eof")),
+    ],
 )
 def test_both_pieces_of_a_joiner_come_back_after_a_seal(outcomes: tuple[Any, ...]) -> None:
-    member, _ = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 0), sources=(None, "b")))), Received(Stop(ViewId(2))))
+    member, _ = run(
+        joiner(),
+        Received(NewView(view(2, (B, A), first=(0, 0), sources=(None, "b")))),
+        Received(Stop(ViewId(2))),
+    )
     member, said = run(member, outcomes[0])
     assert sent(said) == []
     member, said = run(member, outcomes[1])
     assert isinstance(sent(said)[-1], NextView)
-    again, said = run(member, Received(NewView(view(3, (B, A), first=(0, 1), sources=(None, "b")))))
+    _again, said = run(member, Received(NewView(view(3, (B, A), first=(0, 1), sources=(None, "b")))))
     assert [type(instruction) for instruction in said] == [OpenView, Heal]
 
 
@@ -241,19 +251,25 @@ def test_a_member_contributes_once() -> None:
 def test_the_flag_is_raised_while_a_change_is_pending() -> None:
     member, said = run(trained(), Received(Pending(ViewId(1))), chunk(0))
     assert said[0].trailer.flag == 1
-    member, said = run(trained(), Received(Pending(ViewId(7))), chunk(0))
+    _member, said = run(trained(), Received(Pending(ViewId(7))), chunk(0))
     assert said[0].trailer.flag == 0
 
 
 def test_a_flag_in_the_trailer_seals_after_the_commit() -> None:
-    member, said = run(trained(), chunk(0), ring(1, 1, flag=1), Applied(StateId(1, 1)))
+    _member, said = run(trained(), chunk(0), ring(1, 1, flag=1), Applied(StateId(1, 1)))
     assert said[-2] == CloseView(ViewId(1), linger=True)
-    assert sent(said)[-1] == NextView(Report(ViewId(1), ViewId(1), StateId(1, 1), after(1), frozenset(), False))
+    assert sent(said)[-1] == NextView(
+        Report(ViewId(1), ViewId(1), StateId(1, 1), after(1), frozenset(), False)
+    )
 
 
 def test_a_donor_does_not_commit_before_its_healees_are_free() -> None:
     member, said = run(
-        joiner(), Received(NewView(view(1, sources=("initial", "a")))), Healed(ViewId(1), INITIAL, START), chunk(0), ring(1, 1)
+        joiner(),
+        Received(NewView(view(1, sources=("initial", "a")))),
+        Healed(ViewId(1), INITIAL, START),
+        chunk(0),
+        ring(1, 1),
     )
     assert said == []
     _, said = run(member, HealeeLeft(ViewId(9), B.id, True))
@@ -270,7 +286,7 @@ def test_a_donor_serves_exactly_the_base() -> None:
 
 
 def test_a_trailer_that_counts_a_chunk_twice_is_a_failure() -> None:
-    member, said = run(trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 0, (2, 1))))
+    _member, said = run(trained(), chunk(0), RingCompleted(ViewId(1), 1, Trailer(3, 3.0, 1.0, 0, (2, 1))))
     assert not any(isinstance(instruction, Commit) for instruction in said)
     assert isinstance(sent(said)[-1], ProgramFailed)
 
@@ -279,7 +295,7 @@ def test_a_trailer_that_counts_a_chunk_twice_is_a_failure() -> None:
 
 
 def test_a_broken_ring_seals_and_keeps_the_accumulator() -> None:
-    member, said = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
+    _member, said = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
     assert said == [
         Send(Lost(ViewId(1), 1, B.id, "eof")),
         CloseView(ViewId(1), linger=False),
@@ -433,7 +449,9 @@ def test_a_snapshot_is_kept_when_the_next_step_of_the_view_commits() -> None:
 def test_a_copy_that_the_next_view_gives_up_is_dropped() -> None:
     member, _ = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
     member, _ = run(member, Received(Stop(ViewId(1))), WorkCancelled())
-    _, said = run(member, Received(NewView(view(2, base=StateId(2, 1), position=after(2), sources=("b", None)))))
+    _, said = run(
+        member, Received(NewView(view(2, base=StateId(2, 1), position=after(2), sources=("b", None))))
+    )
     assert DropSnapshot() in said
 
 
@@ -445,7 +463,9 @@ def test_by_default_the_end_of_an_epoch_is_saved() -> None:
 
 
 def test_a_snapshot_is_reported_under_the_view_that_follows() -> None:
-    member, _ = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)), chunk(0), ring(1, 2))
+    member, _ = run(
+        trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)), chunk(0), ring(1, 2)
+    )
     member, _ = run(member, Applied(StateId(2, 1)), Received(Stop(ViewId(1))), WorkCancelled())
     member, said = run(member, SnapshotWritten(ViewId(1), StateId(1, 1), after(1), "/s/1"))
     assert said == []
@@ -466,7 +486,9 @@ def test_the_last_member_saves_its_state_before_it_leaves() -> None:
 
 def test_the_last_member_asks_again_if_its_snapshot_can_not_be_written() -> None:
     alone = view(2, (A,), first=(0, 0), later=(0, 0))
-    member, _ = run(trained(), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled(), Received(NewView(alone)))
+    member, _ = run(
+        trained(), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled(), Received(NewView(alone))
+    )
     member, said = run(member, *[Tick()] * 9)
     assert said == []
     member, said = run(member, Tick())
@@ -479,7 +501,7 @@ def test_the_last_member_asks_again_if_its_snapshot_can_not_be_written() -> None
 def test_only_the_exporter_of_a_final_view_works_and_repeats_its_report() -> None:
     member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
     final = view(2, first=(), later=(), final=True, exporter=1)
-    waiting, said = run(member, Received(NewView(final)))
+    _waiting, said = run(member, Received(NewView(final)))
     assert said == [OpenView(final, keep=True)]
     final = dataclasses.replace(final, exporter=0)
     member, said = run(member, Received(NewView(final)))
@@ -493,7 +515,11 @@ def test_only_the_exporter_of_a_final_view_works_and_repeats_its_report() -> Non
 
 def test_an_export_of_a_sealed_view_is_not_reported() -> None:
     member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
-    member, _ = run(member, Received(NewView(view(2, first=(), later=(), final=True, exporter=0))), Received(Stop(ViewId(2))))
+    member, _ = run(
+        member,
+        Received(NewView(view(2, first=(), later=(), final=True, exporter=0))),
+        Received(Stop(ViewId(2))),
+    )
     _, said = run(member, ExportWritten(ViewId(2), "/r", "d", ()))
     assert said == []
 
@@ -519,7 +545,7 @@ def test_a_program_error_ends_with_the_jobs_verdict(kind: str, code: int) -> Non
 
 
 def test_a_broken_ring_is_no_program_error() -> None:
-    member, said = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
+    _member, said = run(trained(), chunk(0), RingFailed(ViewId(1), 1, B.id, "eof"))
     assert not any(isinstance(message, ProgramFailed) for message in sent(said))
 
 
