@@ -1,9 +1,9 @@
 """One worker against plain `model.fit`: the same model file, the same TFRecord file, medians.
 
-Run it alone: `python benchmarks/fit.py`. Ours is what one worker does with its data and its model: reading by index, `feed`,
-gradient, a copy in the ring's place, commit, one chunk after the other; the group's part is measured by the other benchmarks. The peer reads the same file with
-`tf.data`, parses it with the same `feed`, and prefetches. Each turn is a process of its own, because the number of threads is fixed in a
-process; the two take turns, so that both see the same weather on the machine.
+Run it alone: `python benchmarks/fit.py`. Ours is what one worker does with its data and its model: reading by index, `feed`, gradient,
+a copy in the ring's place, commit, one chunk after the other; the group's part is measured by the other benchmarks. The peer reads the
+same file with `tf.data`, parses it with the same `feed`, and prefetches. Each turn is a process of its own, because the number of threads
+is fixed in a process; the two take turns, so that both see the same weather on the machine.
 """
 
 from __future__ import annotations

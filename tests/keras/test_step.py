@@ -154,6 +154,23 @@ def test_dropout_depends_on_step_and_slot_alone(adapter: Make) -> None:
     assert gradient(one, 4, 1) != gradient(one, 3, 1)
 
 
+def test_randomness_without_a_generator_of_its_own(adapter: Make) -> None:
+    source = """
+    class Noise(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + keras.random.normal((3,))
+    def custom_model():
+        inputs = keras.Input((3,))
+        return keras.Model(inputs, keras.layers.Dense(1)(Noise()(inputs)))
+    """
+    one, other = adapter(source), adapter(source)
+    losses = [
+        made.compute(made.convert(records(8)), step, 0).loss for step in (1, 2) for made in (one, other, one)
+    ]
+    assert losses[0] == losses[1] == losses[2]
+    assert losses[3] == losses[4] == losses[5] != losses[0]
+
+
 def test_another_seed_gives_other_weights_and_masks(adapter: Make) -> None:
     made = [adapter(DROPPING, seed=seed) for seed in (1, 1, 2)]
     assert made[0].digest() == made[1].digest() != made[2].digest()

@@ -16,6 +16,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+from keras.src.random.seed_generator import global_seed_generator
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.loss import ChunkLoss
@@ -223,8 +224,10 @@ class TrainingStep:
 
 
 def seed_states(model: Any) -> list[Any]:
-    """Return the states of the model's seed generators, in a fixed order."""
-    found: dict[int, Any] = {}
+    """Return the states of the seed generators that a step may draw from, in a fixed order."""
+    # layers that name no generator draw from the process's own one; made here, because a traced function can't make variables
+    shared = global_seed_generator().state
+    found: dict[int, Any] = {id(shared): shared}
     for layer in model._flatten_layers():
         for generator in layer._seed_generators:
             found[id(generator.state)] = generator.state
