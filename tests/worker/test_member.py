@@ -195,9 +195,9 @@ def test_a_promise_waits_until_it_is_known_which_state_a_cancelled_heal_leaves()
     member, _ = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 1), sources=(None, "b")))))
     member, said = run(member, Received(Stop(ViewId(2))))
     assert sent(said) == []
-    promised, said = run(member, Healed(ViewId(2), INITIAL, START))
+    _, said = run(member, Healed(ViewId(2), INITIAL, START))
     assert sent(said)[-1].report.state == INITIAL
-    _promised, said = run(member, WorkCancelled())
+    _, said = run(member, WorkCancelled())
     assert sent(said)[-1].report.state is None
     # a connection that opens in between says nothing that it would have to take back
     _, said = run(member, Disconnected(), Connected())
@@ -249,7 +249,7 @@ def test_a_member_contributes_once() -> None:
 
 
 def test_the_flag_is_raised_while_a_change_is_pending() -> None:
-    member, said = run(trained(), Received(Pending(ViewId(1))), chunk(0))
+    _member, said = run(trained(), Received(Pending(ViewId(1))), chunk(0))
     assert said[0].trailer.flag == 1
     _member, said = run(trained(), Received(Pending(ViewId(7))), chunk(0))
     assert said[0].trailer.flag == 0

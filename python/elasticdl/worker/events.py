@@ -321,4 +321,6 @@ class Export:
 
 
 Work = Heal | Compute | Contribute | Commit | Export
-Instruction = Send | OpenView | CloseView | ServeState | TakeSnapshot | KeepSnapshot | DropSnapshot | Exit | Work
+Instruction = (
+    Send | OpenView | CloseView | ServeState | TakeSnapshot | KeepSnapshot | DropSnapshot | Exit | Work
+)
