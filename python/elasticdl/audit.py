@@ -47,7 +47,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, NewType
 
@@ -132,10 +132,17 @@ class Report:
         return f"Proven up to step {self.steps}: {self.records:,} records were trained, each once in its epoch ({how})."
 
     def __str__(self) -> str:
-        lines = [
-            f"epoch {epoch.epoch + 1}: {epoch.counted:,} of {epoch.expected:,} records in {_count(epoch.chunks, 'chunk')}"
-            for epoch in self.epochs
-        ]
+        lines = []
+        for (expected, counted, chunks), group in groupby(
+            self.epochs, lambda epoch: (epoch.expected, epoch.counted, epoch.chunks)
+        ):
+            first, *others = group
+            which = (
+                f"epochs {first.epoch + 1} to {others[-1].epoch + 1}, each"
+                if others
+                else f"epoch {first.epoch + 1}"
+            )
+            lines.append(f"{which}: {counted:,} of {expected:,} records in {_count(chunks, 'chunk')}")
         lines.append(
             f"{_count(self.steps, 'step')} in {_count(self.views, 'view')} by {_count(self.members, 'member')}, "
             f"{self.redone_steps:,} of them redone"

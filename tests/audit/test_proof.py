@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from elasticdl.audit import audit
 from elasticdl.errors import AuditFailed, BadInput
-from tests.audit.histories import chain, histories, unchain
+from tests.audit.histories import History, chain, histories, unchain
 
 SEEDS = st.integers(0, 2**32)
 PROPERTY = settings(
@@ -133,3 +133,11 @@ def test_an_unknown_format_is_refused(tmp_path: Path) -> None:
     member.file(tmp_path).write_bytes(chain(lines))
     with pytest.raises(AuditFailed, match="format"):
         audit(tmp_path)
+
+
+def test_the_report_says_alike_epochs_once(tmp_path: Path) -> None:
+    seed = next(seed for seed in range(100) if History(seed, tmp_path).epochs == 2)
+    text = str(audit(histories(seed, tmp_path).directory))
+    assert text.startswith("epochs 1 to 2, each: ")
+    (tmp_path / "finished").unlink()
+    assert str(audit(tmp_path)).splitlines()[-1].endswith("(the job has not finished).")
