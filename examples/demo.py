@@ -7,6 +7,7 @@ plain Keras in a process that can't import this package, and the auditor proves 
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -23,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / ".demo"
 NAME = "demo"
 WANTED_ACCURACY = 0.97
-KILL_AT, ADD_AT = 20, 45
-"""Steps at which a worker is killed and one is added; the job has some 80."""
+EPOCHS = 60
+KILL_AT, ADD_AT = 100, 200
+"""Steps at which a worker is killed and one is added; the job has some 1,300, enough for the new ones to start and join."""
 
 
 def main() -> int:
@@ -44,7 +46,7 @@ def main() -> int:
             "--num_workers=3",
             "--minibatch_size=32",
             "--num_minibatches_per_task=4",
-            "--num_epochs=10",
+            f"--num_epochs={EPOCHS}",
             f"--output={PLACE / 'digits.keras'}",
             f"--audit={PLACE / 'audit'}",
             f"--summary={PLACE / 'summary.json'}",
@@ -54,6 +56,13 @@ def main() -> int:
     disturb(job)
     if job.wait():
         print(f"demo: the job ended with exit code {job.returncode}", file=sys.stderr)
+        return 1
+    members = json.loads((PLACE / "summary.json").read_text())["members"]
+    if members["lost"] != 1 or members["joined"] < 4:
+        print(
+            f"demo: expected one worker lost and at least one more joined; the group had {members}",
+            file=sys.stderr,
+        )
         return 1
     run([str(Path(sys.executable).with_name("elasticdl")), "audit", str(PLACE / "audit")])
     # -I and a foreign directory: plain Keras can't see this package's sources
