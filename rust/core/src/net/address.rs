@@ -1,6 +1,7 @@
 //! Addresses and streams: Unix sockets between members of one host, TCP otherwise. Everything here is non-blocking.
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::str::FromStr;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
     sockopt,
 };
 
@@ -141,6 +142,40 @@ impl Stream {
                 outcome => return Ok(outcome?.bytes),
             }
         }
+    }
+
+    /// Look at what comes next without taking it; 0 is the end of the stream.
+    pub fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::net::recv(&self.descriptor, bytes, RecvFlags::DONTWAIT | RecvFlags::PEEK)?.0)
+    }
+
+    /// Send a few bytes with descriptors; only Unix sockets can.
+    pub fn send_descriptors(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(io::Error::other("too many descriptors"));
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = rustix::net::sendmsg(&self.descriptor, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
+        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+    }
+
+    /// Receive bytes with the descriptors that came with them.
+    pub fn receive_descriptors(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+        let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let got = rustix::net::recvmsg(&self.descriptor, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?.bytes;
+        let descriptors = ancillary
+            .drain()
+            .filter_map(|message| match message {
+                RecvAncillaryMessage::ScmRights(descriptors) => Some(descriptors),
+                _ => None,
+            })
+            .flatten()
+            .collect();
+        Ok((got, descriptors))
     }
 
     /// Half-close: the other end reads what was sent, then the end of the stream.

@@ -44,15 +44,14 @@ impl Door {
         (polls, self.strangers.iter().map(|stranger| stranger.deadline).min())
     }
 
-    /// Go on with everybody; call `admit` for each that is authenticated; return how many were turned away.
-    pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<u64> {
+    /// Go on with everybody; call `admit` for each that is authenticated; return the connections to close.
+    pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<Vec<Stream>> {
         let now = Instant::now();
-        let mut refused = 0;
+        let mut refused = Vec::new();
         // An error here (descriptors exhausted) passes when connections end; those waiting stay in the backlog.
         while let Ok(Some(stream)) = self.listener.accept() {
             if self.strangers.len() == STRANGERS {
-                self.strangers.remove(0);
-                refused += 1;
+                refused.push(self.strangers.remove(0).stream);
             }
             self.strangers.push(Stranger {
                 stream,
@@ -67,7 +66,7 @@ impl Door {
             match stranger.advance() {
                 Ok(Some(hello)) => admit(hello, stranger.stream),
                 Ok(None) if now < stranger.deadline => waiting.push(stranger),
-                Ok(None) | Err(()) => refused += 1,
+                Ok(None) | Err(()) => refused.push(stranger.stream),
             }
         }
         self.strangers = waiting;

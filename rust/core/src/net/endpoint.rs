@@ -136,7 +136,7 @@ impl Endpoint {
 
     /// Count a connection that its taker has refused.
     pub(crate) fn count_refused(&self) {
-        self.shared.refused.fetch_add(1, Ordering::Relaxed);
+        self.shared.count_refused(1);
     }
 
     /// Make `view` the current one: lower ones are stale from now on.
@@ -247,9 +247,10 @@ impl Shared {
         while !self.closed.is_raised() {
             let mut arrived = Vec::new();
             match door.serve(|hello, stream| arrived.push((hello, stream))) {
-                Ok(refused) => self.refused.fetch_add(refused, Ordering::Relaxed),
+                // Counted before they are closed, so that who sees the close also sees the count.
+                Ok(refused) => self.count_refused(refused.len()),
                 Err(_) => break,
-            };
+            }
             for (hello, stream) in arrived {
                 if let Some(waiting) = self.admit(hello, stream, true) {
                     parked.push(waiting);
@@ -279,6 +280,10 @@ impl Shared {
         }
     }
 
+    fn count_refused(&self, count: usize) {
+        self.refused.fetch_add(count as u64, Ordering::Relaxed);
+    }
+
     /// Judge a connection and hand it over; returns it if it must wait.
     fn admit(&self, hello: Hello, stream: Stream, first: bool) -> Option<Parked> {
         let mut views = lock(&self.views);
@@ -294,16 +299,17 @@ impl Shared {
             verdict = Verdict::Refused;
         }
         drop(views);
+        if matches!(verdict, Verdict::Stale | Verdict::Refused) {
+            self.count_refused(1);
+        }
         // A fresh socket's buffer holds these few bytes; where it does not, the stranger is broken.
         let mut outbound = Outbound::default();
         outbound.push(&verdict.frame());
         let told = outbound.flush(&stream).unwrap_or(false);
         match (verdict, inbox) {
             (Verdict::Parked, _) if told => return Some(Parked { hello, stream, deadline: Instant::now() + PARKED }),
-            (Verdict::Ok, Some(inbox)) if told && inbox.push(hello.member, stream) => {}
-            _ => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            }
+            (Verdict::Ok, Some(inbox)) if told && !inbox.push(hello.member, stream) => self.count_refused(1),
+            _ => {}
         }
         None
     }

@@ -29,7 +29,7 @@ pub enum Kind {
     Scatter = 6,
     /// A part as its owner has summed it.
     Gather = 7,
-    /// The sender leaves the ring; header only, see `Header::abort`.
+    /// The sender gives the ring up in the middle of an operation; header only, the step field says whom it accuses.
     Abort = 8,
     HealRequest = 9,
     StateBegin = 10,
@@ -38,9 +38,13 @@ pub enum Kind {
     StateAck = 13,
     StateRefused = 14,
     Beat = 15,
+    /// Header only; comes with the descriptors of the sender's shared memory.
+    Share = 16,
+    /// The sender leaves the ring after a completed operation, or before the first; header only.
+    Leave = 17,
 }
 
-const KINDS: [Kind; 15] = [
+const KINDS: [Kind; 17] = [
     Kind::Nonce,
     Kind::Challenge,
     Kind::Hello,
@@ -56,6 +60,8 @@ const KINDS: [Kind; 15] = [
     Kind::StateAck,
     Kind::StateRefused,
     Kind::Beat,
+    Kind::Share,
+    Kind::Leave,
 ];
 
 impl Kind {
@@ -65,7 +71,7 @@ impl Kind {
             // The first frame of a ring carries the trailer too.
             Kind::Whole | Kind::Scatter => SEGMENT + PREFIX + 8 * TRAILER,
             Kind::Gather | Kind::StateData => SEGMENT,
-            Kind::Abort => 0,
+            Kind::Abort | Kind::Share | Kind::Leave => 0,
             _ => SMALL,
         }
     }

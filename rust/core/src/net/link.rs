@@ -1,8 +1,9 @@
 //! One connection of a ring during one operation: what has gone out, what has come in. Waiting is the ring's affair.
 use std::io::{self, IoSlice, IoSliceMut};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::address::Stream;
+use super::area::Area;
 use super::error::How;
 use super::frame::{HEADER, Header, Kind, Malformed, PREFIX, u32_at, u64_at};
 use super::plan::{Cursor, Piece, Plan, SLOTS};
@@ -50,6 +51,8 @@ struct Place {
 #[derive(Debug)]
 pub struct Link {
     pub stream: Stream,
+    /// The peer's shared memory, once it has come.
+    pub area: Option<Area>,
     tx: Place,
     rx: Place,
     /// Element kind, element count, trailer length and trailer, before the first piece.
@@ -58,9 +61,20 @@ pub struct Link {
     staged: Vec<u64>,
     /// Bytes moved in this operation, for the detection of silence.
     pub moved: u64,
-    /// Value of `moved`, and when it was seen first.
-    pub seen: (u64, Instant),
+    pub seen: Seen,
     tx_full: bool,
+    /// The peer has closed its end after it had completed its operation.
+    pub gone: bool,
+}
+
+/// What the ring saw of a link when it last went to sleep.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    pub moved: u64,
+    /// How long the peer may be silent; `None`: for ever.
+    pub patience: Option<Duration>,
+    /// Since when both have been so.
+    pub since: Instant,
 }
 
 /// How the last call to receive ended.
@@ -80,13 +94,15 @@ impl Link {
     pub fn new(stream: Stream) -> Link {
         Link {
             stream,
+            area: None,
             tx: Place::default(),
             rx: Place::default(),
             prefix: Vec::new(),
             staged: Vec::new(),
             moved: 0,
-            seen: (0, Instant::now()),
+            seen: Seen { moved: 0, patience: None, since: Instant::now() },
             tx_full: false,
+            gone: false,
         }
     }
 
@@ -96,11 +112,13 @@ impl Link {
         self.rx = Place::default();
         self.prefix.resize(prefix, 0);
         let part = size_of::<T>() * if plan.blocks == 0 { plan.elements } else { plan.part };
+        let part = if plan.shared { 0 } else { part };
         let staged = (part * if plan.blocks == 0 { 1 } else { SLOTS.min(plan.blocks) }).div_ceil(8);
         if self.staged.len() < staged {
             self.staged.resize(staged, 0);
         }
         self.moved = 0;
+        self.seen = Seen { moved: 0, patience: None, since: Instant::now() };
         self.tx_full = false;
     }
 
@@ -112,6 +130,11 @@ impl Link {
             (block % SLOTS * plan.part, plan.range(block, plan.me).len())
         };
         &bytemuck::cast_slice(&self.staged)[start * size_of::<T>()..][..length * size_of::<T>()]
+    }
+
+    /// Take the peer's prefix as it came another way.
+    pub fn set_prefix(&mut self, prefix: &[u8]) {
+        self.prefix.copy_from_slice(prefix);
     }
 
     /// Return the peer's trailer.
@@ -283,6 +306,73 @@ impl Link {
         }
     }
 
+    /// Send one's own shared memory.
+    pub fn share(&self, view: u64, area: &Area) -> io::Result<()> {
+        let head = Header { kind: Kind::Share, length: 0, view, step: 0 }.encode();
+        self.stream.send_descriptors(&head, &area.descriptors())
+    }
+
+    /// Receive the peer's shared memory; false if it has not come yet.
+    pub fn accept_area(&mut self, view: u64, members: usize) -> Result<bool, Fault> {
+        let mut head = [0; HEADER];
+        // The frame and its descriptors are one message on a Unix socket: it comes whole.
+        let (got, descriptors) = match self.stream.receive_descriptors(&mut head) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            outcome => outcome.map_err(|error| Fault::io(&error))?,
+        };
+        if got == 0 {
+            return Err(Fault::Link(How::Eof, "the connection ended".into()));
+        }
+        let header = Header::decode(&head).map_err(Fault::malformed)?;
+        match header.kind {
+            Kind::Abort if header.view == view => return Err(Fault::Left(accused(header.step))),
+            Kind::Leave if header.view == view => return Err(Fault::Left(None)),
+            _ => {}
+        }
+        let [file, bell] = <[_; 2]>::try_from(descriptors).map_err(|_| Fault::malformed("no shared memory came"))?;
+        if header.kind != Kind::Share || header.view != view {
+            return Err(Fault::malformed("expected shared memory"));
+        }
+        self.area = Some(Area::open(file, bell, members).map_err(Fault::malformed)?);
+        Ok(true)
+    }
+
+    /// Return what a peer has done that speaks on its connection, or closes it, where shared memory was its turn.
+    pub fn farewell(&self, view: u64) -> Fault {
+        let mut head = [0; HEADER];
+        match self.stream.receive(&mut [IoSliceMut::new(&mut head)]) {
+            Ok(HEADER) => match Header::decode(&head) {
+                Ok(header) if header.kind == Kind::Abort && header.view == view => Fault::Left(accused(header.step)),
+                Ok(header) if header.kind == Kind::Leave && header.view == view => Fault::Left(None),
+                Ok(header) => Fault::malformed(format!(
+                    "{:?} came out of turn: members disagree on the size of the tensor or of the trailer",
+                    header.kind
+                )),
+                Err(malformed) => Fault::malformed(malformed),
+            },
+            Ok(_) => Fault::Link(How::Eof, "the connection ended".into()),
+            Err(error) => Fault::io(&error),
+        }
+    }
+
+    /// Learn why the peer has closed its end after all its pieces came: it may have completed the operation before, or given it up.
+    pub fn look(&mut self, view: u64) -> Result<(), Fault> {
+        let mut head = [0; HEADER];
+        match self.stream.peek(&mut head) {
+            Ok(0) => Err(Fault::Link(How::Eof, "the connection ended".into())),
+            Ok(_) => match Header::decode(&head) {
+                Ok(header) if header.kind == Kind::Abort && header.view == view => Err(Fault::Left(accused(header.step))),
+                // It left in good order, or began its next operation, which it does after completing this one.
+                _ => {
+                    self.gone = true;
+                    Ok(())
+                }
+            },
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(Fault::io(&error)),
+        }
+    }
+
     /// Whether the last frame sent is whole, so that another one may follow.
     pub fn is_at_boundary(&self) -> bool {
         self.tx.done == 0
@@ -294,8 +384,10 @@ fn check(head: &[u8; HEADER], operation: &Operation, kind: Kind, length: usize) 
     if header.view != operation.view {
         return Err(Fault::Link(How::Stale, format!("a frame of view {} came in view {}", header.view, operation.view)));
     }
-    if header.kind == Kind::Abort {
-        return Err(Fault::Left(accused(header.step)));
+    match header.kind {
+        Kind::Abort => return Err(Fault::Left(accused(header.step))),
+        Kind::Leave => return Err(Fault::Left(None)),
+        _ => {}
     }
     if header.step != operation.step {
         return Err(Fault::Link(How::Stale, format!("a frame of step {} came in step {}", header.step, operation.step)));
@@ -309,7 +401,7 @@ fn check(head: &[u8; HEADER], operation: &Operation, kind: Kind, length: usize) 
     Ok(())
 }
 
-fn differs(theirs: &[u8], own: &[u8]) -> String {
+pub fn differs(theirs: &[u8], own: &[u8]) -> String {
     if theirs.len() < PREFIX || own.len() < PREFIX {
         return Malformed::Content.to_string();
     }
@@ -322,8 +414,13 @@ fn differs(theirs: &[u8], own: &[u8]) -> String {
     )
 }
 
-/// Return the frame that says goodbye; it has no payload, the step field says who is accused and how.
-pub fn goodbye(view: u64, accused: Option<(usize, How)>) -> [u8; HEADER] {
+/// Return the frame that says that this member leaves in good order.
+pub fn leave(view: u64) -> [u8; HEADER] {
+    Header { kind: Kind::Leave, length: 0, view, step: 0 }.encode()
+}
+
+/// Return the frame that says that this member gives the operation up; it has no payload, the step field says who is accused and how.
+pub fn give_up(view: u64, accused: Option<(usize, How)>) -> [u8; HEADER] {
     let step = accused.map_or(0, |(rank, how)| (rank as u64 + 1) << 8 | u64::from(how.code()));
     Header { kind: Kind::Abort, length: 0, view, step }.encode()
 }

@@ -3,6 +3,7 @@
 //! From below: `address` (sockets), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
 //! connection), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`.
 pub mod address;
+mod area;
 mod dial;
 mod door;
 pub mod endpoint;
@@ -13,6 +14,7 @@ pub mod heart;
 mod link;
 pub mod plan;
 pub mod ring;
+mod shared;
 pub mod sum;
 pub mod transfer;
 pub mod wake;

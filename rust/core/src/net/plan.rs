@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use super::frame::Kind;
 
-/// Largest message, in bytes, that is exchanged whole, for each other member.
-const WHOLE: usize = 32 * 1024;
+/// Most bytes that a member sends to exchange a message whole.
+const WHOLE: usize = 64 * 1024;
 /// Bytes of one part.
 pub const PART: usize = 128 * 1024;
 /// Blocks whose scatter frames go out before the first block's sum is needed.
@@ -27,6 +27,8 @@ pub struct Plan {
     pub part: usize,
     /// Number of blocks; 0: the message is exchanged whole.
     pub blocks: usize,
+    /// Blocks go through shared memory, and nothing through the connections.
+    pub shared: bool,
 }
 
 /// One frame on a connection.
@@ -49,11 +51,11 @@ impl Piece {
 
 impl Plan {
     /// Plan a message of `elements` of `item` bytes.
-    pub fn new(members: usize, me: usize, elements: usize, item: usize) -> Plan {
+    pub fn new(members: usize, me: usize, elements: usize, item: usize, shared: bool) -> Plan {
         let part = PART / item;
-        let whole = elements * item <= WHOLE;
+        let whole = elements * item * (members - 1) <= WHOLE;
         let blocks = if whole { 0 } else { elements.div_ceil(part * members) };
-        Plan { members, me, elements, part, blocks }
+        Plan { members, me, elements, part, blocks, shared: shared && !whole }
     }
 
     /// Return the elements of a member's part of a block.
@@ -85,7 +87,9 @@ pub struct Cursor {
 impl Cursor {
     /// Return the piece that is next or under way.
     pub fn piece(&self, plan: &Plan) -> Option<Piece> {
-        if plan.blocks == 0 {
+        if plan.shared {
+            None
+        } else if plan.blocks == 0 {
             (!self.done).then_some(Piece::Whole)
         } else if self.scattered < plan.blocks && self.scattered < self.gathered + AHEAD {
             Some(Piece::Scatter(self.scattered))

@@ -4,20 +4,22 @@
 //! so to the others and closes its connections. No threads: a call polls its own connections, which costs nothing when processes
 //! outnumber cores.
 use std::sync::Arc;
-use std::sync::Mutex;
+use std::sync::{LazyLock, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
 use super::address::{Address, Stream};
+use super::area::{Area, LONGEST_OPENING};
 use super::dial::{Dialer, Failure};
 use super::endpoint::{Endpoint, Inbox, lock};
 use super::error::{Error, How, Result};
 use super::frame::{HEADER, PREFIX, TRAILER};
 use super::handshake::{Denied, Purpose};
-use super::link::{Fault, Link, Operation, Received, goodbye};
+use super::link::{Fault, Link, Operation, Received, Seen, differs, give_up, leave};
 use super::plan::{Piece, Plan};
+use super::shared::{Exchange, Progress};
 use super::sum::{self, Element};
 use super::wake::{Interrupt, Wake, readable, wait};
 
@@ -25,6 +27,9 @@ use super::wake::{Interrupt, Wake, readable, wait};
 const GOODBYE: Duration = Duration::from_millis(20);
 /// How long closed connections are drained after a completed ring.
 const LINGER: Duration = Duration::from_secs(2);
+/// How long to look again before sleeping.
+const SPIN: Duration = Duration::from_micros(50);
+static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// A member's place in the ring of one view.
 #[derive(Debug)]
@@ -49,6 +54,10 @@ struct Inner {
     ends: Vec<End>,
     started: bool,
     over: bool,
+    /// This member's shared memory, if all members are on this host.
+    area: Option<Area>,
+    /// Blocks of all operations in shared memory so far.
+    blocks: u64,
 }
 
 #[derive(Debug)]
@@ -72,6 +81,21 @@ impl End {
             _ => None,
         }
     }
+}
+
+impl Inner {
+    fn is_connected(&self, shared: bool) -> bool {
+        let ready = |link: &&Link| link.area.is_some() || !shared;
+        self.ends.iter().filter_map(End::link).filter(ready).count() == self.ends.len() - 1
+    }
+}
+
+/// Since when peers have made no progress that they could make, and which have closed their connection after their part.
+struct Watch {
+    since: Vec<Instant>,
+    seen: Vec<Progress>,
+    guilty: Vec<bool>,
+    gone: Vec<bool>,
 }
 
 /// What the peer, or somebody that it names, is guilty of.
@@ -98,7 +122,7 @@ struct Job<'a, T> {
     prefix: &'a [u8],
     contribution: &'a [T],
     result: &'a mut [T],
-    /// Blocks whose part is summed.
+    /// Blocks whose part is summed (in shared memory: see `Exchange`).
     reduced: usize,
 }
 
@@ -129,7 +153,7 @@ impl Ring {
             inbox,
             wake: Wake::new()?,
             cancelled: AtomicBool::new(false),
-            inner: Mutex::new(Inner { ends, started: false, over: false }),
+            inner: Mutex::new(Inner { ends, started: false, over: false, area: None, blocks: 0 }),
             digest,
             transport: Mutex::new(None),
         })
@@ -168,7 +192,8 @@ impl Ring {
                 how: How::Stale,
             });
         }
-        let plan = Plan::new(self.peers.len(), self.rank, contribution.len(), size_of::<T>());
+        let shared = self.is_shared() && PREFIX + 8 * trailer.len() <= LONGEST_OPENING;
+        let plan = Plan::new(self.peers.len(), self.rank, contribution.len(), size_of::<T>(), shared);
         let operation = Operation { plan, view: self.view, step };
         let mut prefix = Vec::with_capacity(PREFIX + 8 * trailer.len());
         prefix.extend_from_slice(&T::CODE.to_le_bytes());
@@ -184,7 +209,7 @@ impl Ring {
                     Stop::Broken(broken) => broken.accused,
                     Stop::Other(_) => None,
                 };
-                self.abort(&mut inner, accused, |link, rank| {
+                self.abort(&mut inner, &give_up(self.view, accused), |link, rank| {
                     let _ = link.send(&job.operation, rank, job.prefix, job.contribution, job.result, job.reduced);
                 });
                 return Err(match stop {
@@ -212,7 +237,7 @@ impl Ring {
         self.wake.raise();
         // A call under way notices and aborts by itself before it lets go of the lock.
         let mut inner = lock(&self.inner);
-        self.abort(&mut inner, None, |_, _| {});
+        self.abort(&mut inner, &leave(self.view), |_, _| {});
     }
 
     /// Close the connections; `linger`: so that neighbours still get all bytes of a completed ring.
@@ -230,7 +255,7 @@ impl Ring {
             .iter_mut()
             .filter_map(|end| match std::mem::replace(end, End::Absent) {
                 End::Up(link) => {
-                    let _ = link.stream.send(&[std::io::IoSlice::new(&goodbye(self.view, None))]);
+                    let _ = link.stream.send(&[std::io::IoSlice::new(&leave(self.view))]);
                     link.stream.finish();
                     Some(link.stream)
                 }
@@ -266,24 +291,33 @@ impl Ring {
             job.result.copy_from_slice(job.contribution);
             return Ok(());
         }
-        self.start(inner);
+        self.start(inner)?;
         for end in &mut inner.ends {
             if let Some(link) = end.link_mut() {
                 link.begin::<T>(&plan, job.prefix.len());
             }
         }
-        let mut connected = inner.ends.iter().filter_map(End::link).count() == plan.members - 1;
-        loop {
-            if self.cancelled.load(Ordering::SeqCst) {
-                return Err(Error::Cancelled.into());
+        let mut connected = inner.is_connected(self.is_shared());
+        while plan.shared && !connected {
+            self.check_cancelled()?;
+            connected = self.connect::<T>(inner, job)?;
+            if !connected {
+                self.wait(inner, job, false, interrupt)?;
             }
+        }
+        if plan.shared {
+            return self.run_shared(inner, job, interrupt);
+        }
+        loop {
+            self.check_cancelled()?;
             if !connected {
                 connected = self.connect::<T>(inner, job)?;
             }
             let mut finished = connected;
             let mut more = false;
             for rank in 0..plan.members {
-                if let Some(link) = inner.ends[rank].link_mut() {
+                // The peer's shared memory comes before its first frame.
+                if let Some(link) = inner.ends[rank].link_mut().filter(|link| link.area.is_some() || !self.is_shared()) {
                     more |= self.pump(link, rank, job).map_err(|fault| self.blame(rank, fault))?;
                     finished &= link.is_sent(&plan) && link.is_received(&plan);
                 }
@@ -301,38 +335,238 @@ impl Ring {
         }
     }
 
-    fn start(&self, inner: &mut Inner) {
+    fn is_shared(&self) -> bool {
+        self.peers.len() > 1 && self.peers.iter().all(|(_, address)| matches!(address, Address::Unix(_)))
+    }
+
+    fn check_cancelled(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::SeqCst) { Err(Error::Cancelled) } else { Ok(()) }
+    }
+
+    /// Go through an operation in shared memory, once all connections stand.
+    fn run_shared<T: Element>(
+        &self,
+        inner: &mut Inner,
+        job: &mut Job<'_, T>,
+        interrupt: Interrupt<'_>,
+    ) -> std::result::Result<(), Stop> {
+        let plan = job.operation.plan;
+        let Inner { ends, area, blocks: base, .. } = inner;
+        // Taken out for the operation, so that links can be moved on while their memory is read.
+        let areas: Vec<Option<Area>> = ends.iter_mut().map(|end| end.link_mut().and_then(|link| link.area.take())).collect();
+        let own = area.as_ref().expect("made by `start`");
+        let peers = areas.iter().map(Option::as_ref).collect();
+        let mut exchange = Exchange::begin(plan, *base, own, peers, job.operation.step, job.prefix);
+        let outcome = self.exchange(ends, own, &mut exchange, job, interrupt);
+        drop(exchange);
+        own.set_asleep(false);
+        *base += plan.blocks as u64;
+        for (end, area) in ends.iter_mut().zip(areas) {
+            if let Some(link) = end.link_mut() {
+                link.area = area;
+            }
+        }
+        outcome
+    }
+
+    fn exchange<T: Element>(
+        &self,
+        ends: &mut [End],
+        own: &Area,
+        exchange: &mut Exchange<'_>,
+        job: &mut Job<'_, T>,
+        interrupt: Interrupt<'_>,
+    ) -> std::result::Result<(), Stop> {
+        let plan = job.operation.plan;
+        let mut opened = false;
+        let mut watch = Watch { since: vec![Instant::now(); plan.members], seen: exchange.everybody(), guilty: vec![false; plan.members], gone: vec![false; plan.members] };
+        loop {
+            self.check_cancelled()?;
+            if !opened {
+                opened = self.open(ends, exchange, job)?;
+            }
+            if exchange.advance(job.contribution, job.result, opened) {
+                continue;
+            }
+            if opened && exchange.is_complete() {
+                return Ok(());
+            }
+            if self.spin(ends, exchange, job, &mut opened)? {
+                continue;
+            }
+            own.set_asleep(true);
+            // A look after the flag is up: what was published before it would ring no bell.
+            opened = opened || self.open(ends, exchange, job)?;
+            if exchange.advance(job.contribution, job.result, opened) || (opened && exchange.is_complete()) {
+                own.set_asleep(false);
+                continue;
+            }
+            let outcome = self.sleep(ends, own, exchange, &plan, &mut watch, interrupt);
+            own.set_asleep(false);
+            own.bell().silence();
+            outcome?;
+        }
+    }
+
+    /// Take over how the others begin, and compare it with this member's beginning; true when all have begun.
+    fn open<T: Element>(
+        &self,
+        ends: &mut [End],
+        exchange: &mut Exchange<'_>,
+        job: &Job<'_, T>,
+    ) -> std::result::Result<bool, Stop> {
+        exchange
+            .open(|rank, step, prefix| {
+                check_opening(job.operation.step, job.prefix, step, prefix).map_err(|fault| (rank, fault))?;
+                if let Some(link) = ends[rank].link_mut() {
+                    link.set_prefix(prefix);
+                }
+                Ok(())
+            })
+            .map_err(|(rank, fault)| self.blame(rank, fault))
+    }
+
+    /// Look again for a moment before sleeping, where every member can have a core: to be woken costs more than most waits.
+    fn spin<T: Element>(
+        &self,
+        ends: &mut [End],
+        exchange: &mut Exchange<'_>,
+        job: &mut Job<'_, T>,
+        opened: &mut bool,
+    ) -> std::result::Result<bool, Stop> {
+        if self.peers.len() > *CORES {
+            return Ok(false);
+        }
+        let end = Instant::now() + SPIN;
+        while Instant::now() < end {
+            for _ in 0..16 {
+                std::hint::spin_loop();
+            }
+            *opened = *opened || self.open(ends, exchange, job)?;
+            if exchange.advance(job.contribution, job.result, *opened) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn sleep(
+        &self,
+        ends: &mut [End],
+        own: &Area,
+        exchange: &Exchange<'_>,
+        plan: &Plan,
+        watch: &mut Watch,
+        interrupt: Interrupt<'_>,
+    ) -> std::result::Result<(), Stop> {
+        let now = Instant::now();
+        let blocks = plan.blocks as u64;
+        let everybody = exchange.everybody();
+        let mut overdue: Option<(Instant, usize)> = None;
+        for (rank, end) in ends.iter().enumerate() {
+            if end.link().is_none() {
+                continue;
+            }
+            let others: Vec<_> = (0..plan.members).filter(|other| *other != rank).map(|other| everybody[other]).collect();
+            // Who waits for others, or has not begun, is never silent.
+            let guilty = exchange.has_opened(rank) && everybody[rank].can_go_on(&others, blocks);
+            // Who could not go on until now has just become able to: its time begins here, however long this member has slept.
+            if !guilty || !watch.guilty[rank] || watch.seen[rank] != everybody[rank] {
+                watch.since[rank] = now;
+            }
+            watch.guilty[rank] = guilty;
+            watch.seen[rank] = everybody[rank];
+            if guilty {
+                let at = (watch.since[rank] + self.silence, rank);
+                overdue = Some(overdue.map_or(at, |other| other.min(at)));
+            }
+        }
+        let mut polls = vec![readable(&self.wake), readable(own.bell())];
+        let mut ranks = Vec::with_capacity(plan.members);
+        for (rank, end) in ends.iter().enumerate() {
+            if let Some(link) = end.link().filter(|_| !watch.gone[rank]) {
+                let mut flags = PollFlags::RDHUP;
+                // Who has begun may already say something of its next operation there.
+                flags.set(PollFlags::IN, !exchange.has_opened(rank));
+                polls.push(PollFd::new(&link.stream, flags));
+                ranks.push(rank);
+            }
+        }
+        let limit = overdue.map(|(at, _)| at.saturating_duration_since(now));
+        let ready = wait(&mut polls, limit, interrupt)?;
+        let told: Vec<usize> =
+            ranks.iter().zip(&polls[2..]).filter(|(_, poll)| !poll.revents().is_empty()).map(|(rank, _)| *rank).collect();
+        for rank in told {
+            let Some(link) = ends[rank].link() else { continue };
+            if exchange.has_begun(rank) && !exchange.has_opened(rank) {
+                // It began between our last look and its next word, which is not of this operation.
+                continue;
+            }
+            if exchange.everybody()[rank].is_complete(blocks) {
+                // It has done its part, and its memory stays.
+                watch.gone[rank] = true;
+            } else {
+                return Err(self.blame(rank, link.farewell(self.view)));
+            }
+        }
+        match overdue {
+            Some((at, rank)) if ready == 0 && Instant::now() >= at && exchange.everybody()[rank] == watch.seen[rank] => {
+                Err(self.silent(rank))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn silent(&self, rank: usize) -> Stop {
+        Stop::Broken(Broken {
+            message: format!("{} fell silent in the middle of a transfer", self.name(rank)),
+            accused: Some((rank, How::Deadline)),
+            how: How::Deadline,
+        })
+    }
+
+    fn start(&self, inner: &mut Inner) -> Result<()> {
         if inner.started {
-            return;
+            return Ok(());
         }
         inner.started = true;
+        if self.is_shared() {
+            let area = Area::create(self.peers.len()).map_err(|error| Error::io("no shared memory for the ring", error))?;
+            inner.area = Some(area);
+        }
         // The lower rank dials.
         for rank in self.rank + 1..self.peers.len() {
             let dialer = self.endpoint.dialer(Purpose::Ring, self.view, self.digest, &self.peers[rank], self.silence);
             inner.ends[rank] = End::Dialing(Box::new(dialer));
         }
+        Ok(())
     }
 
     /// Go on with connections in the making; true when all stand.
     fn connect<T: Element>(&self, inner: &mut Inner, job: &Job<'_, T>) -> std::result::Result<bool, Stop> {
+        let Inner { ends, area, .. } = inner;
         let up = |stream: Stream| {
             lock(&self.transport).get_or_insert_with(|| stream.transport());
             let mut link = Box::new(Link::new(stream));
+            if let Some(area) = &area {
+                // What fails here shows when the peer's own is awaited.
+                let _ = link.share(self.view, area);
+            }
             link.begin::<T>(&job.operation.plan, job.prefix.len());
             End::Up(link)
         };
         for (member, stream) in self.inbox.take() {
             let rank = self.peers.iter().position(|(peer, _)| *peer == member);
             match rank {
-                Some(rank) if rank < self.rank && matches!(inner.ends[rank], End::Absent) => inner.ends[rank] = up(stream),
+                Some(rank) if rank < self.rank && matches!(ends[rank], End::Absent) => ends[rank] = up(stream),
                 // Not of this ring, or a second time: a ring is never retried.
                 _ => self.endpoint.count_refused(),
             }
         }
-        for rank in self.rank + 1..self.peers.len() {
-            if let End::Dialing(dialer) = &mut inner.ends[rank] {
+        for (rank, end) in ends.iter_mut().enumerate() {
+            if let End::Dialing(dialer) = end {
                 match dialer.advance()? {
-                    Ok(Some(stream)) => inner.ends[rank] = up(stream),
+                    Ok(Some(stream)) => *end = up(stream),
                     Ok(None) => {}
                     Err(failure) => {
                         let (how, accused) = match failure {
@@ -348,7 +582,14 @@ impl Ring {
                 }
             }
         }
-        Ok(inner.ends.iter().filter_map(End::link).count() == self.peers.len() - 1)
+        if self.is_shared() {
+            for (rank, end) in ends.iter_mut().enumerate() {
+                if let Some(link) = end.link_mut().filter(|link| link.area.is_none()) {
+                    link.accept_area(self.view, self.peers.len()).map_err(|fault| self.blame(rank, fault))?;
+                }
+            }
+        }
+        Ok(inner.is_connected(self.is_shared()))
     }
 
     /// Move what can be moved on one link; true if more may be there.
@@ -386,21 +627,19 @@ impl Ring {
         }
         for (rank, end) in inner.ends.iter_mut().enumerate() {
             if let End::Up(link) = end {
-                if link.seen.0 != link.moved {
-                    link.seen = (link.moved, now);
-                } else if link.moved == 0 {
-                    // Nothing has begun: no silence.
-                    link.seen.1 = now;
+                let patience = self.patience(link, plan, job.reduced, all_begun);
+                // A time begins when bytes moved last, or when the peer became able to move some, however long this member has slept.
+                if link.seen.moved != link.moved || link.seen.patience != patience {
+                    link.seen = Seen { moved: link.moved, patience, since: now };
                 }
-                if let Some(patience) = self.patience(link, plan, job.reduced, all_begun) {
-                    suspects.push((link.seen.1 + patience, rank));
-                    sooner(link.seen.1 + patience);
-                } else {
-                    link.seen.1 = now;
+                if let Some(patience) = patience {
+                    suspects.push((link.seen.since + patience, rank));
+                    sooner(link.seen.since + patience);
                 }
             }
         }
-        for end in &inner.ends {
+        let mut idle: Vec<(usize, usize)> = Vec::new();
+        for (rank, end) in inner.ends.iter().enumerate() {
             match end {
                 End::Absent => {}
                 End::Dialing(dialer) => {
@@ -410,26 +649,39 @@ impl Ring {
                 }
                 End::Up(link) => {
                     let mut flags = PollFlags::empty();
-                    flags.set(PollFlags::IN, link.has_place(plan, job.reduced));
+                    flags.set(PollFlags::IN, link.has_place(plan, job.reduced) || (self.is_shared() && link.area.is_none()));
                     flags.set(PollFlags::OUT, link.is_full());
+                    // Where nothing more is awaited the end can still come.
+                    flags.set(PollFlags::RDHUP, link.is_received(plan) && !link.gone && (link.area.is_some() || !plan.shared));
                     if !flags.is_empty() {
+                        if flags.contains(PollFlags::RDHUP) {
+                            idle.push((polls.len(), rank));
+                        }
                         polls.push(PollFd::new(&link.stream, flags));
                     }
                 }
             }
         }
         let limit = until.map(|until| until.saturating_duration_since(now));
-        if wait(&mut polls, limit, interrupt)? > 0 {
+        let ready = wait(&mut polls, limit, interrupt)?;
+        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let ended: Vec<usize> =
+            idle.iter().filter(|(at, _)| polls[*at].revents().intersects(ended)).map(|(_, rank)| *rank).collect();
+        for rank in ended {
+            let Some(link) = inner.ends[rank].link_mut() else { continue };
+            if plan.shared {
+                // In shared memory nobody has anything to say on a connection before all have begun.
+                return Err(self.blame(rank, link.farewell(self.view)));
+            }
+            link.look(self.view).map_err(|fault| self.blame(rank, fault))?;
+        }
+        if ready > 0 {
             return Ok(());
         }
         // Nothing came, also not while this process was itself stopped: whoever is overdue is silent.
         let now = Instant::now();
         match suspects.into_iter().min() {
-            Some((at, rank)) if at <= now => Err(Stop::Broken(Broken {
-                message: format!("{} fell silent in the middle of a transfer", self.name(rank)),
-                accused: Some((rank, How::Deadline)),
-                how: How::Deadline,
-            })),
+            Some((at, rank)) if at <= now => Err(self.silent(rank)),
             _ => Ok(()),
         }
     }
@@ -476,21 +728,21 @@ impl Ring {
         })
     }
 
-    /// Leave: tell everybody who is accused, as far as they listen, and close all connections. Who can't be told sees the stream's end.
-    fn abort(&self, inner: &mut Inner, accused: Option<(usize, How)>, mut go_on: impl FnMut(&mut Link, usize)) {
+    /// Leave with `frame` as the last word, as far as the others listen, and close all connections; who can't be told sees the stream's
+    /// end. `go_on` finishes a frame that is under way.
+    fn abort(&self, inner: &mut Inner, frame: &[u8; HEADER], mut go_on: impl FnMut(&mut Link, usize)) {
         if inner.over {
             return;
         }
         inner.over = true;
         self.inbox.close();
-        let frame: [u8; HEADER] = goodbye(self.view, accused);
         let deadline = Instant::now() + GOODBYE;
         let mut ends: Vec<(usize, Box<Link>)> = inner
             .ends
             .iter_mut()
             .enumerate()
             .filter_map(|(rank, end)| match std::mem::replace(end, End::Absent) {
-                End::Up(link) if accused.is_none_or(|(accused, _)| accused != rank) => Some((rank, link)),
+                End::Up(link) => Some((rank, link)),
                 _ => None,
             })
             .collect();
@@ -502,7 +754,7 @@ impl Ring {
                 if !link.is_at_boundary() {
                     return link.is_full();
                 }
-                let told = link.stream.send(&[std::io::IoSlice::new(&frame)]);
+                let told = link.stream.send(&[std::io::IoSlice::new(frame)]);
                 told.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
             });
             let left = deadline.saturating_duration_since(Instant::now());
@@ -518,6 +770,17 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.close(false);
     }
+}
+
+/// Compare how a peer begins with how this member does.
+fn check_opening(step: u64, prefix: &[u8], their_step: u64, theirs: &[u8]) -> std::result::Result<(), Fault> {
+    if their_step != step {
+        return Err(Fault::Link(How::Stale, format!("it begins step {their_step} where this member is at step {step}")));
+    }
+    if theirs.len() != prefix.len() || theirs[..PREFIX] != prefix[..PREFIX] {
+        return Err(Fault::Link(How::Malformed, differs(theirs, prefix)));
+    }
+    Ok(())
 }
 
 /// Sum the blocks for which all contributions are there; true if there was one.

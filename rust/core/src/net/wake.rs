@@ -69,3 +69,35 @@ pub fn wait(descriptors: &mut [PollFd<'_>], limit: Option<Duration>, interrupt: 
 pub fn readable<'a>(descriptor: &'a impl AsFd) -> PollFd<'a> {
     PollFd::new(descriptor, PollFlags::IN)
 }
+
+/// A descriptor that another process rings.
+#[derive(Debug)]
+pub struct Bell(OwnedFd);
+
+impl Bell {
+    pub fn new() -> std::io::Result<Bell> {
+        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Wake its owner.
+    pub fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Take what was rung.
+    pub fn silence(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0; 8]);
+    }
+}
+
+impl From<OwnedFd> for Bell {
+    fn from(descriptor: OwnedFd) -> Bell {
+        Bell(descriptor)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}

@@ -1,0 +1,160 @@
+//! Frames and handshakes take any bytes without a panic, and let nobody in without the token.
+use elasticdl_core::net::frame::{HEADER, Header, Kind, Malformed};
+use elasticdl_core::net::handshake::{Acceptor, Caller, Denied, Heard, Hello, Purpose, Said, Token, Verdict};
+use proptest::prelude::*;
+
+fn decode(frame: &[u8]) -> (Header, &[u8]) {
+    (Header::decode(frame[..HEADER].try_into().unwrap()).unwrap(), &frame[HEADER..])
+}
+
+fn hello(member: &str) -> Hello {
+    Hello { purpose: Purpose::Ring, member: member.into(), view: 7, digest: u64::MAX }
+}
+
+fn pair(ours: &[u8], theirs: &[u8]) -> (Caller, Acceptor) {
+    let caller = Caller::new(Token::new(ours).unwrap(), hello("dialer"), "acceptor".into()).unwrap();
+    let acceptor = Acceptor::new(Token::new(theirs).unwrap(), "acceptor".into()).unwrap();
+    (caller, acceptor)
+}
+
+fn challenge(caller: &Caller, acceptor: &mut Acceptor) -> Vec<u8> {
+    let nonce = caller.open();
+    let (header, payload) = decode(&nonce);
+    match acceptor.hear(&header, payload).unwrap() {
+        Heard::Reply(frame) => frame,
+        Heard::Hello(_) => panic!("a nonce is no hello"),
+    }
+}
+
+fn introduction(caller: &mut Caller, acceptor: &mut Acceptor) -> Vec<u8> {
+    let challenge = challenge(caller, acceptor);
+    let (header, payload) = decode(&challenge);
+    match caller.hear(&header, payload).unwrap() {
+        Said::Reply(frame) => frame,
+        Said::Verdict(_) => panic!("a challenge is no verdict"),
+    }
+}
+
+#[test]
+fn both_ends_learn_who_the_other_is() {
+    let (mut caller, mut acceptor) = pair(b"token", b"token");
+    let frame = introduction(&mut caller, &mut acceptor);
+    let (header, payload) = decode(&frame);
+    assert_eq!(acceptor.hear(&header, payload), Ok(Heard::Hello(hello("dialer"))));
+    for verdict in [Verdict::Parked, Verdict::Ok] {
+        let frame = verdict.frame();
+        let (header, payload) = decode(&frame);
+        assert_eq!(caller.hear(&header, payload), Ok(Said::Verdict(verdict)));
+    }
+}
+
+#[test]
+fn a_dialer_refuses_an_acceptor_without_the_token() {
+    let (mut caller, mut acceptor) = pair(b"token", b"other");
+    let frame = challenge(&caller, &mut acceptor);
+    let (header, payload) = decode(&frame);
+    assert_eq!(caller.hear(&header, payload), Err(Denied::Token));
+}
+
+#[test]
+fn an_acceptor_refuses_a_dialer_without_the_token() {
+    // Even one that got past the challenge: it answers with what another conversation taught it.
+    let (mut honest, mut elsewhere) = pair(b"token", b"token");
+    let replayed = introduction(&mut honest, &mut elsewhere);
+    let (caller, mut acceptor) = pair(b"other", b"token");
+    challenge(&caller, &mut acceptor);
+    let (header, payload) = decode(&replayed);
+    assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
+}
+
+#[test]
+fn another_member_at_the_address_is_noticed() {
+    let mut caller = Caller::new(Token::new(b"token").unwrap(), hello("dialer"), "somebody".into()).unwrap();
+    let mut acceptor = Acceptor::new(Token::new(b"token").unwrap(), "acceptor".into()).unwrap();
+    let frame = challenge(&caller, &mut acceptor);
+    let (header, payload) = decode(&frame);
+    assert_eq!(caller.hear(&header, payload), Err(Denied::Member));
+}
+
+#[test]
+fn a_proof_can_not_be_reflected() {
+    // A dialer without the token opens a second conversation and hands the acceptor's own proof back to it.
+    let (_, mut acceptor) = pair(b"token", b"token");
+    let nonce = Header::frame(Kind::Nonce, 0, 0, &[7; 32]);
+    let (header, payload) = decode(&nonce);
+    let Ok(Heard::Reply(frame)) = acceptor.hear(&header, payload) else { panic!("no challenge") };
+    let (_, challenge) = decode(&frame);
+    let mut content = vec![1];
+    content.extend_from_slice(&[0; 8]);
+    content.extend_from_slice(&challenge[32..64]);
+    let frame = Header::frame(Kind::Hello, 7, 0, &content);
+    let (header, payload) = decode(&frame);
+    assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
+}
+
+#[test]
+fn an_empty_token_is_none() {
+    assert!(Token::new(b"").is_err());
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_header_or_an_error(bytes in any::<[u8; HEADER]>()) {
+        prop_assert!(Header::decode(&bytes).is_err() || Header::decode(&bytes).unwrap().encode() == bytes);
+    }
+
+    #[test]
+    fn a_changed_header_is_noticed(view: u64, step: u64, at in 0..HEADER, flip in 1u8..) {
+        let good = Header { kind: Kind::Scatter, length: 17, view, step };
+        let mut bytes = good.encode();
+        prop_assert_eq!(Header::decode(&bytes), Ok(good));
+        bytes[at] ^= flip;
+        prop_assert!(Header::decode(&bytes).is_err());
+    }
+
+    #[test]
+    fn a_frame_is_no_longer_than_its_kind_allows(length: u32) {
+        for kind in [Kind::Hello, Kind::Whole, Kind::Gather, Kind::Abort, Kind::StateData, Kind::Beat] {
+            let bytes = Header { kind, length, view: 1, step: 2 }.encode();
+            let expected = length as usize <= kind.limit();
+            prop_assert_eq!(Header::decode(&bytes) != Err(Malformed::Length), expected);
+        }
+    }
+
+    #[test]
+    fn handshakes_take_any_payload(
+        payload in proptest::collection::vec(any::<u8>(), 0..300), kind in prop_oneof![
+            Just(Kind::Nonce), Just(Kind::Challenge), Just(Kind::Hello), Just(Kind::Verdict), Just(Kind::Beat)
+        ], late: bool,
+    ) {
+        let (mut caller, mut acceptor) = pair(b"token", b"token");
+        if late {
+            introduction(&mut caller, &mut acceptor);
+        }
+        let frame = Header::frame(kind, 7, 0, &payload);
+        let (header, payload) = decode(&frame);
+        let heard = acceptor.hear(&header, payload);
+        prop_assert!(!matches!(heard, Ok(Heard::Hello(_))), "let in without a proof");
+        let said = caller.hear(&header, payload);
+        prop_assert!(!matches!(said, Ok(Said::Reply(_))), "answered without a proof");
+    }
+
+    #[test]
+    fn a_changed_hello_is_refused(at in HEADER.., flip in 1u8..) {
+        let (mut caller, mut acceptor) = pair(b"token", b"token");
+        let mut frame = introduction(&mut caller, &mut acceptor);
+        let at = HEADER + at % (frame.len() - HEADER);
+        frame[at] ^= flip;
+        let (header, payload) = decode(&frame);
+        prop_assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
+    }
+
+    #[test]
+    fn a_hello_of_another_view_is_refused(view: u64) {
+        prop_assume!(view != 7);
+        let (mut caller, mut acceptor) = pair(b"token", b"token");
+        let frame = introduction(&mut caller, &mut acceptor);
+        let (header, payload) = decode(&frame);
+        prop_assert_eq!(acceptor.hear(&Header { view, ..header }, payload), Err(Denied::Token));
+    }
+}
