@@ -111,7 +111,10 @@ def rows(cases: tuple[Case, ...] = CASES, rounds: int = ROUNDS) -> list[Row]:
 
 def prepare_gloo() -> None:
     """Make the environment for Gloo unless it is there."""
-    if GLOO_PYTHON.exists() and not subprocess.run([GLOO_PYTHON, "-c", "import torch.distributed"], check=False).returncode:
+    if (
+        GLOO_PYTHON.exists()
+        and not subprocess.run([GLOO_PYTHON, "-c", "import torch.distributed"], check=False).returncode
+    ):
         return
     print("installing torch (for Gloo) in .bench/venv; this is large and happens once", file=sys.stderr)
     subprocess.run([sys.executable, "-m", "venv", GLOO_PYTHON.parent.parent], check=True)
@@ -126,8 +129,19 @@ def measure(what: str, python: str, case: Case) -> tuple[list[float], str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         ranks = [
             subprocess.Popen(
-                [python, __file__, "--rank", str(rank), "--what", what, "--processes", str(case.processes)]
-                + ["--size", str(case.size), "--pieces", str(case.pieces), "--folder", folder],
+                [
+                    *[
+                        python,
+                        __file__,
+                        "--rank",
+                        str(rank),
+                        "--what",
+                        what,
+                        "--processes",
+                        str(case.processes),
+                    ],
+                    *["--size", str(case.size), "--pieces", str(case.pieces), "--folder", folder],
+                ],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
@@ -223,7 +237,10 @@ def conditions() -> str:
 
 def table(found: list[Row]) -> str:
     """Return the rows as a Markdown table."""
-    lines = ["| all-reduce, float32 | processes | ours | Gloo | ratio | must / aim | transport |", "| --- " * 7 + "|"]
+    lines = [
+        "| all-reduce, float32 | processes | ours | Gloo | ratio | must / aim | transport |",
+        "| --- " * 7 + "|",
+    ]
     for row in found:
         case = row.case
         wanted = f"{case.must:g}× / {case.aim:g}×" if case.must and case.aim else "for information"
@@ -236,7 +253,9 @@ def table(found: list[Row]) -> str:
 
 def main() -> None:
     """Print the table, or be one rank."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name in ("rank", "processes", "size", "pieces"):
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--what", choices=("ring", "gloo"), help=argparse.SUPPRESS)

@@ -31,10 +31,18 @@ class Ring:
     """The ring of one view. All calls that block release the GIL and end with Cancelled after `cancel`."""
 
     def __init__(
-        self, endpoint: Endpoint, view: int, digest: int, rank: int, peers: Sequence[tuple[str, str]], silence: float
+        self,
+        endpoint: Endpoint,
+        view: int,
+        digest: int,
+        rank: int,
+        peers: Sequence[tuple[str, str]],
+        silence: float,
     ) -> None:
         """`peers`: (member id, address) in ring order; `silence`: seconds without a byte in mid-transfer before a peer counts as lost."""
-    def reduce(self, step: int, contribution: ReadableBuffer, result: ReadableBuffer, trailer: Sequence[float]) -> list[float]:
+    def reduce(
+        self, step: int, contribution: ReadableBuffer, result: ReadableBuffer, trailer: Sequence[float]
+    ) -> list[float]:
         """Sum `contribution` (float32 or float64, C-contiguous, left intact) over all members into `result`; return the summed trailer.
 
         Connects on the first call. Every member gets the same bits. Raises RingBroken(rank, how) or Cancelled.
@@ -52,7 +60,9 @@ class Ring:
 class StateServer:
     """Serves one state image to the members that heal from this one, on a thread of its own."""
 
-    def __init__(self, endpoint: Endpoint, view: int, digest: int, state: tuple[int, int], image: ReadableBuffer) -> None:
+    def __init__(
+        self, endpoint: Endpoint, view: int, digest: int, state: tuple[int, int], image: ReadableBuffer
+    ) -> None:
         """`image` stays borrowed until `close`."""
     def wait(self, seconds: float) -> list[tuple[str, bool]]:
         """Wait until some transfer has ended (or the time is over): (member id, acknowledged?) of those ended since the last call."""
@@ -63,7 +73,13 @@ class StateTransfer:
     """Fetches a state image from a donor; all or nothing, checksummed, acknowledged."""
 
     def __init__(
-        self, endpoint: Endpoint, view: int, digest: int, state: tuple[int, int], donor: tuple[str, str], silence: float
+        self,
+        endpoint: Endpoint,
+        view: int,
+        digest: int,
+        state: tuple[int, int],
+        donor: tuple[str, str],
+        silence: float,
     ) -> None: ...
     def run(self) -> bytearray:
         """Return the image. Raises TransferFailed or Cancelled."""

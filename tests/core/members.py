@@ -31,13 +31,18 @@ def peers(of: list[_core.Endpoint]) -> list[tuple[str, str]]:
 
 
 @contextmanager
-def group(folder: Path, count: int, transport: str = "unix", silence: float = 30.0) -> Iterator[list[_core.Ring]]:
+def group(
+    folder: Path, count: int, transport: str = "unix", silence: float = 30.0
+) -> Iterator[list[_core.Ring]]:
     """Rings of view 1 of `count` members in this process."""
     all_endpoints = endpoints(folder, count, transport)
     for endpoint in all_endpoints:
         endpoint.enter(1, DIGEST)
     addresses = peers(all_endpoints)
-    rings = [_core.Ring(endpoint, 1, DIGEST, rank, addresses, silence) for rank, endpoint in enumerate(all_endpoints)]
+    rings = [
+        _core.Ring(endpoint, 1, DIGEST, rank, addresses, silence)
+        for rank, endpoint in enumerate(all_endpoints)
+    ]
     try:
         yield rings
     finally:
@@ -69,7 +74,9 @@ def side_by_side(*calls: Callable[[], Any], limit: float = 60.0) -> list[Any]:
 class Process:
     """A member in a process of its own (`ring_process.py`), driven by lines of JSON."""
 
-    def __init__(self, folder: Path, rank: int, count: int, silence: float = 30.0, transport: str = "unix") -> None:
+    def __init__(
+        self, folder: Path, rank: int, count: int, silence: float = 30.0, transport: str = "unix"
+    ) -> None:
         script = Path(__file__).with_name("ring_process.py")
         self.process = subprocess.Popen(
             [sys.executable, script, folder, str(rank), str(count), str(silence), transport],
@@ -96,7 +103,9 @@ class Process:
 
 
 @contextmanager
-def processes(folder: Path, count: int, silence: float = 30.0, transport: str = "unix") -> Iterator[list[Process]]:
+def processes(
+    folder: Path, count: int, silence: float = 30.0, transport: str = "unix"
+) -> Iterator[list[Process]]:
     """`count` processes that have entered view 1 and know each other."""
     started = [Process(folder, rank, count, silence, transport) for rank in range(count)]
     try:

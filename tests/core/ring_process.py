@@ -22,7 +22,12 @@ def say(**answer: Any) -> None:
 
 
 def main() -> None:
-    folder, rank, count, silence, transport = Path(sys.argv[1]), *map(int, sys.argv[2:4]), float(sys.argv[4]), sys.argv[5]
+    folder, rank, count, silence, transport = (
+        Path(sys.argv[1]),
+        *map(int, sys.argv[2:4]),
+        float(sys.argv[4]),
+        sys.argv[5],
+    )
     address = f"unix:{folder}/{rank}" if transport == "unix" else "tcp:127.0.0.1:0"
     endpoint = _core.Endpoint(address, member(rank), TOKEN)
     endpoint.enter(1, DIGEST)
@@ -34,7 +39,9 @@ def main() -> None:
     for line in sys.stdin:
         order = json.loads(line)
         if order["do"] == "reduce":
-            contribution = np.random.default_rng(rank).standard_normal(order["elements"]).astype(order["dtype"])
+            contribution = (
+                np.random.default_rng(rank).standard_normal(order["elements"]).astype(order["dtype"])
+            )
             result = np.empty_like(contribution)
             say(begins=step + 1)
             try:

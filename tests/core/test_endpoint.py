@@ -85,7 +85,10 @@ def test_another_member_at_the_address_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_address_in_use_is_named(tmp_path: Path) -> None:
-    for first in (_core.Endpoint(f"unix:{tmp_path}/s", member(0), TOKEN), _core.Endpoint("tcp:127.0.0.1:0", member(0), TOKEN)):
+    for first in (
+        _core.Endpoint(f"unix:{tmp_path}/s", member(0), TOKEN),
+        _core.Endpoint("tcp:127.0.0.1:0", member(0), TOKEN),
+    ):
         with pytest.raises(BadSetting, match="in use by another process") as error:
             _core.Endpoint(first.address, member(1), TOKEN)
         assert first.address in str(error.value)
@@ -111,7 +114,9 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "mine"
 
 
-@pytest.mark.parametrize("address", ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:127.0.0.1:x", "pipe:x", "unix:/" + "x" * 107])
+@pytest.mark.parametrize(
+    "address", ["", "unix:", "tcp:", "tcp:host", "tcp::1", "tcp:127.0.0.1:x", "pipe:x", "unix:/" + "x" * 107]
+)
 def test_wrong_addresses_are_bad_settings(address: str) -> None:
     with pytest.raises(BadSetting, match="address"):
         _core.Endpoint(address, member(0), TOKEN)
@@ -138,5 +143,7 @@ def test_wrong_arguments_are_value_errors(tmp_path: Path) -> None:
 
 def test_importing_starts_no_thread() -> None:
     code = "import elasticdl._core, pathlib; print(len(list(pathlib.Path('/proc/self/task').iterdir())))"
-    answer = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    answer = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
     assert answer.stdout.strip() == "1"

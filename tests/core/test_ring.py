@@ -23,7 +23,9 @@ LARGE = 4 << 20
 """Elements of a message that no socket buffer holds."""
 
 
-def reduce_all(rings: list[_core.Ring], contributions: list[Any], trailers: list[list[float]], step: int = 1) -> list[Any]:
+def reduce_all(
+    rings: list[_core.Ring], contributions: list[Any], trailers: list[list[float]], step: int = 1
+) -> list[Any]:
     results = [np.empty_like(contribution) for contribution in contributions]
     sums = side_by_side(
         *(
@@ -46,7 +48,12 @@ def reduce_all(rings: list[_core.Ring], contributions: list[Any], trailers: list
     seed=st.integers(0, 2**32),
 )
 def test_every_member_gets_the_same_bits_and_the_sum(
-    tmp_path_factory: pytest.TempPathFactory, transport: str, count: int, sizes: list[int], dtype: str, seed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    transport: str,
+    count: int,
+    sizes: list[int],
+    dtype: str,
+    seed: int,
 ) -> None:
     random = np.random.default_rng(seed)
     with group(tmp_path_factory.mktemp("r"), count, transport) as rings:
@@ -255,7 +262,9 @@ def test_a_member_that_has_left_breaks_the_next_step_without_accusation(tmp_path
 def test_no_listener_is_refused_after_the_silence(tmp_path: Path) -> None:
     with _closing(_core.Endpoint(f"unix:{tmp_path}/0", member(0), TOKEN)) as endpoint:
         endpoint.enter(1, DIGEST)
-        ring = _core.Ring(endpoint, 1, DIGEST, 0, [(member(0), endpoint.address), (member(1), f"unix:{tmp_path}/1")], 0.3)
+        ring = _core.Ring(
+            endpoint, 1, DIGEST, 0, [(member(0), endpoint.address), (member(1), f"unix:{tmp_path}/1")], 0.3
+        )
         with pytest.raises(RingBroken) as broken:
             ring.reduce(1, np.ones(4), np.empty(4), [])
         assert (broken.value.rank, broken.value.how) == (1, "refused")
@@ -326,7 +335,10 @@ def test_another_step_is_stale(tmp_path: Path) -> None:
 def test_other_sizes_are_malformed(tmp_path: Path, sizes: tuple[int, int], transport: str) -> None:
     with group(tmp_path, 2, transport) as rings:
         outcomes = side_by_side(
-            *(lambda rank=rank: rings[rank].reduce(1, np.ones(sizes[rank]), np.empty(sizes[rank]), []) for rank in range(2))  # type: ignore[misc]
+            *(
+                lambda rank=rank: rings[rank].reduce(1, np.ones(sizes[rank]), np.empty(sizes[rank]), [])
+                for rank in range(2)
+            )  # type: ignore[misc]
         )
         assert {type(outcome) for outcome in outcomes} == {RingBroken}
         assert "malformed" in {outcome.how for outcome in outcomes}

@@ -14,7 +14,9 @@ from elasticdl import _core
 STUB = ast.parse((Path(elasticdl.__file__).parent / "_core.pyi").read_text())
 ALIASES = {"ReadableBuffer"}
 """Protocols that exist for type checkers alone."""
-CLASSES = {node.name: node for node in STUB.body if isinstance(node, ast.ClassDef) and node.name not in ALIASES}
+CLASSES = {
+    node.name: node for node in STUB.body if isinstance(node, ast.ClassDef) and node.name not in ALIASES
+}
 FUNCTIONS = {node.name: node for node in STUB.body if isinstance(node, ast.FunctionDef)}
 
 
@@ -23,7 +25,9 @@ def arguments(node: ast.FunctionDef) -> list[str]:
 
 
 def is_property(node: ast.FunctionDef) -> bool:
-    return any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in node.decorator_list)
+    return any(
+        isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in node.decorator_list
+    )
 
 
 def test_the_names_are_the_same() -> None:
@@ -45,7 +49,9 @@ def test_a_class_has_the_same_members(name: str) -> None:
             assert list(inspect.signature(found).parameters) == arguments(node)
         elif member not in special:
             signature = inspect.signature(getattr(found, member))
-            assert [parameter for parameter in signature.parameters if parameter != "self"] == arguments(node), member
+            assert [parameter for parameter in signature.parameters if parameter != "self"] == arguments(
+                node
+            ), member
 
 
 @pytest.mark.parametrize("name", sorted(FUNCTIONS))

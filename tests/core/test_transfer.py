@@ -30,7 +30,9 @@ def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[_core.
         end.close()
 
 
-def transfer(ends: list[_core.Endpoint], rank: int, state: tuple[int, int] = STATE, silence: float = 30.0) -> _core.StateTransfer:
+def transfer(
+    ends: list[_core.Endpoint], rank: int, state: tuple[int, int] = STATE, silence: float = 30.0
+) -> _core.StateTransfer:
     return _core.StateTransfer(ends[rank], 1, DIGEST, state, peers(ends)[0], silence)
 
 
@@ -129,7 +131,9 @@ def test_cancel_ends_a_blocked_transfer(ends: list[_core.Endpoint]) -> None:
 def test_a_server_that_comes_after_its_healee_serves_it(ends: list[_core.Endpoint]) -> None:
     healee = transfer(ends, 1)
     servers: list[_core.StateServer] = []
-    timer = threading.Timer(0.2, lambda: servers.append(_core.StateServer(ends[0], 1, DIGEST, STATE, b"state")))
+    timer = threading.Timer(
+        0.2, lambda: servers.append(_core.StateServer(ends[0], 1, DIGEST, STATE, b"state"))
+    )
     timer.start()
     assert healee.run() == b"state"
     timer.join()

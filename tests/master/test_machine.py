@@ -229,7 +229,7 @@ def test_a_member_that_has_seen_a_higher_epoch_ends_a_replaced_master() -> None:
 def test_a_restarted_master_tells_the_last_view_again() -> None:
     first = group("a", "b")
     desk = Desk(*first.journal)
-    desk.come_back("a", 1, 0, None)
+    desk.come_back("a", 501, 0, None)
     assert [i.message for i in desk.said if isinstance(i, Tell)] == [
         Data(SHARDS),
         Welcome(2),
@@ -361,10 +361,21 @@ def test_who_seals_is_not_suspected_any_more() -> None:
     desk = group("a", "b", "c")
     desk.give(ConnectionLost(ord("b")))
     desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
-    desk.come_back("b", 7, 1, S1)
+    desk.come_back("b", 507, 1, S1)
     desk.seal("a")
     desk.seal("c")
     assert desk.members == ["a", "b", "c"]
+
+
+def test_what_comes_late_on_an_old_connection_changes_nothing() -> None:
+    desk = group("a", "b")
+    desk.come_back("a", 500, 0, None)
+    # the end of the old stream is handled by another thread, after the beginning of the new one
+    desk.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None)))
+    desk.say("a", NextView(report(1)))
+    desk.give(ConnectionLost(ord("a")))
+    assert desk.master.seen[MemberId("a")].connection == 500
+    assert desk.master.seen[MemberId("a")].report.sealed == 0
 
 
 def test_a_view_is_not_replaced_while_all_its_members_are_only_suspected() -> None:
@@ -417,7 +428,7 @@ def test_a_report_stays_true_when_its_member_has_died_since() -> None:
     # b neither sealed nor is it proven dead; it holds the last state
     desk.wait(60.0)
     assert desk.view.id == 1
-    desk.come_back("b", 7, 1, S0)
+    desk.come_back("b", 507, 1, S0)
     assert desk.members[0] == "b"
     assert desk.view.base == S0
 
@@ -457,10 +468,10 @@ def test_the_last_member_is_not_released_without_a_snapshot_of_its_state() -> No
 def test_an_evicted_member_is_evicted_for_ever() -> None:
     desk = group("a", "b")
     desk.give(WorkerEnded(name("b"), "wrong")), desk.seal("a")
-    desk.come_back("b", 7, 1, S1)
+    desk.come_back("b", 507, 1, S1)
     assert [type(i.message) for i in desk.said if isinstance(i, Tell)] == [Data, Evicted]
     restarted = Desk(*desk.journal)
-    restarted.come_back("b", 7, 1, S1)
+    restarted.come_back("b", 507, 1, S1)
     assert any(isinstance(i, Tell) and isinstance(i.message, Evicted) for i in restarted.said)
 
 
@@ -535,7 +546,7 @@ def test_every_view_after_a_stop_is_final_also_after_a_restart() -> None:
     desk = group("a", "b")
     final(desk)
     restarted = Desk(*desk.journal)
-    restarted.come_back("a", 1, 2, S1)
+    restarted.come_back("a", 501, 2, S1)
     restarted.give(WorkerEnded(name("b"), "killed by SIGKILL"))
     assert restarted.view.id == 3
     assert restarted.view.final
@@ -572,7 +583,7 @@ def test_any_master_that_reads_finished_publishes_again_and_appends_nothing() ->
     restarted = Desk(*desk.journal)
     assert Publish("/r") in restarted.said
     assert not any(isinstance(i, Append) for i in restarted.said)
-    restarted.come_back("a", 1, 2, S1)
+    restarted.come_back("a", 501, 2, S1)
     assert any(isinstance(i, Tell) and isinstance(i.message, Finished) for i in restarted.said)
 
 

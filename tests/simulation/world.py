@@ -262,7 +262,7 @@ class World:
         mean = KINDS[kind] * self._pace[kind]
         if self.random.random() < 0.06:
             mean *= 15
-        return self.random.expovariate(1.0 / mean)
+        return min(self.random.expovariate(1.0 / mean), 6.0)  # shorter than any stall
 
     def after(self, delay: float, label: str, action: Callable[[], None]) -> None:
         self._sequence += 1

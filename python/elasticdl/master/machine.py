@@ -431,6 +431,8 @@ class Master:
         return replace(self, links={**self.links, connection: replace(self.links[connection], **changes)})
 
     def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Master:
+        if isinstance(message, Register | NextView) and self._is_old(connection, link):
+            return self
         match message:
             case Register():
                 return self._register(now, connection, message, out)
@@ -462,6 +464,11 @@ class Master:
             case FoundShards(shards):
                 return self._find(shards)
         assert_never(message)
+
+    def _is_old(self, connection: int, link: Link) -> bool:
+        """Tell whether a member has registered on a later connection: what still comes on this one was said before."""
+        seen = self.seen.get(link.member)
+        return seen is not None and seen.connection is not None and connection < seen.connection
 
     def _register(self, now: float, connection: int, register: Register, out: Out) -> Master:
         if register.epoch > self.journal.epoch and self.opened:

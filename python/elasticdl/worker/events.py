@@ -283,8 +283,9 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Work: write the audit's `contributed` lines, then give accumulator and trailer to the ring; outcome RingCompleted, RingFailed, WorkCancelled.
+    """Work: write the audit's `contributed` lines, then give accumulator and trailer to the ring.
 
+    Outcome RingCompleted, RingFailed or WorkCancelled.
     `blank`: own no slot and hold no state yet (a joiner): give zeros.
     `slots`: K of the step, the length of the trailer's `contributors`.
     """

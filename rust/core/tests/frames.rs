@@ -1,18 +1,33 @@
 //! Frames and handshakes take any bytes without a panic, and let nobody in without the token.
 use elasticdl_core::net::frame::{HEADER, Header, Kind, Malformed};
-use elasticdl_core::net::handshake::{Acceptor, Caller, Denied, Heard, Hello, Purpose, Said, Token, Verdict};
+use elasticdl_core::net::handshake::{
+    Acceptor, Caller, Denied, Heard, Hello, Purpose, Said, Token, Verdict,
+};
 use proptest::prelude::*;
 
 fn decode(frame: &[u8]) -> (Header, &[u8]) {
-    (Header::decode(frame[..HEADER].try_into().unwrap()).unwrap(), &frame[HEADER..])
+    (
+        Header::decode(frame[..HEADER].try_into().unwrap()).unwrap(),
+        &frame[HEADER..],
+    )
 }
 
 fn hello(member: &str) -> Hello {
-    Hello { purpose: Purpose::Ring, member: member.into(), view: 7, digest: u64::MAX }
+    Hello {
+        purpose: Purpose::Ring,
+        member: member.into(),
+        view: 7,
+        digest: u64::MAX,
+    }
 }
 
 fn pair(ours: &[u8], theirs: &[u8]) -> (Caller, Acceptor) {
-    let caller = Caller::new(Token::new(ours).unwrap(), hello("dialer"), "acceptor".into()).unwrap();
+    let caller = Caller::new(
+        Token::new(ours).unwrap(),
+        hello("dialer"),
+        "acceptor".into(),
+    )
+    .unwrap();
     let acceptor = Acceptor::new(Token::new(theirs).unwrap(), "acceptor".into()).unwrap();
     (caller, acceptor)
 }
@@ -40,7 +55,10 @@ fn both_ends_learn_who_the_other_is() {
     let (mut caller, mut acceptor) = pair(b"token", b"token");
     let frame = introduction(&mut caller, &mut acceptor);
     let (header, payload) = decode(&frame);
-    assert_eq!(acceptor.hear(&header, payload), Ok(Heard::Hello(hello("dialer"))));
+    assert_eq!(
+        acceptor.hear(&header, payload),
+        Ok(Heard::Hello(hello("dialer")))
+    );
     for verdict in [Verdict::Parked, Verdict::Ok] {
         let frame = verdict.frame();
         let (header, payload) = decode(&frame);
@@ -69,7 +87,12 @@ fn an_acceptor_refuses_a_dialer_without_the_token() {
 
 #[test]
 fn another_member_at_the_address_is_noticed() {
-    let mut caller = Caller::new(Token::new(b"token").unwrap(), hello("dialer"), "somebody".into()).unwrap();
+    let mut caller = Caller::new(
+        Token::new(b"token").unwrap(),
+        hello("dialer"),
+        "somebody".into(),
+    )
+    .unwrap();
     let mut acceptor = Acceptor::new(Token::new(b"token").unwrap(), "acceptor".into()).unwrap();
     let frame = challenge(&caller, &mut acceptor);
     let (header, payload) = decode(&frame);
@@ -82,7 +105,9 @@ fn a_proof_can_not_be_reflected() {
     let (_, mut acceptor) = pair(b"token", b"token");
     let nonce = Header::frame(Kind::Nonce, 0, 0, &[7; 32]);
     let (header, payload) = decode(&nonce);
-    let Ok(Heard::Reply(frame)) = acceptor.hear(&header, payload) else { panic!("no challenge") };
+    let Ok(Heard::Reply(frame)) = acceptor.hear(&header, payload) else {
+        panic!("no challenge")
+    };
     let (_, challenge) = decode(&frame);
     let mut content = vec![1];
     content.extend_from_slice(&[0; 8]);

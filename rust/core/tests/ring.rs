@@ -19,7 +19,11 @@ const SILENCE: Duration = Duration::from_secs(30);
 fn endpoints(folder: &std::path::Path, count: usize, tcp: bool) -> Vec<Arc<Endpoint>> {
     (0..count)
         .map(|rank| {
-            let address = if tcp { "tcp:127.0.0.1:0".into() } else { format!("unix:{}/{rank}", folder.display()) };
+            let address = if tcp {
+                "tcp:127.0.0.1:0".into()
+            } else {
+                format!("unix:{}/{rank}", folder.display())
+            };
             let endpoint = Endpoint::open(&address, &format!("m{rank}"), b"token").unwrap();
             endpoint.enter(1, DIGEST).unwrap();
             Arc::new(endpoint)
@@ -28,7 +32,10 @@ fn endpoints(folder: &std::path::Path, count: usize, tcp: bool) -> Vec<Arc<Endpo
 }
 
 fn peers(endpoints: &[Arc<Endpoint>]) -> Vec<(String, String)> {
-    endpoints.iter().map(|endpoint| (endpoint.member().into(), endpoint.address())).collect()
+    endpoints
+        .iter()
+        .map(|endpoint| (endpoint.member().into(), endpoint.address()))
+        .collect()
 }
 
 type Outcome<T> = (Result<Vec<f64>>, Vec<T>);
@@ -43,12 +50,26 @@ fn run<T: Element + Send + Sync>(
         let members: Vec<_> = (0..endpoints.len())
             .map(|rank| {
                 scope.spawn(move || {
-                    let ring = Ring::new(endpoints[rank].clone(), 1, DIGEST, rank, &peers[rank], SILENCE).unwrap();
+                    let ring = Ring::new(
+                        endpoints[rank].clone(),
+                        1,
+                        DIGEST,
+                        rank,
+                        &peers[rank],
+                        SILENCE,
+                    )
+                    .unwrap();
                     let mut outcomes = Vec::new();
                     for (step, contributions) in operations.iter().enumerate() {
                         let mut result = vec![T::zeroed(); contributions[rank].len()];
                         let trailer = [rank as f64, 0.1];
-                        let sums = ring.reduce(step as u64 + 1, &contributions[rank], &mut result, &trailer, &ignore_signals);
+                        let sums = ring.reduce(
+                            step as u64 + 1,
+                            &contributions[rank],
+                            &mut result,
+                            &trailer,
+                            &ignore_signals,
+                        );
                         outcomes.push((sums, result));
                     }
                     ring.close(true);
@@ -56,7 +77,10 @@ fn run<T: Element + Send + Sync>(
                 })
             })
             .collect();
-        members.into_iter().map(|member| member.join().unwrap()).collect()
+        members
+            .into_iter()
+            .map(|member| member.join().unwrap())
+            .collect()
     })
 }
 
@@ -65,27 +89,49 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
     proptest::collection::vec(size, 1..4)
 }
 
-fn check<T: Element + Send + Sync + PartialEq + std::fmt::Debug>(count: usize, sizes: &[usize], tcp: bool, value: impl Fn(u64) -> T) {
+fn check<T: Element + Send + Sync + PartialEq + std::fmt::Debug>(
+    count: usize,
+    sizes: &[usize],
+    tcp: bool,
+    value: impl Fn(u64) -> T,
+) {
     let folder = tempfile::tempdir().unwrap();
     let endpoints = endpoints(folder.path(), count, tcp);
     let mut seed = 1u64;
     let mut next = || {
-        seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        seed = seed
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         value(seed >> 33)
     };
-    let operations: Vec<Vec<Vec<T>>> =
-        sizes.iter().map(|size| (0..count).map(|_| (0..*size).map(|_| next()).collect()).collect()).collect();
+    let operations: Vec<Vec<Vec<T>>> = sizes
+        .iter()
+        .map(|size| {
+            (0..count)
+                .map(|_| (0..*size).map(|_| next()).collect())
+                .collect()
+        })
+        .collect();
     let outcomes = run(&endpoints, &vec![peers(&endpoints); count], &operations);
     for (step, contributions) in operations.iter().enumerate() {
         let mut expected = contributions[0].clone();
         for contribution in &contributions[1..] {
-            expected.iter_mut().zip(contribution).for_each(|(sum, other)| *sum = *sum + *other);
+            expected
+                .iter_mut()
+                .zip(contribution)
+                .for_each(|(sum, other)| *sum = *sum + *other);
         }
         for member in &outcomes {
             let (sums, result) = &member[step];
             assert_eq!(sums.as_ref().unwrap()[0], (count * (count - 1) / 2) as f64);
-            assert_eq!(sums.as_ref().unwrap()[1].to_bits(), outcomes[0][step].0.as_ref().unwrap()[1].to_bits());
-            assert_eq!(bytemuck::cast_slice::<T, u8>(result), bytemuck::cast_slice::<T, u8>(&expected));
+            assert_eq!(
+                sums.as_ref().unwrap()[1].to_bits(),
+                outcomes[0][step].0.as_ref().unwrap()[1].to_bits()
+            );
+            assert_eq!(
+                bytemuck::cast_slice::<T, u8>(result),
+                bytemuck::cast_slice::<T, u8>(&expected)
+            );
         }
     }
 }
@@ -173,7 +219,9 @@ fn proxy(to: String, after: usize) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("tcp:{}", listener.local_addr().unwrap());
     thread::spawn(move || {
-        let Ok((client, _)) = listener.accept() else { return };
+        let Ok((client, _)) = listener.accept() else {
+            return;
+        };
         drop(listener);
         let server = TcpStream::connect(to).unwrap();
         let left = Arc::new(std::sync::Mutex::new(after));
@@ -199,7 +247,11 @@ fn pass(mut from: TcpStream, mut to: TcpStream, left: &std::sync::Mutex<usize>) 
         let passed = to.write_all(&bytes[..allowed]).is_ok();
         if got == 0 || allowed < got || !passed {
             // Half-closing alone would leave a torn frame's sender waiting.
-            let how = if got == 0 { Shutdown::Write } else { Shutdown::Both };
+            let how = if got == 0 {
+                Shutdown::Write
+            } else {
+                Shutdown::Both
+            };
             let _ = to.shutdown(how);
             if got != 0 {
                 let _ = from.shutdown(Shutdown::Both);

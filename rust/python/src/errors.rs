@@ -17,7 +17,10 @@ fn build<'py>(
     name: &str,
     arguments: impl PyCallArgs<'py>,
 ) -> PyErr {
-    match class.import(py, "elasticdl.errors", name).and_then(|class| class.call1(arguments)) {
+    match class
+        .import(py, "elasticdl.errors", name)
+        .and_then(|class| class.call1(arguments))
+    {
         Ok(error) => PyErr::from_value(error),
         Err(error) => error,
     }
@@ -27,7 +30,9 @@ fn build<'py>(
 pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
     let text = error.to_string();
     match error {
-        Error::RingBroken { rank, how, .. } => build(py, &RING_BROKEN, "RingBroken", (text, rank, how.word())),
+        Error::RingBroken { rank, how, .. } => {
+            build(py, &RING_BROKEN, "RingBroken", (text, rank, how.word()))
+        }
         Error::Cancelled => build(py, &CANCELLED, "Cancelled", (text,)),
         Error::TransferFailed(_) => build(py, &TRANSFER_FAILED, "TransferFailed", (text,)),
         Error::BadSetting(_) => build(py, &BAD_SETTING, "BadSetting", (text,)),

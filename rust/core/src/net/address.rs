@@ -10,8 +10,8 @@ use std::str::FromStr;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
-    sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
 use super::error::{Error, Result};
@@ -40,13 +40,26 @@ impl FromStr for Address {
             }
             return Ok(Address::Unix(path.into()));
         }
-        let wrong = || Error::BadSetting(format!("address {text:?}: expected unix:PATH or tcp:HOST:PORT"));
-        let (host, port) = text.strip_prefix("tcp:").and_then(|rest| rest.rsplit_once(':')).ok_or_else(wrong)?;
-        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let wrong = || {
+            Error::BadSetting(format!(
+                "address {text:?}: expected unix:PATH or tcp:HOST:PORT"
+            ))
+        };
+        let (host, port) = text
+            .strip_prefix("tcp:")
+            .and_then(|rest| rest.rsplit_once(':'))
+            .ok_or_else(wrong)?;
+        let host = host
+            .strip_prefix('[')
+            .and_then(|host| host.strip_suffix(']'))
+            .unwrap_or(host);
         if host.is_empty() {
             return Err(wrong());
         }
-        Ok(Address::Tcp { host: host.into(), port: port.parse().map_err(|_| wrong())? })
+        Ok(Address::Tcp {
+            host: host.into(),
+            port: port.parse().map_err(|_| wrong())?,
+        })
     }
 }
 
@@ -61,7 +74,10 @@ impl fmt::Display for Address {
 }
 
 fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
-    (host, port).to_socket_addrs()?.next().ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
+    (host, port)
+        .to_socket_addrs()?
+        .next()
+        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
 }
 
 /// A connected (or connecting) stream socket, non-blocking, closed on exec.
@@ -77,13 +93,18 @@ impl Stream {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (descriptor, tcp, outcome) = match address {
             Address::Unix(path) => {
-                let descriptor = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+                let descriptor =
+                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
                 let outcome = rustix::net::connect(&descriptor, &SocketAddrUnix::new(path)?);
                 (descriptor, false, outcome)
             }
             Address::Tcp { host, port } => {
                 let to = resolve(host, *port)?;
-                let family = if to.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let family = if to.is_ipv4() {
+                    AddressFamily::INET
+                } else {
+                    AddressFamily::INET6
+                };
                 let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
                 if to.ip().is_loopback() {
                     prefer_reno(&descriptor);
@@ -127,7 +148,12 @@ impl Stream {
         loop {
             // std's `write_vectored` would raise SIGPIPE in a process that does not ignore it.
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::sendmsg(&self.descriptor, parts, &mut SendAncillaryBuffer::default(), flags) {
+            match rustix::net::sendmsg(
+                &self.descriptor,
+                parts,
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            ) {
                 Err(Errno::INTR) => {}
                 outcome => return Ok(outcome?),
             }
@@ -137,7 +163,12 @@ impl Stream {
     /// Receive what is there; 0 is the end of the stream.
     pub fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
         loop {
-            match rustix::net::recvmsg(&self.descriptor, parts, &mut RecvAncillaryBuffer::default(), RecvFlags::DONTWAIT) {
+            match rustix::net::recvmsg(
+                &self.descriptor,
+                parts,
+                &mut RecvAncillaryBuffer::default(),
+                RecvFlags::DONTWAIT,
+            ) {
                 Err(Errno::INTR) => {}
                 outcome => return Ok(outcome?.bytes),
             }
@@ -146,7 +177,12 @@ impl Stream {
 
     /// Look at what comes next without taking it; 0 is the end of the stream.
     pub fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(&self.descriptor, bytes, RecvFlags::DONTWAIT | RecvFlags::PEEK)?.0)
+        Ok(rustix::net::recv(
+            &self.descriptor,
+            bytes,
+            RecvFlags::DONTWAIT | RecvFlags::PEEK,
+        )?
+        .0)
     }
 
     /// Send a few bytes with descriptors; only Unix sockets can.
@@ -157,8 +193,17 @@ impl Stream {
             return Err(io::Error::other("too many descriptors"));
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = rustix::net::sendmsg(&self.descriptor, &[IoSlice::new(bytes)], &mut ancillary, flags)?;
-        if sent == bytes.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
+        let sent = rustix::net::sendmsg(
+            &self.descriptor,
+            &[IoSlice::new(bytes)],
+            &mut ancillary,
+            flags,
+        )?;
+        if sent == bytes.len() {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::WriteZero.into())
+        }
     }
 
     /// Receive bytes with the descriptors that came with them.
@@ -166,7 +211,13 @@ impl Stream {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let got = rustix::net::recvmsg(&self.descriptor, &mut [IoSliceMut::new(bytes)], &mut ancillary, flags)?.bytes;
+        let got = rustix::net::recvmsg(
+            &self.descriptor,
+            &mut [IoSliceMut::new(bytes)],
+            &mut ancillary,
+            flags,
+        )?
+        .bytes;
         let descriptors = ancillary
             .drain()
             .filter_map(|message| match message {
@@ -193,7 +244,10 @@ impl Stream {
         if !self.tcp {
             return "unix".into();
         }
-        format!("tcp/{}", sockopt::tcp_congestion(&self.descriptor).unwrap_or_else(|_| "unknown".into()))
+        format!(
+            "tcp/{}",
+            sockopt::tcp_congestion(&self.descriptor).unwrap_or_else(|_| "unknown".into())
+        )
     }
 }
 
@@ -221,7 +275,9 @@ impl Listener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let failed = |error: io::Error| {
             if error.kind() == io::ErrorKind::AddrInUse {
-                Error::BadSetting(format!("address {address} is in use by another process; choose another one, or stop that process"))
+                Error::BadSetting(format!(
+                    "address {address} is in use by another process; choose another one, or stop that process"
+                ))
             } else {
                 Error::BadSetting(format!("cannot listen at {address}: {error}"))
             }
@@ -229,14 +285,20 @@ impl Listener {
         let (descriptor, address) = match address {
             Address::Unix(path) => {
                 let descriptor =
-                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(|e| failed(e.into()))?;
+                    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+                        .map_err(|e| failed(e.into()))?;
                 bind_unix(&descriptor, path).map_err(failed)?;
                 (descriptor, address.clone())
             }
             Address::Tcp { host, port } => {
                 let at = resolve(host, *port).map_err(failed)?;
-                let family = if at.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-                let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None).map_err(|e| failed(e.into()))?;
+                let family = if at.is_ipv4() {
+                    AddressFamily::INET
+                } else {
+                    AddressFamily::INET6
+                };
+                let descriptor = rustix::net::socket_with(family, SocketType::STREAM, flags, None)
+                    .map_err(|e| failed(e.into()))?;
                 sockopt::set_socket_reuseaddr(&descriptor, true).map_err(|e| failed(e.into()))?;
                 if at.ip().is_loopback() {
                     // Accepted connections inherit it.
@@ -247,11 +309,20 @@ impl Listener {
                     .map_err(|e| failed(e.into()))?
                     .try_into()
                     .map_err(|e: Errno| failed(e.into()))?;
-                (descriptor, Address::Tcp { host: host.clone(), port: bound.port() })
+                (
+                    descriptor,
+                    Address::Tcp {
+                        host: host.clone(),
+                        port: bound.port(),
+                    },
+                )
             }
         };
         rustix::net::listen(&descriptor, BACKLOG).map_err(|e| failed(e.into()))?;
-        Ok(Listener { descriptor, address })
+        Ok(Listener {
+            descriptor,
+            address,
+        })
     }
 
     /// Return where it listens in fact.
@@ -261,8 +332,14 @@ impl Listener {
 
     /// Return a connection that has come, if any.
     pub fn accept(&self) -> io::Result<Option<Stream>> {
-        match rustix::net::accept_with(&self.descriptor, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            Ok(descriptor) => Ok(Some(Stream::accepted(descriptor, matches!(self.address, Address::Tcp { .. })))),
+        match rustix::net::accept_with(
+            &self.descriptor,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        ) {
+            Ok(descriptor) => Ok(Some(Stream::accepted(
+                descriptor,
+                matches!(self.address, Address::Tcp { .. }),
+            ))),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error.into()),
         }
@@ -300,7 +377,7 @@ fn bind_unix(descriptor: &OwnedFd, path: &Path) -> io::Result<()> {
 fn is_abandoned(path: &Path) -> bool {
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused =
-        Stream::connect(&Address::Unix(path.into())).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+    let refused = Stream::connect(&Address::Unix(path.into()))
+        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     is_socket && refused
 }

@@ -58,22 +58,40 @@ fn size(members: usize) -> usize {
 impl Area {
     /// Make an area of one's own, for a ring of `members`.
     pub fn create(members: usize) -> io::Result<Area> {
-        let file = rustix::fs::memfd_create("elasticdl-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create(
+            "elasticdl-ring",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
         rustix::fs::ftruncate(&file, size(members) as u64)?;
         // A peer that cut the file would kill its readers.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = MmapOptions::new().len(size(members)).map_raw(&file)?;
-        Ok(Area { map, file, bell: Bell::new()?, members })
+        Ok(Area {
+            map,
+            file,
+            bell: Bell::new()?,
+            members,
+        })
     }
 
     /// Map what a peer sent: its file and its bell.
     pub fn open(file: OwnedFd, bell: OwnedFd, members: usize) -> io::Result<Area> {
         let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
         if !sealed || rustix::fs::fstat(&file)?.st_size != size(members) as i64 {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "the peer's shared memory has another size or can be cut"));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the peer's shared memory has another size or can be cut",
+            ));
         }
-        let map = MmapOptions::new().len(size(members)).map_raw_read_only(&file)?;
-        Ok(Area { map, file, bell: Bell::from(bell), members })
+        let map = MmapOptions::new()
+            .len(size(members))
+            .map_raw_read_only(&file)?;
+        Ok(Area {
+            map,
+            file,
+            bell: Bell::from(bell),
+            members,
+        })
     }
 
     /// Return the descriptors that a peer needs.
@@ -134,7 +152,10 @@ impl Area {
         unsafe {
             let at = self.map.as_ptr().add(OPENING);
             let length = at.add(8).cast::<u64>().read().min(LONGEST_OPENING as u64) as usize;
-            (at.cast::<u64>().read(), std::slice::from_raw_parts(at.add(16), length))
+            (
+                at.cast::<u64>().read(),
+                std::slice::from_raw_parts(at.add(16), length),
+            )
         }
     }
 
@@ -148,7 +169,12 @@ impl Area {
         assert!(count * size_of::<T>() <= PART && index <= self.members);
         // SAFETY: the place lies inside the mapping and is aligned to PART; any bits are a T. The counters tell the caller that the owner
         // has written it and will not write it again before the caller's own counter moves on.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.place(block, index)).cast(), count) }
+        unsafe {
+            std::slice::from_raw_parts(
+                self.map.as_ptr().add(self.place(block, index)).cast(),
+                count,
+            )
+        }
     }
 
     /// Fill a slot of one's own area.
@@ -157,7 +183,11 @@ impl Area {
         // SAFETY: the place lies inside the writable mapping (own area), is aligned, and the counters tell the caller that nobody reads it
         // any more; `elements` is other memory, since no reference into an own area's slot is ever given out.
         unsafe {
-            let to = self.map.as_mut_ptr().add(self.place(block, index)).cast::<T>();
+            let to = self
+                .map
+                .as_mut_ptr()
+                .add(self.place(block, index))
+                .cast::<T>();
             std::ptr::copy_nonoverlapping(elements.as_ptr(), to, elements.len());
         }
     }

@@ -29,9 +29,18 @@ pub enum Failure {
 
 #[derive(Debug)]
 enum State {
-    Pausing { until: Instant },
-    Connecting { stream: Stream },
-    Shaking { stream: Stream, caller: Box<Caller>, inbound: Inbound, outbound: Outbound },
+    Pausing {
+        until: Instant,
+    },
+    Connecting {
+        stream: Stream,
+    },
+    Shaking {
+        stream: Stream,
+        caller: Box<Caller>,
+        inbound: Inbound,
+        outbound: Outbound,
+    },
 }
 
 /// One connection in the making.
@@ -49,7 +58,13 @@ pub struct Dialer {
 
 impl Dialer {
     /// `patience`: how long attempts are repeated, and how long an attempt may be silent.
-    pub fn new(address: Address, token: Token, hello: Hello, to: String, patience: Duration) -> Dialer {
+    pub fn new(
+        address: Address,
+        token: Token,
+        hello: Hello,
+        to: String,
+        patience: Duration,
+    ) -> Dialer {
         let now = Instant::now();
         Dialer {
             address,
@@ -65,7 +80,9 @@ impl Dialer {
 
     fn again(&mut self, why: String) {
         self.last = why;
-        self.state = State::Pausing { until: Instant::now() + self.pause };
+        self.state = State::Pausing {
+            until: Instant::now() + self.pause,
+        };
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
@@ -88,45 +105,77 @@ impl Dialer {
                 }
                 State::Connecting { stream } => {
                     let mut poll = [PollFd::new(stream, PollFlags::OUT)];
-                    wait(&mut poll, Some(Duration::ZERO), &super::wake::ignore_signals)?;
+                    wait(
+                        &mut poll,
+                        Some(Duration::ZERO),
+                        &super::wake::ignore_signals,
+                    )?;
                     if poll[0].revents().is_empty() {
                         if Instant::now() >= self.deadline {
-                            return Ok(Err(Failure::Unreachable("the connection attempt got no answer".into())));
+                            return Ok(Err(Failure::Unreachable(
+                                "the connection attempt got no answer".into(),
+                            )));
                         }
                         return Ok(Ok(None));
                     }
                     match stream.outcome() {
                         Err(error) => self.again(error.to_string()),
                         Ok(()) => {
-                            let caller = Box::new(Caller::new(self.token.clone(), self.hello.clone(), self.to.clone())?);
+                            let caller = Box::new(Caller::new(
+                                self.token.clone(),
+                                self.hello.clone(),
+                                self.to.clone(),
+                            )?);
                             let mut outbound = Outbound::default();
                             outbound.push(&caller.open());
-                            let State::Connecting { stream } =
-                                std::mem::replace(&mut self.state, State::Pausing { until: Instant::now() })
-                            else {
+                            let State::Connecting { stream } = std::mem::replace(
+                                &mut self.state,
+                                State::Pausing {
+                                    until: Instant::now(),
+                                },
+                            ) else {
                                 unreachable!("the state was matched above")
                             };
-                            self.state = State::Shaking { stream, caller, inbound: Inbound::default(), outbound };
+                            self.state = State::Shaking {
+                                stream,
+                                caller,
+                                inbound: Inbound::default(),
+                                outbound,
+                            };
                         }
                     }
                 }
-                State::Shaking { stream, caller, inbound, outbound } => {
+                State::Shaking {
+                    stream,
+                    caller,
+                    inbound,
+                    outbound,
+                } => {
                     match outbound.flush(stream).and_then(|_| inbound.receive(stream)) {
                         Ok(None) => {
                             if Instant::now() >= self.deadline {
-                                return Ok(Err(Failure::Unreachable("it is silent in the handshake".into())));
+                                return Ok(Err(Failure::Unreachable(
+                                    "it is silent in the handshake".into(),
+                                )));
                             }
                             return Ok(Ok(None));
                         }
                         Ok(Some((header, payload))) => match caller.hear(&header, &payload) {
                             Ok(Said::Reply(frame)) => outbound.push(&frame),
-                            Ok(Said::Verdict(Verdict::Parked)) => self.deadline = Instant::now() + PARKED,
+                            Ok(Said::Verdict(Verdict::Parked)) => {
+                                self.deadline = Instant::now() + PARKED
+                            }
                             Ok(Said::Verdict(Verdict::Stale)) => return Ok(Err(Failure::Stale)),
-                            Ok(Said::Verdict(Verdict::Refused)) => return Ok(Err(Failure::Refused)),
+                            Ok(Said::Verdict(Verdict::Refused)) => {
+                                return Ok(Err(Failure::Refused));
+                            }
                             Ok(Said::Verdict(Verdict::Ok)) => {
-                                let State::Shaking { stream, .. } =
-                                    std::mem::replace(&mut self.state, State::Pausing { until: self.deadline })
-                                else {
+                                let State::Shaking { stream, .. } = std::mem::replace(
+                                    &mut self.state,
+                                    State::Pausing {
+                                        until: self.deadline,
+                                    },
+                                ) else {
                                     unreachable!("the state was matched above")
                                 };
                                 return Ok(Ok(Some(stream)));
@@ -135,7 +184,9 @@ impl Dialer {
                         },
                         // The other end may be going away or coming up: try again until the deadline.
                         Err(lost @ (Lost::Eof | Lost::Io(_))) => self.again(lost.to_string()),
-                        Err(Lost::Malformed(malformed)) => return Ok(Err(Failure::Denied(malformed.into()))),
+                        Err(Lost::Malformed(malformed)) => {
+                            return Ok(Err(Failure::Denied(malformed.into())));
+                        }
                     }
                 }
             }
@@ -146,16 +197,28 @@ impl Dialer {
     pub fn interest(&self) -> (Option<PollFd<'_>>, Instant) {
         match &self.state {
             State::Pausing { until } => (None, (*until).min(self.deadline)),
-            State::Connecting { stream } => (Some(PollFd::new(stream, PollFlags::OUT)), self.deadline),
-            State::Shaking { stream, outbound, .. } => {
-                let flags = if outbound.is_empty() { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+            State::Connecting { stream } => {
+                (Some(PollFd::new(stream, PollFlags::OUT)), self.deadline)
+            }
+            State::Shaking {
+                stream, outbound, ..
+            } => {
+                let flags = if outbound.is_empty() {
+                    PollFlags::IN
+                } else {
+                    PollFlags::IN | PollFlags::OUT
+                };
                 (Some(PollFd::new(stream, flags)), self.deadline)
             }
         }
     }
 
     /// Block until the connection stands.
-    pub fn run(mut self, wake: &Wake, interrupt: Interrupt<'_>) -> Result<std::result::Result<Stream, Failure>> {
+    pub fn run(
+        mut self,
+        wake: &Wake,
+        interrupt: Interrupt<'_>,
+    ) -> Result<std::result::Result<Stream, Failure>> {
         loop {
             if wake.is_raised() {
                 return Err(Error::Cancelled);
@@ -168,7 +231,11 @@ impl Dialer {
             let (descriptor, until) = self.interest();
             let mut polls = vec![readable(wake)];
             polls.extend(descriptor);
-            wait(&mut polls, Some(until.saturating_duration_since(Instant::now())), interrupt)?;
+            wait(
+                &mut polls,
+                Some(until.saturating_duration_since(Instant::now())),
+                interrupt,
+            )?;
         }
     }
 }

@@ -34,14 +34,29 @@ pub struct Door {
 
 impl Door {
     pub fn new(listener: Listener, token: Token, member: String) -> Door {
-        Door { listener, token, member, strangers: Vec::new() }
+        Door {
+            listener,
+            token,
+            member,
+            strangers: Vec::new(),
+        }
     }
 
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
         let mut polls = vec![readable(&self.listener)];
-        polls.extend(self.strangers.iter().map(|stranger| readable(&stranger.stream)));
-        (polls, self.strangers.iter().map(|stranger| stranger.deadline).min())
+        polls.extend(
+            self.strangers
+                .iter()
+                .map(|stranger| readable(&stranger.stream)),
+        );
+        (
+            polls,
+            self.strangers
+                .iter()
+                .map(|stranger| stranger.deadline)
+                .min(),
+        )
     }
 
     /// Go on with everybody; call `admit` for each that is authenticated; return the connections to close.
@@ -77,13 +92,18 @@ impl Door {
 impl Stranger {
     fn advance(&mut self) -> std::result::Result<Option<Hello>, ()> {
         loop {
-            let received = self.outbound.flush(&self.stream).and_then(|_| self.inbound.receive(&self.stream));
+            let received = self
+                .outbound
+                .flush(&self.stream)
+                .and_then(|_| self.inbound.receive(&self.stream));
             match received.map_err(|_: Lost| ())? {
                 None => return Ok(None),
-                Some((header, payload)) => match self.acceptor.hear(&header, &payload).map_err(|_| ())? {
-                    Heard::Reply(frame) => self.outbound.push(&frame),
-                    Heard::Hello(hello) => return Ok(Some(hello)),
-                },
+                Some((header, payload)) => {
+                    match self.acceptor.hear(&header, &payload).map_err(|_| ())? {
+                        Heard::Reply(frame) => self.outbound.push(&frame),
+                        Heard::Hello(hello) => return Ok(Some(hello)),
+                    }
+                }
             }
         }
     }

@@ -25,18 +25,26 @@ pub struct Inbox {
 
 impl Inbox {
     fn new() -> Result<Inbox> {
-        Ok(Inbox { wake: Wake::new()?, queue: Mutex::new(Some(Vec::new())) })
+        Ok(Inbox {
+            wake: Wake::new()?,
+            queue: Mutex::new(Some(Vec::new())),
+        })
     }
 
     /// Take what has come.
     pub fn take(&self) -> Vec<(String, Stream)> {
         self.wake.lower();
-        lock(&self.queue).as_mut().map(std::mem::take).unwrap_or_default()
+        lock(&self.queue)
+            .as_mut()
+            .map(std::mem::take)
+            .unwrap_or_default()
     }
 
     fn push(&self, member: String, stream: Stream) -> bool {
         let mut queue = lock(&self.queue);
-        let Some(queue) = queue.as_mut() else { return false };
+        let Some(queue) = queue.as_mut() else {
+            return false;
+        };
         // Its first attempt may have broken off without our noticing.
         queue.retain(|(other, _)| *other != member);
         queue.push((member, stream));
@@ -56,7 +64,9 @@ impl Inbox {
 
 /// Lock, also after a panic elsewhere: what is behind these locks is valid at every moment.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[derive(Debug)]
@@ -103,7 +113,12 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             token: token.clone(),
             member: member.into(),
-            views: Mutex::new(Views { current: 0, digest: 0, sealed: 0, inboxes: HashMap::new() }),
+            views: Mutex::new(Views {
+                current: 0,
+                digest: 0,
+                sealed: 0,
+                inboxes: HashMap::new(),
+            }),
             refused: AtomicU64::new(0),
             wake: Wake::new()?,
             closed: Wake::new()?,
@@ -116,7 +131,11 @@ impl Endpoint {
                 .spawn(move || shared.serve(door))
                 .map_err(|error| Error::io("no thread for the endpoint", error))?
         };
-        Ok(Endpoint { shared, address, thread: Mutex::new(Some(thread)) })
+        Ok(Endpoint {
+            shared,
+            address,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// Return where it listens in fact.
@@ -142,7 +161,10 @@ impl Endpoint {
     /// Make `view` the current one: lower ones are stale from now on.
     pub fn enter(&self, view: u64, digest: u64) -> Result<()> {
         let mut views = lock(&self.shared.views);
-        if view <= views.sealed || view < views.current || (view == views.current && digest != views.digest) {
+        if view <= views.sealed
+            || view < views.current
+            || (view == views.current && digest != views.digest)
+        {
             return Err(Error::BadArgument(format!(
                 "view {view} can't be entered: the current view is {}, sealed up to {}",
                 views.current, views.sealed
@@ -172,9 +194,27 @@ impl Endpoint {
     }
 
     /// Prepare a connection to a peer.
-    pub(crate) fn dialer(&self, purpose: Purpose, view: u64, digest: u64, peer: &(String, Address), patience: Duration) -> Dialer {
-        let hello = Hello { purpose, member: self.shared.member.clone(), view, digest };
-        Dialer::new(peer.1.clone(), self.shared.token.clone(), hello, peer.0.clone(), patience)
+    pub(crate) fn dialer(
+        &self,
+        purpose: Purpose,
+        view: u64,
+        digest: u64,
+        peer: &(String, Address),
+        patience: Duration,
+    ) -> Dialer {
+        let hello = Hello {
+            purpose,
+            member: self.shared.member.clone(),
+            view,
+            digest,
+        };
+        Dialer::new(
+            peer.1.clone(),
+            self.shared.token.clone(),
+            hello,
+            peer.0.clone(),
+            patience,
+        )
     }
 
     /// Stop to listen; connections already handed over live on.
@@ -194,7 +234,10 @@ impl Drop for Endpoint {
 
 pub(crate) fn check_member(member: &str) -> Result<()> {
     if member.is_empty() || member.len() > MEMBER {
-        return Err(Error::BadArgument(format!("a member id has 1 to {MEMBER} bytes, this one has {}", member.len())));
+        return Err(Error::BadArgument(format!(
+            "a member id has 1 to {MEMBER} bytes, this one has {}",
+            member.len()
+        )));
     }
     Ok(())
 }
@@ -209,7 +252,11 @@ impl Views {
             Verdict::Parked
         } else if hello.digest != self.digest {
             Verdict::Refused
-        } else if self.inboxes.get(&(hello.purpose, hello.view)).is_some_and(|inbox| inbox.is_closed()) {
+        } else if self
+            .inboxes
+            .get(&(hello.purpose, hello.view))
+            .is_some_and(|inbox| inbox.is_closed())
+        {
             // Its ring has broken or its server has closed: for this member the view is over, though it has not sealed it yet.
             Verdict::Stale
         } else {
@@ -266,13 +313,20 @@ impl Shared {
                     }
                     let deadline = waiting.deadline;
                     let waiting = self.admit(waiting.hello, waiting.stream, false)?;
-                    Some(Parked { deadline, ..waiting })
+                    Some(Parked {
+                        deadline,
+                        ..waiting
+                    })
                 })
                 .collect();
             let (mut polls, door_deadline) = door.interest();
             polls.push(readable(&self.wake));
             polls.push(readable(&self.closed));
-            let until = parked.iter().map(|waiting| waiting.deadline).chain(door_deadline).min();
+            let until = parked
+                .iter()
+                .map(|waiting| waiting.deadline)
+                .chain(door_deadline)
+                .min();
             let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
             if wait(&mut polls, limit, &ignore_signals).is_err() {
                 break;
@@ -289,7 +343,11 @@ impl Shared {
         let mut views = lock(&self.views);
         let mut verdict = views.judge(&hello);
         if verdict == Verdict::Parked && !first {
-            return Some(Parked { hello, stream, deadline: Instant::now() });
+            return Some(Parked {
+                hello,
+                stream,
+                deadline: Instant::now(),
+            });
         }
         let inbox = match verdict {
             Verdict::Ok => views.inbox(hello.purpose, hello.view).ok(),
@@ -307,8 +365,16 @@ impl Shared {
         outbound.push(&verdict.frame());
         let told = outbound.flush(&stream).unwrap_or(false);
         match (verdict, inbox) {
-            (Verdict::Parked, _) if told => return Some(Parked { hello, stream, deadline: Instant::now() + PARKED }),
-            (Verdict::Ok, Some(inbox)) if told && !inbox.push(hello.member, stream) => self.count_refused(1),
+            (Verdict::Parked, _) if told => {
+                return Some(Parked {
+                    hello,
+                    stream,
+                    deadline: Instant::now() + PARKED,
+                });
+            }
+            (Verdict::Ok, Some(inbox)) if told && !inbox.push(hello.member, stream) => {
+                self.count_refused(1)
+            }
             _ => {}
         }
         None

@@ -33,7 +33,15 @@ impl How {
     }
 
     pub(crate) fn from_code(code: u8) -> Option<How> {
-        [How::Eof, How::Refused, How::Deadline, How::Stale, How::Malformed].into_iter().find(|how| how.code() == code)
+        [
+            How::Eof,
+            How::Refused,
+            How::Deadline,
+            How::Stale,
+            How::Malformed,
+        ]
+        .into_iter()
+        .find(|how| how.code() == code)
     }
 }
 
@@ -42,7 +50,11 @@ impl How {
 pub enum Error {
     /// `RingBroken`: the view ends; `rank` is accused, if anybody can be.
     #[error("{message}")]
-    RingBroken { message: String, rank: Option<usize>, how: How },
+    RingBroken {
+        message: String,
+        rank: Option<usize>,
+        how: How,
+    },
     /// `Cancelled`: another thread asked the call to return.
     #[error("the call was cancelled")]
     Cancelled,
@@ -65,7 +77,10 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(what: impl Into<String>, source: impl Into<io::Error>) -> Error {
-        Error::Io { what: what.into(), source: source.into() }
+        Error::Io {
+            what: what.into(),
+            source: source.into(),
+        }
     }
 }
 

@@ -128,17 +128,30 @@ impl Header {
         if crc32c::crc32c(&blank) != u32_at(bytes, 12) {
             return Err(Malformed::Checksum);
         }
-        let kind = KINDS.into_iter().find(|kind| *kind as u8 == bytes[4]).ok_or(Malformed::Kind)?;
+        let kind = KINDS
+            .into_iter()
+            .find(|kind| *kind as u8 == bytes[4])
+            .ok_or(Malformed::Kind)?;
         let length = u32_at(bytes, 8);
         if length as usize > kind.limit() {
             return Err(Malformed::Length);
         }
-        Ok(Header { kind, length, view: u64_at(bytes, 16), step: u64_at(bytes, 24) })
+        Ok(Header {
+            kind,
+            length,
+            view: u64_at(bytes, 16),
+            step: u64_at(bytes, 24),
+        })
     }
 
     /// Return a frame of this header's kind with a small payload, ready to send.
     pub fn frame(kind: Kind, view: u64, step: u64, payload: &[u8]) -> Vec<u8> {
-        let header = Header { kind, length: payload.len() as u32, view, step };
+        let header = Header {
+            kind,
+            length: payload.len() as u32,
+            view,
+            step,
+        };
         let mut bytes = Vec::with_capacity(HEADER + payload.len());
         bytes.extend_from_slice(&header.encode());
         bytes.extend_from_slice(payload);

@@ -35,7 +35,8 @@ impl Token {
     }
 
     fn mac(&self, role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
         mac.update(role.as_bytes());
         for part in parts {
             // Lengths keep the parts apart.
@@ -63,7 +64,9 @@ pub enum Purpose {
 
 impl Purpose {
     fn from_code(code: u8) -> Option<Purpose> {
-        [Purpose::Ring, Purpose::Heal, Purpose::Heart].into_iter().find(|purpose| *purpose as u8 == code)
+        [Purpose::Ring, Purpose::Heal, Purpose::Heart]
+            .into_iter()
+            .find(|purpose| *purpose as u8 == code)
     }
 }
 
@@ -91,7 +94,14 @@ pub enum Verdict {
 
 impl Verdict {
     fn from_code(code: u8) -> Option<Verdict> {
-        [Verdict::Ok, Verdict::Parked, Verdict::Stale, Verdict::Refused].into_iter().find(|verdict| *verdict as u8 == code)
+        [
+            Verdict::Ok,
+            Verdict::Parked,
+            Verdict::Stale,
+            Verdict::Refused,
+        ]
+        .into_iter()
+        .find(|verdict| *verdict as u8 == code)
     }
 
     /// Return the frame that carries this verdict.
@@ -137,7 +147,12 @@ pub enum Heard {
 
 impl Acceptor {
     pub fn new(token: Token, member: String) -> Result<Acceptor> {
-        Ok(Acceptor { token, member, nonce: nonce()?, theirs: None })
+        Ok(Acceptor {
+            token,
+            member,
+            nonce: nonce()?,
+            theirs: None,
+        })
     }
 
     /// Take the dialer's next frame.
@@ -146,7 +161,11 @@ impl Acceptor {
             (None, Kind::Nonce) => {
                 let theirs: [u8; NONCE] = payload.try_into().map_err(|_| Malformed::Content)?;
                 self.theirs = Some(theirs);
-                let proof = self.token.mac("accept", &[&theirs, &self.nonce, self.member.as_bytes()]).finalize().into_bytes();
+                let proof = self
+                    .token
+                    .mac("accept", &[&theirs, &self.nonce, self.member.as_bytes()])
+                    .finalize()
+                    .into_bytes();
                 let mut reply = self.nonce.to_vec();
                 reply.extend_from_slice(&proof);
                 reply.extend_from_slice(self.member.as_bytes());
@@ -156,15 +175,31 @@ impl Acceptor {
                 let content = payload.len().checked_sub(PROOF).ok_or(Malformed::Content)?;
                 let (content, proof) = payload.split_at(content);
                 self.token
-                    .mac("dial", &[&theirs, &self.nonce, self.member.as_bytes(), &header.view.to_le_bytes(), content])
+                    .mac(
+                        "dial",
+                        &[
+                            &theirs,
+                            &self.nonce,
+                            self.member.as_bytes(),
+                            &header.view.to_le_bytes(),
+                            content,
+                        ],
+                    )
                     .verify_slice(proof)
                     .map_err(|_| Denied::Token)?;
                 if content.len() < 9 || content.len() > 9 + MEMBER {
                     return Err(Malformed::Content.into());
                 }
                 let purpose = Purpose::from_code(content[0]).ok_or(Malformed::Content)?;
-                let member = std::str::from_utf8(&content[9..]).map_err(|_| Malformed::Content)?.to_owned();
-                Ok(Heard::Hello(Hello { purpose, member, view: header.view, digest: u64_at(content, 1) }))
+                let member = std::str::from_utf8(&content[9..])
+                    .map_err(|_| Malformed::Content)?
+                    .to_owned();
+                Ok(Heard::Hello(Hello {
+                    purpose,
+                    member,
+                    view: header.view,
+                    digest: u64_at(content, 1),
+                }))
             }
             _ => Err(Malformed::Kind.into()),
         }
@@ -191,7 +226,13 @@ pub enum Said {
 impl Caller {
     /// `to`: the member that must answer.
     pub fn new(token: Token, hello: Hello, to: String) -> Result<Caller> {
-        Ok(Caller { token, hello, to, nonce: nonce()?, challenged: false })
+        Ok(Caller {
+            token,
+            hello,
+            to,
+            nonce: nonce()?,
+            challenged: false,
+        })
     }
 
     /// Return the first frame.
@@ -208,7 +249,10 @@ impl Caller {
                 }
                 let (theirs, rest) = payload.split_at(NONCE);
                 let (proof, member) = rest.split_at(PROOF);
-                self.token.mac("accept", &[&self.nonce, theirs, member]).verify_slice(proof).map_err(|_| Denied::Token)?;
+                self.token
+                    .mac("accept", &[&self.nonce, theirs, member])
+                    .verify_slice(proof)
+                    .map_err(|_| Denied::Token)?;
                 if member != self.to.as_bytes() {
                     return Err(Denied::Member);
                 }
@@ -218,14 +262,32 @@ impl Caller {
                 content.extend_from_slice(self.hello.member.as_bytes());
                 let proof = self
                     .token
-                    .mac("dial", &[&self.nonce, theirs, member, &self.hello.view.to_le_bytes(), &content])
+                    .mac(
+                        "dial",
+                        &[
+                            &self.nonce,
+                            theirs,
+                            member,
+                            &self.hello.view.to_le_bytes(),
+                            &content,
+                        ],
+                    )
                     .finalize()
                     .into_bytes();
                 content.extend_from_slice(&proof);
-                Ok(Said::Reply(Header::frame(Kind::Hello, self.hello.view, 0, &content)))
+                Ok(Said::Reply(Header::frame(
+                    Kind::Hello,
+                    self.hello.view,
+                    0,
+                    &content,
+                )))
             }
             (true, Kind::Verdict) => {
-                let verdict = payload.first().copied().and_then(Verdict::from_code).ok_or(Malformed::Content)?;
+                let verdict = payload
+                    .first()
+                    .copied()
+                    .and_then(Verdict::from_code)
+                    .ok_or(Malformed::Content)?;
                 Ok(Said::Verdict(verdict))
             }
             _ => Err(Malformed::Kind.into()),

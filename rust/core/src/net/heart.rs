@@ -47,12 +47,17 @@ impl Heart {
     pub fn start(address: &str, member: &str, token: &[u8], interval: Duration) -> Result<Heart> {
         check_member(member)?;
         if interval.is_zero() {
-            return Err(Error::BadArgument("the interval of heartbeats must be more than zero".into()));
+            return Err(Error::BadArgument(
+                "the interval of heartbeats must be more than zero".into(),
+            ));
         }
         let address: Address = address.parse()?;
         let token = Token::new(token)?;
         let member = member.to_owned();
-        let shared = Arc::new(HeartShared { pulse: Mutex::new(Pulse::default()), stop: Wake::new()? });
+        let shared = Arc::new(HeartShared {
+            pulse: Mutex::new(Pulse::default()),
+            stop: Wake::new()?,
+        });
         let thread = {
             let shared = shared.clone();
             std::thread::Builder::new()
@@ -60,12 +65,19 @@ impl Heart {
                 .spawn(move || shared.run(&address, &member, &token, interval))
                 .map_err(|error| Error::io("no thread for the heartbeat", error))?
         };
-        Ok(Heart { shared, thread: Mutex::new(Some(thread)) })
+        Ok(Heart {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// What the next beats say.
     pub fn set(&self, view: u64, step: u64, progress: u64) {
-        *lock(&self.shared.pulse) = Pulse { view, step, progress };
+        *lock(&self.shared.pulse) = Pulse {
+            view,
+            step,
+            progress,
+        };
     }
 
     /// Stop to beat.
@@ -87,8 +99,19 @@ impl HeartShared {
     fn run(&self, address: &Address, member: &str, token: &Token, interval: Duration) {
         let mut pause = FIRST_PAUSE;
         while !self.stop.is_raised() {
-            let hello = Hello { purpose: Purpose::Heart, member: member.into(), view: 0, digest: 0 };
-            let dialer = Dialer::new(address.clone(), token.clone(), hello, MASTER.into(), ATTEMPT);
+            let hello = Hello {
+                purpose: Purpose::Heart,
+                member: member.into(),
+                view: 0,
+                digest: 0,
+            };
+            let dialer = Dialer::new(
+                address.clone(),
+                token.clone(),
+                hello,
+                MASTER.into(),
+                ATTEMPT,
+            );
             match dialer.run(&self.stop, &ignore_signals) {
                 Ok(Ok(stream)) => {
                     pause = FIRST_PAUSE;
@@ -112,7 +135,12 @@ impl HeartShared {
                 // A master that does not read is not beaten at: one beat waits, the next says more anyway.
                 if outbound.is_empty() {
                     let pulse = *lock(&self.pulse);
-                    outbound.push(&Header::frame(Kind::Beat, pulse.view, pulse.step, &pulse.progress.to_le_bytes()));
+                    outbound.push(&Header::frame(
+                        Kind::Beat,
+                        pulse.view,
+                        pulse.step,
+                        &pulse.progress.to_le_bytes(),
+                    ));
                 }
             }
             // The master says nothing on this connection: what can be read is its end.
@@ -120,7 +148,13 @@ impl HeartShared {
                 return;
             }
             let left = next.saturating_duration_since(Instant::now());
-            if wait(&mut [readable(&self.stop), readable(stream)], Some(left), &ignore_signals).is_err() {
+            if wait(
+                &mut [readable(&self.stop), readable(stream)],
+                Some(left),
+                &ignore_signals,
+            )
+            .is_err()
+            {
                 return;
             }
         }
@@ -173,7 +207,10 @@ impl HeartMonitor {
         let token = Token::new(token)?;
         let listener = Listener::bind(&address.parse()?)?;
         let address = listener.address().clone();
-        let shared = Arc::new(MonitorShared { ward: Mutex::new(Ward::default()), stop: Wake::new()? });
+        let shared = Arc::new(MonitorShared {
+            ward: Mutex::new(Ward::default()),
+            stop: Wake::new()?,
+        });
         let thread = {
             let shared = shared.clone();
             std::thread::Builder::new()
@@ -181,7 +218,11 @@ impl HeartMonitor {
                 .spawn(move || shared.run(Door::new(listener, token, MASTER.into())))
                 .map_err(|error| Error::io("no thread for the heartbeats", error))?
         };
-        Ok(HeartMonitor { shared, address, thread: Mutex::new(Some(thread)) })
+        Ok(HeartMonitor {
+            shared,
+            address,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// Return where it listens in fact.
@@ -242,24 +283,41 @@ impl MonitorShared {
         let mut beating: Vec<Beating> = Vec::new();
         while !self.stop.is_raised() {
             let mut arrived = Vec::new();
-            if door.serve(|hello, stream| arrived.push((hello, stream))).is_err() {
+            if door
+                .serve(|hello, stream| arrived.push((hello, stream)))
+                .is_err()
+            {
                 break;
             }
             for (hello, stream) in arrived {
-                let verdict = if hello.purpose == Purpose::Heart { Verdict::Ok } else { Verdict::Refused };
+                let verdict = if hello.purpose == Purpose::Heart {
+                    Verdict::Ok
+                } else {
+                    Verdict::Refused
+                };
                 let mut outbound = Outbound::default();
                 outbound.push(&verdict.frame());
                 if outbound.flush(&stream).unwrap_or(false) && verdict == Verdict::Ok {
                     self.update(&hello.member, 1, None);
-                    beating.push(Beating { member: hello.member, stream, inbound: Inbound::default() });
+                    beating.push(Beating {
+                        member: hello.member,
+                        stream,
+                        inbound: Inbound::default(),
+                    });
                 }
             }
             beating.retain_mut(|heart| {
                 loop {
                     match heart.inbound.receive(&heart.stream) {
                         Ok(None) => return true,
-                        Ok(Some((header, payload))) if header.kind == Kind::Beat && payload.len() == 8 => {
-                            let pulse = Pulse { view: header.view, step: header.step, progress: u64_at(&payload, 0) };
+                        Ok(Some((header, payload)))
+                            if header.kind == Kind::Beat && payload.len() == 8 =>
+                        {
+                            let pulse = Pulse {
+                                view: header.view,
+                                step: header.step,
+                                progress: u64_at(&payload, 0),
+                            };
                             self.update(&heart.member, 0, Some(pulse));
                         }
                         Ok(Some(_)) | Err(_) => {
@@ -285,7 +343,11 @@ impl MonitorShared {
             return;
         }
         let now = Instant::now();
-        let patient = ward.patients.entry(member.into()).or_insert(Patient { pulse: Pulse::default(), last: now, connections: 0 });
+        let patient = ward.patients.entry(member.into()).or_insert(Patient {
+            pulse: Pulse::default(),
+            last: now,
+            connections: 0,
+        });
         patient.connections = patient.connections.saturating_add_signed(connections);
         if let Some(pulse) = pulse {
             patient.pulse = pulse;

@@ -100,7 +100,11 @@ impl Link {
             prefix: Vec::new(),
             staged: Vec::new(),
             moved: 0,
-            seen: Seen { moved: 0, patience: None, since: Instant::now() },
+            seen: Seen {
+                moved: 0,
+                patience: None,
+                since: Instant::now(),
+            },
             tx_full: false,
             gone: false,
         }
@@ -111,14 +115,29 @@ impl Link {
         self.tx = Place::default();
         self.rx = Place::default();
         self.prefix.resize(prefix, 0);
-        let part = size_of::<T>() * if plan.blocks == 0 { plan.elements } else { plan.part };
+        let part = size_of::<T>()
+            * if plan.blocks == 0 {
+                plan.elements
+            } else {
+                plan.part
+            };
         let part = if plan.shared { 0 } else { part };
-        let staged = (part * if plan.blocks == 0 { 1 } else { SLOTS.min(plan.blocks) }).div_ceil(8);
+        let staged = (part
+            * if plan.blocks == 0 {
+                1
+            } else {
+                SLOTS.min(plan.blocks)
+            })
+        .div_ceil(8);
         if self.staged.len() < staged {
             self.staged.resize(staged, 0);
         }
         self.moved = 0;
-        self.seen = Seen { moved: 0, patience: None, since: Instant::now() };
+        self.seen = Seen {
+            moved: 0,
+            patience: None,
+            since: Instant::now(),
+        };
         self.tx_full = false;
     }
 
@@ -139,7 +158,9 @@ impl Link {
 
     /// Return the peer's trailer.
     pub fn trailer(&self) -> impl Iterator<Item = f64> + '_ {
-        self.prefix[PREFIX..].chunks_exact(8).map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        self.prefix[PREFIX..]
+            .chunks_exact(8)
+            .map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes")))
     }
 
     /// Whether the peer has begun its part of the operation.
@@ -162,7 +183,11 @@ impl Link {
 
     /// Whether the peer's next piece is being received or depends on nobody else.
     pub fn owes_directly(&self, plan: &Plan) -> bool {
-        self.rx.done > 0 || matches!(self.rx.cursor.piece(plan), Some(Piece::Whole | Piece::Scatter(_)))
+        self.rx.done > 0
+            || matches!(
+                self.rx.cursor.piece(plan),
+                Some(Piece::Whole | Piece::Scatter(_))
+            )
     }
 
     /// Whether the kernel had no room for the rest of what is ready to go out.
@@ -200,10 +225,20 @@ impl Link {
                 Piece::Gather(_) => bytemuck::cast_slice(&result[range]),
                 _ => bytemuck::cast_slice(&contribution[range]),
             };
-            let prefix = if self.tx.cursor.is_first() { prefix } else { &[] };
+            let prefix = if self.tx.cursor.is_first() {
+                prefix
+            } else {
+                &[]
+            };
             if !self.tx.ready {
                 let length = (prefix.len() + body.len()) as u32;
-                self.tx.head = Header { kind: piece.kind(), length, view: operation.view, step: operation.step }.encode();
+                self.tx.head = Header {
+                    kind: piece.kind(),
+                    length,
+                    view: operation.view,
+                    step: operation.step,
+                }
+                .encode();
                 self.tx.ready = true;
             }
             let parts = [&self.tx.head, prefix, body];
@@ -245,7 +280,9 @@ impl Link {
     ) -> Result<Received, Fault> {
         let plan = &operation.plan;
         loop {
-            let Some(piece) = self.rx.cursor.piece(plan) else { return Ok(Received::Finished) };
+            let Some(piece) = self.rx.cursor.piece(plan) else {
+                return Ok(Received::Finished);
+            };
             if !self.has_place(plan, reduced) {
                 return Ok(Received::NoPlace);
             }
@@ -267,7 +304,11 @@ impl Link {
             next.advance(plan);
             let mut next_head = [0; HEADER];
             // The next frame's head comes along in the same call; nothing of a next operation is ever read.
-            let ahead: &mut [u8] = if next.piece(plan).is_some() { &mut next_head } else { &mut [] };
+            let ahead: &mut [u8] = if next.piece(plan).is_some() {
+                &mut next_head
+            } else {
+                &mut []
+            };
             let mut skip = self.rx.done;
             let mut parts = [&mut self.rx.head[..], prefix, body, ahead].map(|part| {
                 let from = skip.min(part.len());
@@ -280,11 +321,18 @@ impl Link {
                     self.rx.done += got;
                     self.moved += got as u64;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Received::Drained),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Ok(Received::Drained);
+                }
                 Err(error) => return Err(Fault::io(&error)),
             }
             if self.rx.done >= HEADER && !self.rx.ready {
-                check(&self.rx.head, operation, piece.kind(), prefix_length + bytes)?;
+                check(
+                    &self.rx.head,
+                    operation,
+                    piece.kind(),
+                    prefix_length + bytes,
+                )?;
                 self.rx.ready = true;
             }
             if self.rx.done >= total {
@@ -308,7 +356,13 @@ impl Link {
 
     /// Send one's own shared memory.
     pub fn share(&self, view: u64, area: &Area) -> io::Result<()> {
-        let head = Header { kind: Kind::Share, length: 0, view, step: 0 }.encode();
+        let head = Header {
+            kind: Kind::Share,
+            length: 0,
+            view,
+            step: 0,
+        }
+        .encode();
         self.stream.send_descriptors(&head, &area.descriptors())
     }
 
@@ -329,7 +383,8 @@ impl Link {
             Kind::Leave if header.view == view => return Err(Fault::Left(None)),
             _ => {}
         }
-        let [file, bell] = <[_; 2]>::try_from(descriptors).map_err(|_| Fault::malformed("no shared memory came"))?;
+        let [file, bell] = <[_; 2]>::try_from(descriptors)
+            .map_err(|_| Fault::malformed("no shared memory came"))?;
         if header.kind != Kind::Share || header.view != view {
             return Err(Fault::malformed("expected shared memory"));
         }
@@ -342,8 +397,12 @@ impl Link {
         let mut head = [0; HEADER];
         match self.stream.receive(&mut [IoSliceMut::new(&mut head)]) {
             Ok(HEADER) => match Header::decode(&head) {
-                Ok(header) if header.kind == Kind::Abort && header.view == view => Fault::Left(accused(header.step)),
-                Ok(header) if header.kind == Kind::Leave && header.view == view => Fault::Left(None),
+                Ok(header) if header.kind == Kind::Abort && header.view == view => {
+                    Fault::Left(accused(header.step))
+                }
+                Ok(header) if header.kind == Kind::Leave && header.view == view => {
+                    Fault::Left(None)
+                }
                 Ok(header) => Fault::malformed(format!(
                     "{:?} came out of turn: members disagree on the size of the tensor or of the trailer",
                     header.kind
@@ -361,7 +420,9 @@ impl Link {
         match self.stream.peek(&mut head) {
             Ok(0) => Err(Fault::Link(How::Eof, "the connection ended".into())),
             Ok(_) => match Header::decode(&head) {
-                Ok(header) if header.kind == Kind::Abort && header.view == view => Err(Fault::Left(accused(header.step))),
+                Ok(header) if header.kind == Kind::Abort && header.view == view => {
+                    Err(Fault::Left(accused(header.step)))
+                }
                 // It left in good order, or began its next operation, which it does after completing this one.
                 _ => {
                     self.gone = true;
@@ -379,10 +440,21 @@ impl Link {
     }
 }
 
-fn check(head: &[u8; HEADER], operation: &Operation, kind: Kind, length: usize) -> Result<(), Fault> {
+fn check(
+    head: &[u8; HEADER],
+    operation: &Operation,
+    kind: Kind,
+    length: usize,
+) -> Result<(), Fault> {
     let header = Header::decode(head).map_err(Fault::malformed)?;
     if header.view != operation.view {
-        return Err(Fault::Link(How::Stale, format!("a frame of view {} came in view {}", header.view, operation.view)));
+        return Err(Fault::Link(
+            How::Stale,
+            format!(
+                "a frame of view {} came in view {}",
+                header.view, operation.view
+            ),
+        ));
     }
     match header.kind {
         Kind::Abort => return Err(Fault::Left(accused(header.step))),
@@ -390,7 +462,13 @@ fn check(head: &[u8; HEADER], operation: &Operation, kind: Kind, length: usize) 
         _ => {}
     }
     if header.step != operation.step {
-        return Err(Fault::Link(How::Stale, format!("a frame of step {} came in step {}", header.step, operation.step)));
+        return Err(Fault::Link(
+            How::Stale,
+            format!(
+                "a frame of step {} came in step {}",
+                header.step, operation.step
+            ),
+        ));
     }
     if header.kind != kind || header.length as usize != length {
         return Err(Fault::malformed(format!(
@@ -416,13 +494,27 @@ pub fn differs(theirs: &[u8], own: &[u8]) -> String {
 
 /// Return the frame that says that this member leaves in good order.
 pub fn leave(view: u64) -> [u8; HEADER] {
-    Header { kind: Kind::Leave, length: 0, view, step: 0 }.encode()
+    Header {
+        kind: Kind::Leave,
+        length: 0,
+        view,
+        step: 0,
+    }
+    .encode()
 }
 
 /// Return the frame that says that this member gives the operation up; it has no payload, the step field says who is accused and how.
 pub fn give_up(view: u64, accused: Option<(usize, How)>) -> [u8; HEADER] {
-    let step = accused.map_or(0, |(rank, how)| (rank as u64 + 1) << 8 | u64::from(how.code()));
-    Header { kind: Kind::Abort, length: 0, view, step }.encode()
+    let step = accused.map_or(0, |(rank, how)| {
+        (rank as u64 + 1) << 8 | u64::from(how.code())
+    });
+    Header {
+        kind: Kind::Abort,
+        length: 0,
+        view,
+        step,
+    }
+    .encode()
 }
 
 fn accused(step: u64) -> Option<(usize, How)> {

@@ -54,8 +54,19 @@ impl Plan {
     pub fn new(members: usize, me: usize, elements: usize, item: usize, shared: bool) -> Plan {
         let part = PART / item;
         let whole = elements * item * (members - 1) <= WHOLE;
-        let blocks = if whole { 0 } else { elements.div_ceil(part * members) };
-        Plan { members, me, elements, part, blocks, shared: shared && !whole }
+        let blocks = if whole {
+            0
+        } else {
+            elements.div_ceil(part * members)
+        };
+        Plan {
+            members,
+            me,
+            elements,
+            part,
+            blocks,
+            shared: shared && !whole,
+        }
     }
 
     /// Return the elements of a member's part of a block.

@@ -4,8 +4,8 @@
 //! so to the others and closes its connections. No threads: a call polls its own connections, which costs nothing when processes
 //! outnumber cores.
 use std::sync::Arc;
-use std::sync::{LazyLock, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -29,7 +29,8 @@ const GOODBYE: Duration = Duration::from_millis(20);
 const LINGER: Duration = Duration::from_secs(2);
 /// How long to look again before sleeping.
 const SPIN: Duration = Duration::from_micros(50);
-static CORES: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
+static CORES: LazyLock<usize> =
+    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
 
 /// A member's place in the ring of one view.
 #[derive(Debug)]
@@ -138,10 +139,14 @@ impl Ring {
     ) -> Result<Ring> {
         let count = peers.len();
         if rank >= count || peers[rank].0 != endpoint.member() {
-            return Err(Error::BadArgument(format!("rank {rank} of {count} peers is not this endpoint's member")));
+            return Err(Error::BadArgument(format!(
+                "rank {rank} of {count} peers is not this endpoint's member"
+            )));
         }
-        let peers =
-            peers.iter().map(|(member, address)| Ok((member.clone(), address.parse()?))).collect::<Result<Vec<_>>>()?;
+        let peers = peers
+            .iter()
+            .map(|(member, address)| Ok((member.clone(), address.parse()?)))
+            .collect::<Result<Vec<_>>>()?;
         let inbox = endpoint.inbox(Purpose::Ring, view)?;
         let ends = (0..count).map(|_| End::Absent).collect();
         Ok(Ring {
@@ -153,7 +158,13 @@ impl Ring {
             inbox,
             wake: Wake::new()?,
             cancelled: AtomicBool::new(false),
-            inner: Mutex::new(Inner { ends, started: false, over: false, area: None, blocks: 0 }),
+            inner: Mutex::new(Inner {
+                ends,
+                started: false,
+                over: false,
+                area: None,
+                blocks: 0,
+            }),
             digest,
             transport: Mutex::new(None),
         })
@@ -179,7 +190,10 @@ impl Ring {
             )));
         }
         if trailer.len() > TRAILER {
-            return Err(Error::BadArgument(format!("a trailer has at most {TRAILER} values, this one has {}", trailer.len())));
+            return Err(Error::BadArgument(format!(
+                "a trailer has at most {TRAILER} values, this one has {}",
+                trailer.len()
+            )));
         }
         let mut inner = lock(&self.inner);
         if self.cancelled.load(Ordering::SeqCst) {
@@ -193,15 +207,33 @@ impl Ring {
             });
         }
         let shared = self.is_shared() && PREFIX + 8 * trailer.len() <= LONGEST_OPENING;
-        let plan = Plan::new(self.peers.len(), self.rank, contribution.len(), size_of::<T>(), shared);
-        let operation = Operation { plan, view: self.view, step };
+        let plan = Plan::new(
+            self.peers.len(),
+            self.rank,
+            contribution.len(),
+            size_of::<T>(),
+            shared,
+        );
+        let operation = Operation {
+            plan,
+            view: self.view,
+            step,
+        };
         let mut prefix = Vec::with_capacity(PREFIX + 8 * trailer.len());
         prefix.extend_from_slice(&T::CODE.to_le_bytes());
         prefix.extend_from_slice(&(trailer.len() as u32).to_le_bytes());
         prefix.extend_from_slice(&(contribution.len() as u64).to_le_bytes());
-        trailer.iter().for_each(|value| prefix.extend_from_slice(&value.to_le_bytes()));
+        trailer
+            .iter()
+            .for_each(|value| prefix.extend_from_slice(&value.to_le_bytes()));
 
-        let mut job = Job { operation, prefix: &prefix, contribution, result, reduced: 0 };
+        let mut job = Job {
+            operation,
+            prefix: &prefix,
+            contribution,
+            result,
+            reduced: 0,
+        };
         match self.run(&mut inner, &mut job, interrupt) {
             Ok(()) => {}
             Err(stop) => {
@@ -210,21 +242,38 @@ impl Ring {
                     Stop::Other(_) => None,
                 };
                 self.abort(&mut inner, &give_up(self.view, accused), |link, rank| {
-                    let _ = link.send(&job.operation, rank, job.prefix, job.contribution, job.result, job.reduced);
+                    let _ = link.send(
+                        &job.operation,
+                        rank,
+                        job.prefix,
+                        job.contribution,
+                        job.result,
+                        job.reduced,
+                    );
                 });
                 return Err(match stop {
                     Stop::Broken(broken) => Error::RingBroken {
                         message: broken.message,
                         // Somebody accuses this member: it knows nothing of that, and can name nobody.
-                        rank: broken.accused.map(|(rank, _)| rank).filter(|rank| *rank != self.rank),
+                        rank: broken
+                            .accused
+                            .map(|(rank, _)| rank)
+                            .filter(|rank| *rank != self.rank),
                         how: broken.how,
                     },
                     Stop::Other(error) => error,
                 });
             }
         }
-        let mut trailers: Vec<Vec<f64>> =
-            inner.ends.iter().map(|end| end.link().map(|link| link.trailer().collect()).unwrap_or_default()).collect();
+        let mut trailers: Vec<Vec<f64>> = inner
+            .ends
+            .iter()
+            .map(|end| {
+                end.link()
+                    .map(|link| link.trailer().collect())
+                    .unwrap_or_default()
+            })
+            .collect();
         trailers[self.rank] = trailer.to_vec();
         let mut sums = vec![0.0; trailer.len()];
         sum::in_order(&mut sums, trailers.iter().map(Vec::as_slice));
@@ -242,7 +291,11 @@ impl Ring {
 
     /// Close the connections; `linger`: so that neighbours still get all bytes of a completed ring.
     pub fn close(&self, linger: bool) {
-        let inner = if linger { self.inner.try_lock().ok() } else { None };
+        let inner = if linger {
+            self.inner.try_lock().ok()
+        } else {
+            None
+        };
         let Some(mut inner) = inner.filter(|inner| !inner.over) else {
             // Nothing completed, or a call is under way in another thread.
             self.cancel();
@@ -255,7 +308,9 @@ impl Ring {
             .iter_mut()
             .filter_map(|end| match std::mem::replace(end, End::Absent) {
                 End::Up(link) => {
-                    let _ = link.stream.send(&[std::io::IoSlice::new(&leave(self.view))]);
+                    let _ = link
+                        .stream
+                        .send(&[std::io::IoSlice::new(&leave(self.view))]);
                     link.stream.finish();
                     Some(link.stream)
                 }
@@ -264,7 +319,9 @@ impl Ring {
             .collect();
         if !streams.is_empty() {
             // Closing at once would reset a TCP connection on which something unread has come, and so tear what the peer still needs.
-            let drained = std::thread::Builder::new().name("edl-linger".into()).spawn(move || drain(streams));
+            let drained = std::thread::Builder::new()
+                .name("edl-linger".into())
+                .spawn(move || drain(streams));
             drop(drained);
         }
     }
@@ -317,8 +374,13 @@ impl Ring {
             let mut more = false;
             for rank in 0..plan.members {
                 // The peer's shared memory comes before its first frame.
-                if let Some(link) = inner.ends[rank].link_mut().filter(|link| link.area.is_some() || !self.is_shared()) {
-                    more |= self.pump(link, rank, job).map_err(|fault| self.blame(rank, fault))?;
+                if let Some(link) = inner.ends[rank]
+                    .link_mut()
+                    .filter(|link| link.area.is_some() || !self.is_shared())
+                {
+                    more |= self
+                        .pump(link, rank, job)
+                        .map_err(|fault| self.blame(rank, fault))?;
                     finished &= link.is_sent(&plan) && link.is_received(&plan);
                 }
             }
@@ -336,11 +398,19 @@ impl Ring {
     }
 
     fn is_shared(&self) -> bool {
-        self.peers.len() > 1 && self.peers.iter().all(|(_, address)| matches!(address, Address::Unix(_)))
+        self.peers.len() > 1
+            && self
+                .peers
+                .iter()
+                .all(|(_, address)| matches!(address, Address::Unix(_)))
     }
 
     fn check_cancelled(&self) -> Result<()> {
-        if self.cancelled.load(Ordering::SeqCst) { Err(Error::Cancelled) } else { Ok(()) }
+        if self.cancelled.load(Ordering::SeqCst) {
+            Err(Error::Cancelled)
+        } else {
+            Ok(())
+        }
     }
 
     /// Go through an operation in shared memory, once all connections stand.
@@ -351,9 +421,17 @@ impl Ring {
         interrupt: Interrupt<'_>,
     ) -> std::result::Result<(), Stop> {
         let plan = job.operation.plan;
-        let Inner { ends, area, blocks: base, .. } = inner;
+        let Inner {
+            ends,
+            area,
+            blocks: base,
+            ..
+        } = inner;
         // Taken out for the operation, so that links can be moved on while their memory is read.
-        let areas: Vec<Option<Area>> = ends.iter_mut().map(|end| end.link_mut().and_then(|link| link.area.take())).collect();
+        let areas: Vec<Option<Area>> = ends
+            .iter_mut()
+            .map(|end| end.link_mut().and_then(|link| link.area.take()))
+            .collect();
         let own = area.as_ref().expect("made by `start`");
         let peers = areas.iter().map(Option::as_ref).collect();
         let mut exchange = Exchange::begin(plan, *base, own, peers, job.operation.step, job.prefix);
@@ -379,7 +457,12 @@ impl Ring {
     ) -> std::result::Result<(), Stop> {
         let plan = job.operation.plan;
         let mut opened = false;
-        let mut watch = Watch { since: vec![Instant::now(); plan.members], seen: exchange.everybody(), guilty: vec![false; plan.members], gone: vec![false; plan.members] };
+        let mut watch = Watch {
+            since: vec![Instant::now(); plan.members],
+            seen: exchange.everybody(),
+            guilty: vec![false; plan.members],
+            gone: vec![false; plan.members],
+        };
         loop {
             self.check_cancelled()?;
             if !opened {
@@ -397,7 +480,9 @@ impl Ring {
             own.set_asleep(true);
             // A look after the flag is up: what was published before it would ring no bell.
             opened = opened || self.open(ends, exchange, job)?;
-            if exchange.advance(job.contribution, job.result, opened) || (opened && exchange.is_complete()) {
+            if exchange.advance(job.contribution, job.result, opened)
+                || (opened && exchange.is_complete())
+            {
                 own.set_asleep(false);
                 continue;
             }
@@ -417,7 +502,8 @@ impl Ring {
     ) -> std::result::Result<bool, Stop> {
         exchange
             .open(|rank, step, prefix| {
-                check_opening(job.operation.step, job.prefix, step, prefix).map_err(|fault| (rank, fault))?;
+                check_opening(job.operation.step, job.prefix, step, prefix)
+                    .map_err(|fault| (rank, fault))?;
                 if let Some(link) = ends[rank].link_mut() {
                     link.set_prefix(prefix);
                 }
@@ -467,7 +553,10 @@ impl Ring {
             if end.link().is_none() {
                 continue;
             }
-            let others: Vec<_> = (0..plan.members).filter(|other| *other != rank).map(|other| everybody[other]).collect();
+            let others: Vec<_> = (0..plan.members)
+                .filter(|other| *other != rank)
+                .map(|other| everybody[other])
+                .collect();
             // Who waits for others, or has not begun, is never silent.
             let guilty = exchange.has_opened(rank) && everybody[rank].can_go_on(&others, blocks);
             // Who could not go on until now has just become able to: its time begins here, however long this member has slept.
@@ -494,10 +583,16 @@ impl Ring {
         }
         let limit = overdue.map(|(at, _)| at.saturating_duration_since(now));
         let ready = wait(&mut polls, limit, interrupt)?;
-        let told: Vec<usize> =
-            ranks.iter().zip(&polls[2..]).filter(|(_, poll)| !poll.revents().is_empty()).map(|(rank, _)| *rank).collect();
+        let told: Vec<usize> = ranks
+            .iter()
+            .zip(&polls[2..])
+            .filter(|(_, poll)| !poll.revents().is_empty())
+            .map(|(rank, _)| *rank)
+            .collect();
         for rank in told {
-            let Some(link) = ends[rank].link() else { continue };
+            let Some(link) = ends[rank].link() else {
+                continue;
+            };
             if exchange.has_begun(rank) && !exchange.has_opened(rank) {
                 // It began between our last look and its next word, which is not of this operation.
                 continue;
@@ -510,7 +605,11 @@ impl Ring {
             }
         }
         match overdue {
-            Some((at, rank)) if ready == 0 && Instant::now() >= at && exchange.everybody()[rank] == watch.seen[rank] => {
+            Some((at, rank))
+                if ready == 0
+                    && Instant::now() >= at
+                    && exchange.everybody()[rank] == watch.seen[rank] =>
+            {
                 Err(self.silent(rank))
             }
             _ => Ok(()),
@@ -519,7 +618,10 @@ impl Ring {
 
     fn silent(&self, rank: usize) -> Stop {
         Stop::Broken(Broken {
-            message: format!("{} fell silent in the middle of a transfer", self.name(rank)),
+            message: format!(
+                "{} fell silent in the middle of a transfer",
+                self.name(rank)
+            ),
             accused: Some((rank, How::Deadline)),
             how: How::Deadline,
         })
@@ -531,19 +633,30 @@ impl Ring {
         }
         inner.started = true;
         if self.is_shared() {
-            let area = Area::create(self.peers.len()).map_err(|error| Error::io("no shared memory for the ring", error))?;
+            let area = Area::create(self.peers.len())
+                .map_err(|error| Error::io("no shared memory for the ring", error))?;
             inner.area = Some(area);
         }
         // The lower rank dials.
         for rank in self.rank + 1..self.peers.len() {
-            let dialer = self.endpoint.dialer(Purpose::Ring, self.view, self.digest, &self.peers[rank], self.silence);
+            let dialer = self.endpoint.dialer(
+                Purpose::Ring,
+                self.view,
+                self.digest,
+                &self.peers[rank],
+                self.silence,
+            );
             inner.ends[rank] = End::Dialing(Box::new(dialer));
         }
         Ok(())
     }
 
     /// Go on with connections in the making; true when all stand.
-    fn connect<T: Element>(&self, inner: &mut Inner, job: &Job<'_, T>) -> std::result::Result<bool, Stop> {
+    fn connect<T: Element>(
+        &self,
+        inner: &mut Inner,
+        job: &Job<'_, T>,
+    ) -> std::result::Result<bool, Stop> {
         let Inner { ends, area, .. } = inner;
         let up = |stream: Stream| {
             lock(&self.transport).get_or_insert_with(|| stream.transport());
@@ -558,7 +671,9 @@ impl Ring {
         for (member, stream) in self.inbox.take() {
             let rank = self.peers.iter().position(|(peer, _)| *peer == member);
             match rank {
-                Some(rank) if rank < self.rank && matches!(ends[rank], End::Absent) => ends[rank] = up(stream),
+                Some(rank) if rank < self.rank && matches!(ends[rank], End::Absent) => {
+                    ends[rank] = up(stream)
+                }
                 // Not of this ring, or a second time: a ring is never retried.
                 _ => self.endpoint.count_refused(),
             }
@@ -572,12 +687,22 @@ impl Ring {
                         let (how, accused) = match failure {
                             // It has sealed, or knows better: nobody's fault.
                             Failure::Stale => (How::Stale, None),
-                            Failure::Unreachable(_) | Failure::Refused => (How::Refused, Some((rank, How::Refused))),
-                            Failure::Denied(Denied::Token | Denied::Member) => (How::Refused, Some((rank, How::Refused))),
-                            Failure::Denied(Denied::Malformed(_)) => (How::Malformed, Some((rank, How::Malformed))),
+                            Failure::Unreachable(_) | Failure::Refused => {
+                                (How::Refused, Some((rank, How::Refused)))
+                            }
+                            Failure::Denied(Denied::Token | Denied::Member) => {
+                                (How::Refused, Some((rank, How::Refused)))
+                            }
+                            Failure::Denied(Denied::Malformed(_)) => {
+                                (How::Malformed, Some((rank, How::Malformed)))
+                            }
                         };
                         let message = format!("no connection to {}: {failure}", self.name(rank));
-                        return Err(Stop::Broken(Broken { message, accused, how }));
+                        return Err(Stop::Broken(Broken {
+                            message,
+                            accused,
+                            how,
+                        }));
                     }
                 }
             }
@@ -585,7 +710,8 @@ impl Ring {
         if self.is_shared() {
             for (rank, end) in ends.iter_mut().enumerate() {
                 if let Some(link) = end.link_mut().filter(|link| link.area.is_none()) {
-                    link.accept_area(self.view, self.peers.len()).map_err(|fault| self.blame(rank, fault))?;
+                    link.accept_area(self.view, self.peers.len())
+                        .map_err(|fault| self.blame(rank, fault))?;
                 }
             }
         }
@@ -593,15 +719,29 @@ impl Ring {
     }
 
     /// Move what can be moved on one link; true if more may be there.
-    fn pump<T: Element>(&self, link: &mut Link, rank: usize, job: &mut Job<'_, T>) -> std::result::Result<bool, Fault> {
+    fn pump<T: Element>(
+        &self,
+        link: &mut Link,
+        rank: usize,
+        job: &mut Job<'_, T>,
+    ) -> std::result::Result<bool, Fault> {
         loop {
-            let sent = link.send(&job.operation, rank, job.prefix, job.contribution, job.result, job.reduced);
+            let sent = link.send(
+                &job.operation,
+                rank,
+                job.prefix,
+                job.contribution,
+                job.result,
+                job.reduced,
+            );
             match link.receive(&job.operation, rank, job.prefix, job.result, job.reduced) {
                 // A peer that has left may have said why before it closed: what it said is read first.
                 Ok(Received::Piece(Piece::Gather(_))) => sent?,
                 // A contribution may complete a sum, which comes first: it frees its place and lets its piece go out.
                 Ok(Received::Piece(_)) => return sent.map(|()| true),
-                Ok(Received::Drained | Received::NoPlace | Received::Finished) => return sent.map(|()| false),
+                Ok(Received::Drained | Received::NoPlace | Received::Finished) => {
+                    return sent.map(|()| false);
+                }
                 Err(fault) => return Err(fault),
             }
         }
@@ -616,7 +756,13 @@ impl Ring {
     ) -> std::result::Result<(), Stop> {
         let plan = &job.operation.plan;
         let now = Instant::now();
-        let all_begun = inner.ends.iter().filter_map(End::link).filter(|link| link.has_begun()).count() == plan.members - 1;
+        let all_begun = inner
+            .ends
+            .iter()
+            .filter_map(End::link)
+            .filter(|link| link.has_begun())
+            .count()
+            == plan.members - 1;
         let mut until: Option<Instant> = None;
         let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
         let mut suspects: Vec<(Instant, usize)> = Vec::new();
@@ -630,7 +776,11 @@ impl Ring {
                 let patience = self.patience(link, plan, job.reduced, all_begun);
                 // A time begins when bytes moved last, or when the peer became able to move some, however long this member has slept.
                 if link.seen.moved != link.moved || link.seen.patience != patience {
-                    link.seen = Seen { moved: link.moved, patience, since: now };
+                    link.seen = Seen {
+                        moved: link.moved,
+                        patience,
+                        since: now,
+                    };
                 }
                 if let Some(patience) = patience {
                     suspects.push((link.seen.since + patience, rank));
@@ -649,10 +799,19 @@ impl Ring {
                 }
                 End::Up(link) => {
                     let mut flags = PollFlags::empty();
-                    flags.set(PollFlags::IN, link.has_place(plan, job.reduced) || (self.is_shared() && link.area.is_none()));
+                    flags.set(
+                        PollFlags::IN,
+                        link.has_place(plan, job.reduced)
+                            || (self.is_shared() && link.area.is_none()),
+                    );
                     flags.set(PollFlags::OUT, link.is_full());
                     // Where nothing more is awaited the end can still come.
-                    flags.set(PollFlags::RDHUP, link.is_received(plan) && !link.gone && (link.area.is_some() || !plan.shared));
+                    flags.set(
+                        PollFlags::RDHUP,
+                        link.is_received(plan)
+                            && !link.gone
+                            && (link.area.is_some() || !plan.shared),
+                    );
                     if !flags.is_empty() {
                         if flags.contains(PollFlags::RDHUP) {
                             idle.push((polls.len(), rank));
@@ -665,15 +824,21 @@ impl Ring {
         let limit = until.map(|until| until.saturating_duration_since(now));
         let ready = wait(&mut polls, limit, interrupt)?;
         let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let ended: Vec<usize> =
-            idle.iter().filter(|(at, _)| polls[*at].revents().intersects(ended)).map(|(_, rank)| *rank).collect();
+        let ended: Vec<usize> = idle
+            .iter()
+            .filter(|(at, _)| polls[*at].revents().intersects(ended))
+            .map(|(_, rank)| *rank)
+            .collect();
         for rank in ended {
-            let Some(link) = inner.ends[rank].link_mut() else { continue };
+            let Some(link) = inner.ends[rank].link_mut() else {
+                continue;
+            };
             if plan.shared {
                 // In shared memory nobody has anything to say on a connection before all have begun.
                 return Err(self.blame(rank, link.farewell(self.view)));
             }
-            link.look(self.view).map_err(|fault| self.blame(rank, fault))?;
+            link.look(self.view)
+                .map_err(|fault| self.blame(rank, fault))?;
         }
         if ready > 0 {
             return Ok(());
@@ -687,7 +852,13 @@ impl Ring {
     }
 
     /// Return how long a link may be silent now; `None`: for ever, because a contribution is awaited.
-    fn patience(&self, link: &Link, plan: &Plan, reduced: usize, all_begun: bool) -> Option<Duration> {
+    fn patience(
+        &self,
+        link: &Link,
+        plan: &Plan,
+        reduced: usize,
+        all_begun: bool,
+    ) -> Option<Duration> {
         if !link.has_begun() {
             return None;
         }
@@ -703,7 +874,10 @@ impl Ring {
     }
 
     fn name(&self, rank: usize) -> String {
-        format!("member {} (rank {rank} of view {}) at {}", self.peers[rank].0, self.view, self.peers[rank].1)
+        format!(
+            "member {} (rank {rank} of view {}) at {}",
+            self.peers[rank].0, self.view, self.peers[rank].1
+        )
     }
 
     fn blame(&self, rank: usize, fault: Fault) -> Stop {
@@ -713,12 +887,24 @@ impl Ring {
                 if how == How::Malformed {
                     self.endpoint.count_refused();
                 }
-                Broken { message: format!("lost {name}: {what}"), accused: Some((rank, how)), how }
+                Broken {
+                    message: format!("lost {name}: {what}"),
+                    accused: Some((rank, how)),
+                    how,
+                }
             }
-            Fault::Left(None) => Broken { message: format!("{name} has left the ring"), accused: None, how: How::Eof },
+            Fault::Left(None) => Broken {
+                message: format!("{name} has left the ring"),
+                accused: None,
+                how: How::Eof,
+            },
             Fault::Left(Some((accused, how))) if accused < self.peers.len() => {
                 let whom = self.name(accused);
-                Broken { message: format!("{name} has left the ring: it lost {whom}"), accused: Some((accused, how)), how }
+                Broken {
+                    message: format!("{name} has left the ring: it lost {whom}"),
+                    accused: Some((accused, how)),
+                    how,
+                }
             }
             Fault::Left(Some(_)) => Broken {
                 message: format!("{name} accuses a member that does not exist"),
@@ -730,7 +916,12 @@ impl Ring {
 
     /// Leave with `frame` as the last word, as far as the others listen, and close all connections; who can't be told sees the stream's
     /// end. `go_on` finishes a frame that is under way.
-    fn abort(&self, inner: &mut Inner, frame: &[u8; HEADER], mut go_on: impl FnMut(&mut Link, usize)) {
+    fn abort(
+        &self,
+        inner: &mut Inner,
+        frame: &[u8; HEADER],
+        mut go_on: impl FnMut(&mut Link, usize),
+    ) {
         if inner.over {
             return;
         }
@@ -758,8 +949,14 @@ impl Ring {
                 told.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
             });
             let left = deadline.saturating_duration_since(Instant::now());
-            let mut polls: Vec<_> = ends.iter().map(|(_, link)| PollFd::new(&link.stream, PollFlags::OUT)).collect();
-            if polls.is_empty() || left.is_zero() || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err() {
+            let mut polls: Vec<_> = ends
+                .iter()
+                .map(|(_, link)| PollFd::new(&link.stream, PollFlags::OUT))
+                .collect();
+            if polls.is_empty()
+                || left.is_zero()
+                || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err()
+            {
                 break;
             }
         }
@@ -773,9 +970,17 @@ impl Drop for Ring {
 }
 
 /// Compare how a peer begins with how this member does.
-fn check_opening(step: u64, prefix: &[u8], their_step: u64, theirs: &[u8]) -> std::result::Result<(), Fault> {
+fn check_opening(
+    step: u64,
+    prefix: &[u8],
+    their_step: u64,
+    theirs: &[u8],
+) -> std::result::Result<(), Fault> {
     if their_step != step {
-        return Err(Fault::Link(How::Stale, format!("it begins step {their_step} where this member is at step {step}")));
+        return Err(Fault::Link(
+            How::Stale,
+            format!("it begins step {their_step} where this member is at step {step}"),
+        ));
     }
     if theirs.len() != prefix.len() || theirs[..PREFIX] != prefix[..PREFIX] {
         return Err(Fault::Link(How::Malformed, differs(theirs, prefix)));
@@ -787,11 +992,21 @@ fn check_opening(step: u64, prefix: &[u8], their_step: u64, theirs: &[u8]) -> st
 fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
     let plan = job.operation.plan;
     let before = job.reduced;
-    while job.reduced < plan.blocks && inner.ends.iter().filter_map(End::link).all(|link| link.has_scattered(job.reduced)) {
+    while job.reduced < plan.blocks
+        && inner
+            .ends
+            .iter()
+            .filter_map(End::link)
+            .all(|link| link.has_scattered(job.reduced))
+    {
         let block = job.reduced;
         let range = plan.range(block, plan.me);
         let own = &job.contribution[range.clone()];
-        let parts = inner.ends.iter().map(|end| end.link().map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, block))));
+        let parts = inner.ends.iter().map(|end| {
+            end.link().map_or(own, |link| {
+                bytemuck::cast_slice(link.staged::<T>(&plan, block))
+            })
+        });
         sum::in_order(&mut job.result[range], parts);
         job.reduced += 1;
     }
@@ -802,7 +1017,10 @@ fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
 fn sum_whole<T: Element>(inner: &Inner, job: &mut Job<'_, T>) {
     let plan = job.operation.plan;
     let own = job.contribution;
-    let parts = inner.ends.iter().map(|end| end.link().map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, 0))));
+    let parts = inner.ends.iter().map(|end| {
+        end.link()
+            .map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, 0)))
+    });
     sum::in_order(job.result, parts);
 }
 
@@ -822,7 +1040,10 @@ fn drain(mut streams: Vec<Stream>) {
         });
         let left = deadline.saturating_duration_since(Instant::now());
         let mut polls: Vec<_> = streams.iter().map(readable).collect();
-        if polls.is_empty() || left.is_zero() || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err() {
+        if polls.is_empty()
+            || left.is_zero()
+            || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err()
+        {
             return;
         }
     }

@@ -19,14 +19,20 @@ impl Progress {
     /// Read a member's counters.
     pub fn of(area: &Area, base: u64, blocks: u64) -> Progress {
         let count = |what| area.count(what).saturating_sub(base).min(blocks);
-        Progress { scattered: count(Count::Scattered), reduced: count(Count::Reduced), copied: count(Count::Copied) }
+        Progress {
+            scattered: count(Count::Scattered),
+            reduced: count(Count::Reduced),
+            copied: count(Count::Copied),
+        }
     }
 
     /// Whether a member with these counters could go on, given all others'.
     pub fn can_go_on(&self, others: &[Progress], blocks: u64) -> bool {
         let least = |count: fn(&Progress) -> u64| others.iter().map(count).min().unwrap_or(blocks);
-        let scatter = self.scattered < blocks && self.scattered < least(|other| other.reduced) + DEPTH;
-        let reduce = self.reduced < least(|other| other.scattered) && self.reduced < least(|other| other.copied) + DEPTH;
+        let scatter =
+            self.scattered < blocks && self.scattered < least(|other| other.reduced) + DEPTH;
+        let reduce = self.reduced < least(|other| other.scattered)
+            && self.reduced < least(|other| other.copied) + DEPTH;
         let copy = self.copied < least(|other| other.reduced);
         scatter || reduce || copy
     }
@@ -56,14 +62,37 @@ pub struct Exchange<'a> {
 
 impl<'a> Exchange<'a> {
     /// Begin: `prefix` is what the others get of this member beside its contribution.
-    pub fn begin(plan: Plan, base: u64, own: &'a Area, peers: Vec<Option<&'a Area>>, step: u64, prefix: &[u8]) -> Exchange<'a> {
+    pub fn begin(
+        plan: Plan,
+        base: u64,
+        own: &'a Area,
+        peers: Vec<Option<&'a Area>>,
+        step: u64,
+        prefix: &[u8],
+    ) -> Exchange<'a> {
         let number = own.count(Count::Opened) + 1;
-        let (copied, opened) = (vec![0; peers.len()], peers.iter().map(Option::is_none).collect());
-        let exchange = Exchange { plan, base, own, peers, done: Progress::default(), copied, number, opened };
+        let (copied, opened) = (
+            vec![0; peers.len()],
+            peers.iter().map(Option::is_none).collect(),
+        );
+        let exchange = Exchange {
+            plan,
+            base,
+            own,
+            peers,
+            done: Progress::default(),
+            copied,
+            number,
+            opened,
+        };
         own.write_opening(step, prefix);
         own.publish(Count::Opened, number);
         published();
-        exchange.peers.iter().flatten().for_each(|area| area.wake_if_asleep());
+        exchange
+            .peers
+            .iter()
+            .flatten()
+            .for_each(|area| area.wake_if_asleep());
         exchange
     }
 
@@ -78,7 +107,10 @@ impl<'a> Exchange<'a> {
     }
 
     /// Read the beginnings that are new; `check` gets rank, step and prefix of each. True when all have been read.
-    pub fn open<E>(&mut self, mut check: impl FnMut(usize, u64, &[u8]) -> Result<(), E>) -> Result<bool, E> {
+    pub fn open<E>(
+        &mut self,
+        mut check: impl FnMut(usize, u64, &[u8]) -> Result<(), E>,
+    ) -> Result<bool, E> {
         for (rank, peer) in self.peers.iter().enumerate() {
             if let Some(area) = peer
                 && !self.opened[rank]
@@ -103,17 +135,30 @@ impl<'a> Exchange<'a> {
 
     fn least(&self, what: Count) -> u64 {
         let of = |area: &Area| area.count(what).saturating_sub(self.base);
-        self.peers.iter().flatten().map(|area| of(area)).min().unwrap_or(u64::MAX)
+        self.peers
+            .iter()
+            .flatten()
+            .map(|area| of(area))
+            .min()
+            .unwrap_or(u64::MAX)
     }
 
     fn publish(&self, what: Count, blocks: u64) {
         self.own.publish(what, self.base + blocks);
         published();
-        self.peers.iter().flatten().for_each(|area| area.wake_if_asleep());
+        self.peers
+            .iter()
+            .flatten()
+            .for_each(|area| area.wake_if_asleep());
     }
 
     /// Do what can be done now; `opened`: all members have begun the operation, with the same sizes. True if something was done.
-    pub fn advance<T: Element>(&mut self, contribution: &[T], result: &mut [T], opened: bool) -> bool {
+    pub fn advance<T: Element>(
+        &mut self,
+        contribution: &[T],
+        result: &mut [T],
+        opened: bool,
+    ) -> bool {
         let scattered = self.scatter(contribution);
         if !opened {
             return scattered;
@@ -129,7 +174,13 @@ impl<'a> Exchange<'a> {
             return false;
         }
         for rank in (0..self.plan.members).filter(|rank| *rank != self.plan.me) {
-            self.own.write(self.base + block, rank, &contribution[self.plan.piece(Piece::Scatter(block as usize), self.plan.me, rank)]);
+            self.own.write(
+                self.base + block,
+                rank,
+                &contribution[self
+                    .plan
+                    .piece(Piece::Scatter(block as usize), self.plan.me, rank)],
+            );
         }
         self.done.scattered += 1;
         self.publish(Count::Scattered, self.done.scattered);
@@ -138,13 +189,19 @@ impl<'a> Exchange<'a> {
 
     fn reduce<T: Element>(&mut self, contribution: &[T], result: &mut [T]) -> bool {
         let block = self.done.reduced;
-        if block >= self.least(Count::Scattered).min(self.blocks()) || self.base + block >= self.absolute(Count::Copied) + DEPTH {
+        if block >= self.least(Count::Scattered).min(self.blocks())
+            || self.base + block >= self.absolute(Count::Copied) + DEPTH
+        {
             return false;
         }
         let range = self.plan.range(block as usize, self.plan.me);
         let own = &contribution[range.clone()];
         let count = own.len();
-        let parts = self.peers.iter().map(|peer| peer.map_or(own, |area| area.read(self.base + block, self.plan.me, count)));
+        let parts = self.peers.iter().map(|peer| {
+            peer.map_or(own, |area| {
+                area.read(self.base + block, self.plan.me, count)
+            })
+        });
         let part = &mut result[range];
         sum::in_order(part, parts);
         self.own.write(self.base + block, self.plan.members, part);
@@ -157,7 +214,10 @@ impl<'a> Exchange<'a> {
         let mut any = false;
         for (rank, area) in self.peers.iter().enumerate() {
             let Some(area) = area else { continue };
-            let ready = area.count(Count::Reduced).saturating_sub(self.base).min(self.plan.blocks as u64);
+            let ready = area
+                .count(Count::Reduced)
+                .saturating_sub(self.base)
+                .min(self.plan.blocks as u64);
             while self.copied[rank] < ready {
                 let block = self.copied[rank];
                 let part = &mut result[self.plan.range(block as usize, rank)];
@@ -166,7 +226,11 @@ impl<'a> Exchange<'a> {
                 any = true;
             }
         }
-        let least = (0..self.peers.len()).filter(|rank| *rank != self.plan.me).map(|rank| self.copied[rank]).min().unwrap_or(0);
+        let least = (0..self.peers.len())
+            .filter(|rank| *rank != self.plan.me)
+            .map(|rank| self.copied[rank])
+            .min()
+            .unwrap_or(0);
         if least > self.done.copied {
             self.done.copied = least;
             self.publish(Count::Copied, least);
@@ -176,11 +240,23 @@ impl<'a> Exchange<'a> {
 
     // Counted over the ring's whole life: a peer that is still in an earlier operation holds slots of that.
     fn absolute(&self, what: Count) -> u64 {
-        self.peers.iter().flatten().map(|area| area.count(what)).min().unwrap_or(u64::MAX - DEPTH)
+        self.peers
+            .iter()
+            .flatten()
+            .map(|area| area.count(what))
+            .min()
+            .unwrap_or(u64::MAX - DEPTH)
     }
 
     /// Return the progress of all members by rank, as this one sees it.
     pub fn everybody(&self) -> Vec<Progress> {
-        self.peers.iter().map(|peer| peer.map_or(self.done, |area| Progress::of(area, self.base, self.blocks()))).collect()
+        self.peers
+            .iter()
+            .map(|peer| {
+                peer.map_or(self.done, |area| {
+                    Progress::of(area, self.base, self.blocks())
+                })
+            })
+            .collect()
     }
 }

@@ -54,7 +54,12 @@ struct Ended {
 
 impl StateServer {
     /// Serve `image`, which is `state`, to members of `view`.
-    pub fn start(endpoint: &Endpoint, view: u64, state: StateId, image: Image) -> Result<StateServer> {
+    pub fn start(
+        endpoint: &Endpoint,
+        view: u64,
+        state: StateId,
+        image: Image,
+    ) -> Result<StateServer> {
         let inbox = endpoint.inbox(Purpose::Heal, view)?;
         let stop = Arc::new(Wake::new()?);
         let ended = Arc::new((Mutex::new(Ended::default()), Condvar::new()));
@@ -65,7 +70,12 @@ impl StateServer {
                 .spawn(move || serve(&inbox, &stop, &ended, view, state, &image))
                 .map_err(|error| Error::io("no thread for the state transfer", error))?
         };
-        Ok(StateServer { inbox, stop, ended, thread: Mutex::new(Some(thread)) })
+        Ok(StateServer {
+            inbox,
+            stop,
+            ended,
+            thread: Mutex::new(Some(thread)),
+        })
     }
 
     /// Wait until a transfer has ended, the server is closed or `limit` is over; return those ended since the last call.
@@ -80,7 +90,10 @@ impl StateServer {
             if !ended.transfers.is_empty() || ended.closed || left.is_zero() {
                 return Ok(std::mem::take(&mut ended.transfers));
             }
-            ended = news.wait_timeout(ended, left.min(PAUSE)).unwrap_or_else(std::sync::PoisonError::into_inner).0;
+            ended = news
+                .wait_timeout(ended, left.min(PAUSE))
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .0;
             drop(ended);
             interrupt()?;
             ended = lock(&self.ended.0);
@@ -133,18 +146,33 @@ struct Sending {
 /// How a healee's transfer ended; `None`: it never asked for this state.
 type End = Option<bool>;
 
-fn serve(inbox: &Inbox, stop: &Wake, ended: &(Mutex<Ended>, Condvar), view: u64, state: StateId, image: &Image) {
+fn serve(
+    inbox: &Inbox,
+    stop: &Wake,
+    ended: &(Mutex<Ended>, Condvar),
+    view: u64,
+    state: StateId,
+    image: &Image,
+) {
     let bytes: &[u8] = (**image).as_ref();
     let mut healees: Vec<Healee> = Vec::new();
     while !stop.is_raised() {
         for (member, stream) in inbox.take() {
-            healees.push(Healee { member, stream, inbound: Inbound::default(), outbound: Outbound::default(), phase: Phase::Asked });
+            healees.push(Healee {
+                member,
+                stream,
+                inbound: Inbound::default(),
+                outbound: Outbound::default(),
+                phase: Phase::Asked,
+            });
         }
         healees.retain_mut(|healee| match healee.advance(view, state, bytes) {
             Ok(()) => true,
             Err(None) => false,
             Err(Some(acknowledged)) => {
-                lock(&ended.0).transfers.push((healee.member.clone(), acknowledged));
+                lock(&ended.0)
+                    .transfers
+                    .push((healee.member.clone(), acknowledged));
                 ended.1.notify_all();
                 false
             }
@@ -152,7 +180,14 @@ fn serve(inbox: &Inbox, stop: &Wake, ended: &(Mutex<Ended>, Condvar), view: u64,
         let mut polls = vec![readable(stop), readable(&inbox.wake)];
         polls.extend(healees.iter().map(|healee| {
             let sending = matches!(healee.phase, Phase::Sending(_)) || !healee.outbound.is_empty();
-            PollFd::new(&healee.stream, if sending { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN })
+            PollFd::new(
+                &healee.stream,
+                if sending {
+                    PollFlags::IN | PollFlags::OUT
+                } else {
+                    PollFlags::IN
+                },
+            )
         }));
         if wait(&mut polls, None, &ignore_signals).is_err() {
             break;
@@ -160,7 +195,10 @@ fn serve(inbox: &Inbox, stop: &Wake, ended: &(Mutex<Ended>, Condvar), view: u64,
     }
     let mut last = lock(&ended.0);
     last.transfers.extend(
-        healees.into_iter().filter(|healee| !matches!(healee.phase, Phase::Asked | Phase::Refusing)).map(|healee| (healee.member, false)),
+        healees
+            .into_iter()
+            .filter(|healee| !matches!(healee.phase, Phase::Asked | Phase::Refusing))
+            .map(|healee| (healee.member, false)),
     );
     last.closed = true;
     ended.1.notify_all();
@@ -169,16 +207,35 @@ fn serve(inbox: &Inbox, stop: &Wake, ended: &(Mutex<Ended>, Condvar), view: u64,
 impl Healee {
     fn advance(&mut self, view: u64, state: StateId, image: &[u8]) -> std::result::Result<(), End> {
         // A healee that is gone before it asked is no transfer.
-        let lost = if matches!(self.phase, Phase::Asked | Phase::Refusing) { None } else { Some(false) };
+        let lost = if matches!(self.phase, Phase::Asked | Phase::Refusing) {
+            None
+        } else {
+            Some(false)
+        };
         if let Some((header, payload)) = self.inbound.receive(&self.stream).map_err(|_| lost)? {
             match (&self.phase, header.kind) {
-                (Phase::Asked, Kind::HealRequest) if header.view == view && payload == name(state) => {
-                    self.outbound.push(&Header::frame(Kind::StateBegin, view, state.0, &(image.len() as u64).to_le_bytes()));
+                (Phase::Asked, Kind::HealRequest)
+                    if header.view == view && payload == name(state) =>
+                {
+                    self.outbound.push(&Header::frame(
+                        Kind::StateBegin,
+                        view,
+                        state.0,
+                        &(image.len() as u64).to_le_bytes(),
+                    ));
                     self.phase = Phase::Sending(Sending::default());
                 }
                 (Phase::Asked, Kind::HealRequest) => {
-                    let reason = format!("the donor serves state ({}, {}) of view {view}", state.0, state.1);
-                    self.outbound.push(&Header::frame(Kind::StateRefused, view, state.0, reason.as_bytes()));
+                    let reason = format!(
+                        "the donor serves state ({}, {}) of view {view}",
+                        state.0, state.1
+                    );
+                    self.outbound.push(&Header::frame(
+                        Kind::StateRefused,
+                        view,
+                        state.0,
+                        reason.as_bytes(),
+                    ));
                     self.phase = Phase::Refusing;
                 }
                 (Phase::AwaitingAck, Kind::StateAck) => return Err(Some(true)),
@@ -189,9 +246,16 @@ impl Healee {
             return Ok(());
         }
         if let Phase::Sending(sending) = &mut self.phase
-            && let Some(crc) = sending.advance(&self.stream, view, state, image).map_err(|_| lost)?
+            && let Some(crc) = sending
+                .advance(&self.stream, view, state, image)
+                .map_err(|_| lost)?
         {
-            self.outbound.push(&Header::frame(Kind::StateEnd, view, state.0, &crc.to_le_bytes()));
+            self.outbound.push(&Header::frame(
+                Kind::StateEnd,
+                view,
+                state.0,
+                &crc.to_le_bytes(),
+            ));
             self.outbound.flush(&self.stream).map_err(|_| lost)?;
             self.phase = Phase::AwaitingAck;
         }
@@ -201,7 +265,13 @@ impl Healee {
 
 impl Sending {
     /// Send what fits, a few segments at a time, so that several healees are served side by side; the checksum when all is out.
-    fn advance(&mut self, stream: &Stream, view: u64, state: StateId, image: &[u8]) -> io::Result<Option<u32>> {
+    fn advance(
+        &mut self,
+        stream: &Stream,
+        view: u64,
+        state: StateId,
+        image: &[u8],
+    ) -> io::Result<Option<u32>> {
         for _ in 0..8 {
             let part = &image[self.offset..image.len().min(self.offset + SEGMENT)];
             if part.is_empty() {
@@ -212,9 +282,18 @@ impl Sending {
                 self.sent = 0;
             }
             let head = self.head.get_or_insert_with(|| {
-                Header { kind: Kind::StateData, length: part.len() as u32, view, step: state.0 }.encode()
+                Header {
+                    kind: Kind::StateData,
+                    length: part.len() as u32,
+                    view,
+                    step: state.0,
+                }
+                .encode()
             });
-            let parts = [IoSlice::new(&head[self.sent.min(HEADER)..]), IoSlice::new(&part[self.sent.saturating_sub(HEADER)..])];
+            let parts = [
+                IoSlice::new(&head[self.sent.min(HEADER)..]),
+                IoSlice::new(&part[self.sent.saturating_sub(HEADER)..]),
+            ];
             match stream.send(&parts) {
                 Ok(count) => self.sent += count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -253,7 +332,16 @@ impl StateTransfer {
         silence: Duration,
     ) -> Result<StateTransfer> {
         let donor = (donor.0.to_owned(), donor.1.parse()?);
-        Ok(StateTransfer { endpoint, view, digest, state, donor, silence, wake: Wake::new()?, stream: Mutex::new(None) })
+        Ok(StateTransfer {
+            endpoint,
+            view,
+            digest,
+            state,
+            donor,
+            silence,
+            wake: Wake::new()?,
+            stream: Mutex::new(None),
+        })
     }
 
     fn failed(&self, why: impl std::fmt::Display) -> Error {
@@ -265,10 +353,23 @@ impl StateTransfer {
 
     /// Connect and ask; return the image's length in bytes.
     pub fn open(&self, interrupt: Interrupt<'_>) -> Result<usize> {
-        let dialer = self.endpoint.dialer(Purpose::Heal, self.view, self.digest, &self.donor, self.silence);
-        let stream = dialer.run(&self.wake, interrupt)?.map_err(|failure| self.failed(failure))?;
+        let dialer = self.endpoint.dialer(
+            Purpose::Heal,
+            self.view,
+            self.digest,
+            &self.donor,
+            self.silence,
+        );
+        let stream = dialer
+            .run(&self.wake, interrupt)?
+            .map_err(|failure| self.failed(failure))?;
         let mut outbound = Outbound::default();
-        outbound.push(&Header::frame(Kind::HealRequest, self.view, self.state.0, &name(self.state)));
+        outbound.push(&Header::frame(
+            Kind::HealRequest,
+            self.view,
+            self.state.0,
+            &name(self.state),
+        ));
         outbound.flush(&stream).map_err(|lost| self.failed(lost))?;
         let (header, payload) = self.small(&stream, interrupt)?;
         match header.kind {
@@ -283,7 +384,9 @@ impl StateTransfer {
 
     /// Receive the image into `image`, which has the length that `open` returned.
     pub fn fill(&self, image: &mut [u8], interrupt: Interrupt<'_>) -> Result<()> {
-        let stream = lock(&self.stream).take().ok_or_else(|| Error::BadArgument("the transfer is not open".into()))?;
+        let stream = lock(&self.stream)
+            .take()
+            .ok_or_else(|| Error::BadArgument("the transfer is not open".into()))?;
         let mut crc = 0;
         for part in image.chunks_mut(SEGMENT) {
             let mut head = [0; HEADER];
@@ -308,7 +411,9 @@ impl StateTransfer {
 
     /// Tell the donor that the state is in place.
     pub fn acknowledge(&self) -> Result<()> {
-        let stream = lock(&self.stream).take().ok_or_else(|| Error::BadArgument("there is no complete transfer to acknowledge".into()))?;
+        let stream = lock(&self.stream).take().ok_or_else(|| {
+            Error::BadArgument("there is no complete transfer to acknowledge".into())
+        })?;
         let mut outbound = Outbound::default();
         outbound.push(&Header::frame(Kind::StateAck, self.view, self.state.0, &[]));
         outbound.flush(&stream).map_err(|lost| self.failed(lost))?;
@@ -321,7 +426,9 @@ impl StateTransfer {
     }
 
     fn check(&self, header: &Header) -> Result<()> {
-        if header.view != self.view || (header.step != self.state.0 && header.kind != Kind::StateRefused) {
+        if header.view != self.view
+            || (header.step != self.state.0 && header.kind != Kind::StateRefused)
+        {
             return Err(self.failed("the donor sent another view or state"));
         }
         Ok(())
@@ -337,26 +444,38 @@ impl StateTransfer {
                     return Ok((header, payload));
                 }
                 Ok(None) => self.wait(stream, &mut deadline, interrupt)?,
-                Err(lost @ (Lost::Eof | Lost::Io(_) | Lost::Malformed(_))) => return Err(self.failed(lost)),
+                Err(lost @ (Lost::Eof | Lost::Io(_) | Lost::Malformed(_))) => {
+                    return Err(self.failed(lost));
+                }
             }
         }
     }
 
-    fn exactly(&self, stream: &Stream, parts: [&mut [u8]; 2], interrupt: Interrupt<'_>) -> Result<()> {
+    fn exactly(
+        &self,
+        stream: &Stream,
+        parts: [&mut [u8]; 2],
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let [head, body] = parts;
         let total = head.len() + body.len();
         let mut done = 0;
         let mut deadline = Instant::now() + self.silence;
         while done < total {
             let from = done.min(head.len());
-            let mut parts = [IoSliceMut::new(&mut head[from..]), IoSliceMut::new(&mut body[done - from..])];
+            let mut parts = [
+                IoSliceMut::new(&mut head[from..]),
+                IoSliceMut::new(&mut body[done - from..]),
+            ];
             match stream.receive(&mut parts) {
                 Ok(0) => return Err(self.failed("the donor closed the connection")),
                 Ok(count) => {
                     done += count;
                     deadline = Instant::now() + self.silence;
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait(stream, &mut deadline, interrupt)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.wait(stream, &mut deadline, interrupt)?
+                }
                 Err(error) => return Err(self.failed(error)),
             }
             if self.wake.is_raised() {
@@ -366,9 +485,18 @@ impl StateTransfer {
         Ok(())
     }
 
-    fn wait(&self, stream: &Stream, deadline: &mut Instant, interrupt: Interrupt<'_>) -> Result<()> {
+    fn wait(
+        &self,
+        stream: &Stream,
+        deadline: &mut Instant,
+        interrupt: Interrupt<'_>,
+    ) -> Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
-        let ready = wait(&mut [readable(&self.wake), readable(stream)], Some(left), interrupt)?;
+        let ready = wait(
+            &mut [readable(&self.wake), readable(stream)],
+            Some(left),
+            interrupt,
+        )?;
         if self.wake.is_raised() {
             return Err(Error::Cancelled);
         }

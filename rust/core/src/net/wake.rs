@@ -24,9 +24,12 @@ pub struct Wake {
 
 impl Wake {
     pub fn new() -> Result<Wake> {
-        let descriptor =
-            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| Error::io("no descriptor for a wait", error))?;
-        Ok(Wake { descriptor, raised: AtomicBool::new(false) })
+        let descriptor = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
+            .map_err(|error| Error::io("no descriptor for a wait", error))?;
+        Ok(Wake {
+            descriptor,
+            raised: AtomicBool::new(false),
+        })
     }
 
     /// Make waits return, now and until `lower`.
@@ -56,8 +59,15 @@ impl AsFd for Wake {
 }
 
 /// Wait until one of `descriptors` is ready, `limit` is over or a signal came; return how many are ready.
-pub fn wait(descriptors: &mut [PollFd<'_>], limit: Option<Duration>, interrupt: Interrupt<'_>) -> Result<usize> {
-    let limit = limit.map(|limit| Timespec { tv_sec: limit.as_secs().min(1 << 30) as i64, tv_nsec: limit.subsec_nanos().into() });
+pub fn wait(
+    descriptors: &mut [PollFd<'_>],
+    limit: Option<Duration>,
+    interrupt: Interrupt<'_>,
+) -> Result<usize> {
+    let limit = limit.map(|limit| Timespec {
+        tv_sec: limit.as_secs().min(1 << 30) as i64,
+        tv_nsec: limit.subsec_nanos().into(),
+    });
     match poll(descriptors, limit.as_ref()) {
         Ok(ready) => Ok(ready),
         Err(rustix::io::Errno::INTR) => interrupt().map(|()| 1),
@@ -76,7 +86,10 @@ pub struct Bell(OwnedFd);
 
 impl Bell {
     pub fn new() -> std::io::Result<Bell> {
-        Ok(Bell(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+        Ok(Bell(eventfd(
+            0,
+            EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
+        )?))
     }
 
     /// Wake its owner.

@@ -16,8 +16,11 @@ use pyo3::types::PyByteArray;
 use crate::errors::{blocking, to_python};
 
 fn seconds(value: f64, name: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value)
-        .map_err(|_| PyValueError::new_err(format!("{name} is a number of seconds, not negative; received {value}")))
+    Duration::try_from_secs_f64(value).map_err(|_| {
+        PyValueError::new_err(format!(
+            "{name} is a number of seconds, not negative; received {value}"
+        ))
+    })
 }
 
 #[pyclass(name = "Endpoint", module = "elasticdl._core", frozen)]
@@ -27,7 +30,9 @@ struct PyEndpoint(Arc<Endpoint>);
 impl PyEndpoint {
     #[new]
     fn new(py: Python<'_>, address: &str, member: &str, token: &[u8]) -> PyResult<Self> {
-        Ok(PyEndpoint(Arc::new(blocking(py, |_| Endpoint::open(address, member, token))?)))
+        Ok(PyEndpoint(Arc::new(blocking(py, |_| {
+            Endpoint::open(address, member, token)
+        })?)))
     }
 
     #[getter]
@@ -41,7 +46,11 @@ impl PyEndpoint {
     }
 
     fn enter(&self, view: u64, digest: u64) -> PyResult<()> {
-        Python::attach(|py| self.0.enter(view, digest).map_err(|error| to_python(py, error)))
+        Python::attach(|py| {
+            self.0
+                .enter(view, digest)
+                .map_err(|error| to_python(py, error))
+        })
     }
 
     fn seal(&self, view: u64) {
@@ -60,7 +69,9 @@ impl Borrowed {
     fn new(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Borrowed> {
         let buffer = PyUntypedBuffer::get(object)?;
         if !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err(format!("{name} must be C-contiguous")));
+            return Err(PyValueError::new_err(format!(
+                "{name} must be C-contiguous"
+            )));
         }
         Ok(Borrowed(buffer))
     }
@@ -68,7 +79,11 @@ impl Borrowed {
     fn pointer(&self) -> *mut u8 {
         // An empty exporter may give a null pointer, which no slice may have; a well-aligned one that is never read will do.
         let pointer: *mut u8 = self.0.buf_ptr().cast();
-        if pointer.is_null() { std::ptr::without_provenance_mut(align_of::<u128>()) } else { pointer }
+        if pointer.is_null() {
+            std::ptr::without_provenance_mut(align_of::<u128>())
+        } else {
+            pointer
+        }
     }
 
     fn bytes(&self) -> std::ops::Range<usize> {
@@ -99,11 +114,15 @@ impl PyRing {
         let count = |buffer: &Borrowed| buffer.0.len_bytes() / size_of::<T>();
         // SAFETY: both buffers are contiguous, of items of the format and size of `T`, aligned for it (all checked by `reduce`), and held
         // for the call.
-        let contribution = unsafe { std::slice::from_raw_parts(contribution.pointer().cast::<T>(), count(contribution)) };
+        let contribution = unsafe {
+            std::slice::from_raw_parts(contribution.pointer().cast::<T>(), count(contribution))
+        };
         // SAFETY: as above; it is writable and does not overlap the contribution (checked by `reduce`), and the caller leaves it alone
         // during the call.
-        let result = unsafe { std::slice::from_raw_parts_mut(result.pointer().cast::<T>(), count(result)) };
-        self.0.reduce(step, contribution, result, trailer, interrupt)
+        let result =
+            unsafe { std::slice::from_raw_parts_mut(result.pointer().cast::<T>(), count(result)) };
+        self.0
+            .reduce(step, contribution, result, trailer, interrupt)
     }
 }
 
@@ -120,7 +139,9 @@ impl PyRing {
         silence: f64,
     ) -> PyResult<Self> {
         let silence = seconds(silence, "silence")?;
-        Ring::new(endpoint.0.clone(), view, digest, rank, &peers, silence).map(PyRing).map_err(|error| to_python(py, error))
+        Ring::new(endpoint.0.clone(), view, digest, rank, &peers, silence)
+            .map(PyRing)
+            .map_err(|error| to_python(py, error))
     }
 
     fn reduce(
@@ -138,22 +159,28 @@ impl PyRing {
         }
         let (from, to) = (contribution.bytes(), result.bytes());
         if from.start < to.end && to.start < from.end {
-            return Err(PyValueError::new_err("contribution and result overlap; the contribution must stay intact"));
+            return Err(PyValueError::new_err(
+                "contribution and result overlap; the contribution must stay intact",
+            ));
         }
         let kind = |buffer: &Borrowed| match ElementType::from_format(buffer.0.format()) {
-            ElementType::Float { bytes } => Some(bytes).filter(|bytes| *bytes == buffer.0.item_size()),
+            ElementType::Float { bytes } => {
+                Some(bytes).filter(|bytes| *bytes == buffer.0.item_size())
+            }
             _ => None,
         };
         let (bytes, other) = (kind(&contribution), kind(&result));
         let aligned = |bytes: usize| from.start % bytes == 0 && to.start % bytes == 0;
         match bytes {
-            Some(bytes @ (4 | 8)) if other == Some(bytes) && aligned(bytes) => blocking(py, |interrupt| {
-                if bytes == 4 {
-                    self.reduce_as::<f32>(step, &contribution, &result, &trailer, interrupt)
-                } else {
-                    self.reduce_as::<f64>(step, &contribution, &result, &trailer, interrupt)
-                }
-            }),
+            Some(bytes @ (4 | 8)) if other == Some(bytes) && aligned(bytes) => {
+                blocking(py, |interrupt| {
+                    if bytes == 4 {
+                        self.reduce_as::<f32>(step, &contribution, &result, &trailer, interrupt)
+                    } else {
+                        self.reduce_as::<f64>(step, &contribution, &result, &trailer, interrupt)
+                    }
+                })
+            }
             _ => Err(PyTypeError::new_err(format!(
                 "contribution and result must both be float32 or both float64, aligned; received formats {:?} and {:?}",
                 contribution.0.format(),
@@ -198,8 +225,12 @@ impl PyStateServer {
         // The endpoint has compared the digest already, in `hello`.
         let _ = digest;
         let image = Arc::new(Borrowed::new(image, "the image")?);
-        let server = StateServer::start(&endpoint.0, view, state, image.clone()).map_err(|error| to_python(py, error))?;
-        Ok(PyStateServer { server, image: Mutex::new(Some(image)) })
+        let server = StateServer::start(&endpoint.0, view, state, image.clone())
+            .map_err(|error| to_python(py, error))?;
+        Ok(PyStateServer {
+            server,
+            image: Mutex::new(Some(image)),
+        })
     }
 
     #[pyo3(name = "wait")]
@@ -210,7 +241,10 @@ impl PyStateServer {
 
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.server.close());
-        self.image.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
+        self.image
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .take();
     }
 }
 
@@ -230,9 +264,16 @@ impl PyStateTransfer {
         silence: f64,
     ) -> PyResult<Self> {
         let silence = seconds(silence, "silence")?;
-        StateTransfer::new(endpoint.0.clone(), view, digest, state, (&donor.0, &donor.1), silence)
-            .map(PyStateTransfer)
-            .map_err(|error| to_python(py, error))
+        StateTransfer::new(
+            endpoint.0.clone(),
+            view,
+            digest,
+            state,
+            (&donor.0, &donor.1),
+            silence,
+        )
+        .map(PyStateTransfer)
+        .map_err(|error| to_python(py, error))
     }
 
     fn run<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyByteArray>> {
@@ -263,9 +304,17 @@ struct PyHeart(Heart);
 #[pymethods]
 impl PyHeart {
     #[new]
-    fn new(py: Python<'_>, address: &str, member: &str, token: &[u8], interval: f64) -> PyResult<Self> {
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        member: &str,
+        token: &[u8],
+        interval: f64,
+    ) -> PyResult<Self> {
         let interval = seconds(interval, "interval")?;
-        Heart::start(address, member, token, interval).map(PyHeart).map_err(|error| to_python(py, error))
+        Heart::start(address, member, token, interval)
+            .map(PyHeart)
+            .map_err(|error| to_python(py, error))
     }
 
     fn set(&self, view: u64, step: u64, progress: u64) {
@@ -284,7 +333,9 @@ struct PyHeartMonitor(HeartMonitor);
 impl PyHeartMonitor {
     #[new]
     fn new(py: Python<'_>, address: &str, token: &[u8]) -> PyResult<Self> {
-        HeartMonitor::open(address, token).map(PyHeartMonitor).map_err(|error| to_python(py, error))
+        HeartMonitor::open(address, token)
+            .map(PyHeartMonitor)
+            .map_err(|error| to_python(py, error))
     }
 
     #[getter]
@@ -296,7 +347,16 @@ impl PyHeartMonitor {
         self.0
             .poll()
             .into_iter()
-            .map(|sign| (sign.member, sign.view, sign.step, sign.progress, sign.age.as_secs_f64(), sign.connected))
+            .map(|sign| {
+                (
+                    sign.member,
+                    sign.view,
+                    sign.step,
+                    sign.progress,
+                    sign.age.as_secs_f64(),
+                    sign.connected,
+                )
+            })
             .collect()
     }
 
