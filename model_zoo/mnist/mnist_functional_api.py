@@ -7,10 +7,12 @@ import keras
 import tensorflow as tf
 
 
-def custom_model(filters=32, dropout=0.0):
+def custom_model(filters=32, dropout=0.5):
     inputs = keras.Input((28, 28, 1), name="image")
-    x = keras.layers.Conv2D(filters, 3, strides=2, padding="same", activation="relu")(inputs)
-    x = keras.layers.Conv2D(2 * filters, 3, strides=2, padding="same", activation="relu")(x)
+    x = keras.layers.Conv2D(filters, 3, activation="relu")(inputs)
+    x = keras.layers.MaxPooling2D()(x)
+    x = keras.layers.Conv2D(2 * filters, 3, activation="relu")(x)
+    x = keras.layers.MaxPooling2D()(x)
     x = keras.layers.Flatten()(x)
     x = keras.layers.Dropout(dropout)(x)
     outputs = keras.layers.Dense(10)(x)
@@ -21,8 +23,8 @@ def loss(labels, predictions):
     return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True))
 
 
-def optimizer(lr=0.1):
-    return keras.optimizers.SGD(lr, momentum=0.9)
+def optimizer(lr=1e-3):
+    return keras.optimizers.Adam(lr)
 
 
 def feed(dataset, mode, metadata):

@@ -16,13 +16,15 @@ from .test_faults import at_step, kill, training
 
 ZOO = Path(__file__).parent / "zoo"
 STEPS = 200
+EPOCHS = 20
 
 
-def disturb(job: Job) -> None:
-    """Kill a worker, drain one, and kill the first of the group as soon as it is two again."""
+def disturb(job: Job, go: Path) -> None:
+    """Kill a worker, drain one, and kill the first of the group as soon as it is two again; then let the job run."""
     at_step(job, 20, lambda status: kill(training(status)[-1]))
     at_step(job, 40, lambda status: kill(training(status)[-1], signal.SIGTERM))
     at_step(job, 60, lambda status: kill(training(status)[0]))
+    go.touch()
 
 
 def test_integer_sums_give_bit_equal_weights(
@@ -38,6 +40,9 @@ def test_integer_sums_give_bit_equal_weights(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     digests = []
     for disturbed in (False, True):
+        go = tmp_path / f"go-{disturbed}"
+        if not disturbed:
+            go.touch()
         job = start(
             model_zoo=ZOO,
             model_def="integers.custom_model",
@@ -46,14 +51,15 @@ def test_integer_sums_give_bit_equal_weights(
             minibatch_size=4,
             num_minibatches_per_task=2,
             global_batch_size=16,
-            num_epochs=200,
+            num_epochs=EPOCHS,
+            environment={"GO": str(go)},
             audit=tmp_path / f"audit-{disturbed}",
         )
         if disturbed:
-            disturb(job)
+            disturb(job, go)
         summary = job.wait().succeeded().summary
         assert summary["members"]["lost"] == (2 if disturbed else 0)
-        assert summary["steps"] == 200 * 1024 // 16
+        assert summary["steps"] == EPOCHS * 1024 // 16
         assert all(epoch.complete for epoch in audit(tmp_path / f"audit-{disturbed}").epochs)
         digests.append(summary["digest"])
     assert digests[0] == digests[1]
@@ -65,9 +71,12 @@ def test_a_disturbed_network_has_the_same_curve(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     curves = []
     for disturbed in (False, True):
+        go = tmp_path / f"go-{disturbed}"
+        if not disturbed:
+            go.touch()
         path = tmp_path / f"curve-{disturbed}"
         job = start(
-            environment={"CURVE": str(path)},
+            environment={"CURVE": str(path), "GO": str(go)},
             model_zoo=ZOO,
             model_def="curve.custom_model",
             training_data=digits / "train",
@@ -79,7 +88,7 @@ def test_a_disturbed_network_has_the_same_curve(
             max_step=STEPS,
         )
         if disturbed:
-            disturb(job)
+            disturb(job, go)
         job.wait().succeeded()
         curves.append(read(path))
     calm, rough = curves

@@ -49,15 +49,15 @@ def test_digits_reach_their_accuracy_and_load_without_this_package(
 
 
 @pytest.mark.parametrize(
-    ("zoo", "model", "workers"),
+    ("zoo", "model", "workers", "limit"),
     [
-        (ROOT / "model_zoo", "iris.dnn_iris.custom_model", 2),
-        (ZOO, "norm.custom_model", 3),
-        (ZOO, "two.custom_model", 2),
+        (ROOT / "model_zoo", "iris.dnn_iris.custom_model", 2, 0.6),
+        (ZOO, "norm.custom_model", 3, 0.8),
+        (ZOO, "two.custom_model", 2, 3.0),
     ],
 )
 def test_models_on_csv_learn(
-    start: Start, iris: Path, tmp_path: Path, zoo: Path, model: str, workers: int
+    start: Start, iris: Path, tmp_path: Path, zoo: Path, model: str, workers: int, limit: float
 ) -> None:
     result = (
         start(
@@ -77,7 +77,7 @@ def test_models_on_csv_learn(
     records = audit(tmp_path / "audit").epochs
     assert len(records) == 20
     assert all(epoch.complete for epoch in records)
-    assert result.summary["loss"] < 0.7
+    assert result.summary["loss"] < limit
 
 
 def test_a_subclassed_model_trains_and_is_exported_as_saved_model(

@@ -53,7 +53,7 @@ def accuracy(adapter: KerasAdapter, records: list) -> float:
 
 @pytest.mark.parametrize("model", ["mnist_functional_api", "mnist_subclass"])
 def test_digits(digits: list[bytes], model: str) -> None:
-    adapter = train(f"mnist.{model}.custom_model", digits[:1500], epochs=6)
+    adapter = train(f"mnist.{model}.custom_model", digits[:1500], epochs=12)
     assert accuracy(adapter, digits[1500:]) >= 0.97
 
 

@@ -660,6 +660,12 @@ def test_an_error_before_the_first_commit_fails_the_job() -> None:
     assert desk.wait(5.0)[-1] == End("failed", append.record.reason, 1)
 
 
+def test_a_step_that_only_the_failed_worker_knows_of_counts() -> None:
+    desk = group("a", "b")
+    desk.say("a", replace(error(), step=1))
+    assert desk.journal[-1] == ErrorRecord(name("a"), "ValueError at f")
+
+
 def test_a_worker_may_fail_before_it_registers() -> None:
     desk = Desk()
     desk.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"), Heard(1, error("bad-input")))

@@ -743,6 +743,7 @@ class Master:
             (self.progress is not None and self.progress.state.step > 0)
             or (view is not None and view.base.step > 0)
             or any(state is not None and state.step > 0 for state in reports)
+            or any(failure.error.step > 0 for failure in self.failures.values())
         )
 
     def _reach_end(self, now: float, out: Out) -> Master:

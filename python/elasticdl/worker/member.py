@@ -750,6 +750,7 @@ class Member:
         if self.failure is not None:
             return self
         member = self._seal(self.current, not isinstance(self.work, Contribute), out)
+        failure = replace(failure, step=0 if member.state is None else member.state.step)
         member._send(failure, out)
         return replace(member, failure=failure, parked=None, report=None)
 

@@ -1,10 +1,10 @@
 """A convolutional network without dropout that writes its loss curve to the file in the environment variable CURVE."""
 
 import os
-import time
 
 import keras
 import tensorflow as tf
+from pace import Pace
 
 
 def custom_model():
@@ -45,8 +45,7 @@ class Curve(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         with open(self.path, "a") as file:
             file.write(f"{self.epoch} {batch} {logs['loss']!r}\n")
-        time.sleep(0.05)  # a step of a larger model: lost workers come back while it trains
 
 
 def callbacks():
-    return [Curve(os.environ["CURVE"])]
+    return [Curve(os.environ["CURVE"]), Pace()]

@@ -2,6 +2,7 @@
 
 import keras
 import tensorflow as tf
+from pace import Pace
 
 
 def custom_model():
@@ -21,3 +22,7 @@ def feed(dataset, mode, metadata):
     return dataset.map(
         lambda row: (tf.strings.to_number(row[:3], tf.float32), tf.strings.to_number(row[3:4], tf.float32))
     )
+
+
+def callbacks():
+    return [Pace()]
