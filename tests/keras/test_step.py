@@ -114,17 +114,6 @@ def test_steps_equal_those_of_fit(adapter: Make, optimizer: str) -> None:
         np.testing.assert_allclose(mine, other, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("source", [CONVOLUTION, NORMALIZED, DROPPING])
-def test_fused_equals_compute_then_apply(adapter: Make, source: str) -> None:
-    apart, fused = adapter(source), adapter(source)
-    for step in range(1, 6):
-        batch = apart.convert(records(7, step))
-        one = apart.compute(batch, step, 0)
-        apart.apply(np.array(apart.accumulator()), one.examples)
-        assert fused.fused(batch, step, 0) == one
-        assert fused.digest() == apart.digest()
-
-
 def test_statistics_start_from_the_committed_value_and_are_weighted(adapter: Make) -> None:
     made = adapter(NORMALIZED)
     chunks = [records(8), records(4, 20)]
@@ -197,7 +186,6 @@ def test_an_empty_chunk_contributes_nothing(adapter: Make) -> None:
     for batch in (made.convert([]), None):
         result = made.compute(batch, 1, 0)
         assert (result.examples, result.loss) == (0.0, 0.0)
-        assert made.fused(batch, 1, 0) == result
     assert not np.asarray(made.accumulator()).any()
     made.apply(np.zeros(made.size, made.dtype), 0.0)
     assert made.digest() == before

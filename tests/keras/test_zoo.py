@@ -40,7 +40,9 @@ def train(model_def: str, records: list, epochs: int) -> KerasAdapter:
         order = np.random.default_rng(epoch).permutation(len(records))
         for start in range(0, len(order), 64):
             step += 1
-            adapter.fused(adapter.convert([records[i] for i in order[start : start + 64]]), step, 0)
+            batch = adapter.convert([records[i] for i in order[start : start + 64]])
+            result = adapter.compute(batch, step, 0)
+            adapter.apply(np.array(adapter.accumulator()), result.examples)
     return adapter
 
 

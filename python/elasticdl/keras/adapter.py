@@ -191,14 +191,6 @@ class KerasAdapter:
         self._step.apply(tf.convert_to_tensor(result), examples)
         self.zero()
 
-    def fused(self, batch: Batch | None, step: int, slot: int) -> ChunkResult:
-        """Compute and commit one chunk in one compiled call."""
-        self.zero()
-        if batch is None or batch.data is None:
-            return ChunkResult(0.0, 0.0)
-        loss = self._step.fused(batch.data, batch.examples, self._seeds(step, slot))
-        return ChunkResult(float(batch.examples), float(loss))
-
     def finite(self, result: npt.NDArray[Any]) -> bool:
         """Tell whether a reduced result has no NaN and no infinity."""
         # a sum of finite numbers is finite nearly always: the exact look is for the rest

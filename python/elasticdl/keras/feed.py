@@ -17,6 +17,7 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 
 from elasticdl.errors import BadData
+from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.modelfile import describe
 from elasticdl.worker.adapter import Records
 
@@ -60,9 +61,9 @@ class FeedPipeline:
         tensor = tf.constant(np.asarray(records, dtype=object) if isinstance(records[0], bytes) else records)
         if self._traced is None:
             signature = tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-            self._traced = tf.function(self._trace, input_signature=[signature], autograph=False)
+            self._traced = Compiled(self._trace, (signature,))
             try:
-                self._traced.get_concrete_function()
+                self._traced.trace()
             except BadData:
                 self._traced = None
                 raise

@@ -1,4 +1,4 @@
-"""The compiled functions of a training step: a chunk's gradient sum, the commit, and both in one for a group of one.
+"""The compiled functions of a training step: a chunk's gradient sum, and the commit.
 
 They keep no accumulator and know no group. A chunk is computed in a stateless scope: every variable's committed value goes in, new
 values of non-trainable ones come out beside the gradients, and nothing is assigned before the commit, so computing a chunk twice or
@@ -19,6 +19,7 @@ import tensorflow as tf
 from keras.src.random.seed_generator import global_seed_generator
 
 from elasticdl.errors import BadModel
+from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.loss import ChunkLoss
 
 
@@ -74,25 +75,14 @@ class TrainingStep:
         )
         self.dtype = tf.float64 if wide else tf.float32
 
-        seeds = tf.TensorSpec([len(self._seeded), 2], tf.int64)
-        scalar = tf.TensorSpec([], self.dtype)
-        self._compute = tf.function(
-            self._trace_compute, input_signature=[spec, scalar, seeds], autograph=False
-        )
-        self._fused = tf.function(self._trace_fused, input_signature=[spec, scalar, seeds], autograph=False)
-        self._compute_full, self._fused_full = self._compute, self._fused
+        self._scalar = tf.TensorSpec([], self.dtype)
+        rest = (self._scalar, tf.TensorSpec([len(self._seeded), 2], tf.int64))
+        self._compute = self._compute_full = Compiled(self._trace_compute, (spec, *rest))
         if xla:
             static = tf.nest.map_structure(lambda part: _with_examples(part, full), spec)
-            options: dict[str, Any] = {
-                "input_signature": [static, scalar, seeds],
-                "autograph": False,
-                "jit_compile": True,
-            }
-            self._compute_full = tf.function(self._trace_compute, **options)
-            self._fused_full = tf.function(self._trace_fused, **options)
-        self._scalar = scalar
+            self._compute_full = Compiled(self._trace_compute, (static, *rest), jit_compile=True)
         self._xla = xla
-        self._apply: Any = None
+        self._apply: Compiled | None = None
 
     @property
     def generators(self) -> int:
@@ -102,7 +92,7 @@ class TrainingStep:
     @property
     def layout(self) -> Layout:
         """Return the accumulator's layout; known after the first trace."""
-        assert self._layout is not None, "compute or fused has run once"
+        assert self._layout is not None, "compute has run once"
         return self._layout
 
     @property
@@ -113,21 +103,14 @@ class TrainingStep:
     def compute(self, data: tuple[Any, ...], examples: int, seeds: npt.NDArray[np.int64]) -> tuple[Any, Any]:
         """Return (sum of the examples' losses, flat gradient sums and weighted changes), both eager tensors."""
         function = self._compute_full if examples == self._full else self._compute
-        loss, flat = function(data, tf.constant(examples, self.dtype), seeds)
+        loss, flat = function(data, tf.constant(examples, self.dtype), tf.constant(seeds))
         return loss, flat
-
-    def fused(self, data: tuple[Any, ...], examples: int, seeds: npt.NDArray[np.int64]) -> Any:
-        """Compute and commit one chunk; return the sum of the examples' losses."""
-        function = self._fused_full if examples == self._full else self._fused
-        return function(data, tf.constant(examples, self.dtype), seeds)
 
     def apply(self, flat: Any, examples: float) -> None:
         """Commit `flat` / `examples`; 0 examples change nothing."""
         if self._apply is None:
-            signature = [tf.TensorSpec([self.size], self.dtype), self._scalar]
-            self._apply = tf.function(
-                self._trace_apply, input_signature=signature, autograph=False, jit_compile=self._xla
-            )
+            signature = (tf.TensorSpec([self.size], self.dtype), self._scalar)
+            self._apply = Compiled(self._trace_apply, signature, jit_compile=self._xla)
         self._apply(flat, tf.constant(examples, self.dtype))
 
     # ------------------------------------------------------------------ traced
@@ -135,11 +118,6 @@ class TrainingStep:
     def _trace_compute(self, data: tuple[Any, ...], examples: Any, seeds: Any) -> tuple[Any, Any]:
         loss, parts = self._differentiate(data, examples, seeds)
         return loss, tf.concat([tf.reshape(part, [-1]) for part in parts], 0)
-
-    def _trace_fused(self, data: tuple[Any, ...], examples: Any, seeds: Any) -> Any:
-        loss, parts = self._differentiate(data, examples, seeds)
-        self._update(parts, examples)
-        return loss
 
     def _trace_apply(self, flat: Any, examples: Any) -> None:
         self.traces += 1

@@ -96,9 +96,6 @@ class Adapter(Protocol):
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:
         """Commit: apply `result` / `examples` (no-op for 0 examples); the accumulator becomes empty."""
 
-    def fused(self, batch: Any, step: int, slot: int) -> ChunkResult:
-        """Compute and apply in one call: a group of one with one slot. Equal to `compute` then `apply`."""
-
     def finite(self, result: npt.NDArray[Any]) -> bool:
         """Tell whether a reduced result has no NaN and no infinity."""
 
