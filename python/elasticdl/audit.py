@@ -145,7 +145,7 @@ class Report:
             lines.append(f"{which}: {counted:,} of {expected:,} records in {_count(chunks, 'chunk')}")
         lines.append(
             f"{_count(self.steps, 'step')} in {_count(self.views, 'view')} by {_count(self.members, 'member')}, "
-            f"{self.redone_steps:,} of them redone"
+            f"{self.redone_steps:,} of them in more than one attempt"
         )
         lines.append(
             f"discarded: {_count(self.discarded_chunks, 'contribution')} with {self.discarded_records:,} records, "

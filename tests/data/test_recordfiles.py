@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -300,13 +301,15 @@ def test_a_corrupt_record_is_named(tmp_path: Path) -> None:
 
 
 def test_allowed_bad_records_are_absent_and_counted_once(tmp_path: Path) -> None:
-    bad_records = BadRecords(2)
+    told: list[str] = []
+    bad_records = BadRecords(2, lambda what: told.append(what) is None and len(told) > 1)
     path = corrupt(tfrecord(tmp_path / "file"), 3, 5, 8)
     reader = open_reader(str(path), {}, tmp_path / "job", bad_records)
     task = task_of(reader)
     for _ in range(3):
         assert reader.read(task, [5, 4, 3]) == [RECORDS[4]]
-    assert len(bad_records.met) == 2
+    # each is told until it was heard, here at the second time, and then no more
+    assert [re.findall(r"record (\d)", what)[0] for what in told] == ["5", "3", "5"]
     with pytest.raises(BadData, match=r"record 8 of .*\(3 bad records met, max_bad_records is 2\)"):
         reader.read(task, [8])
 

@@ -151,7 +151,7 @@ def test_summary_rows() -> None:
         ("steps", "1,200"),
         ("records trained", "76,800"),
         ("records per second", "2,048"),
-        ("steps redone", "0"),
+        ("committed steps redone", "0"),
         ("seconds to the first step", "3.46"),
         ("workers", "3 joined, 0 drained, 1 lost"),
         ("recoveries", "3, median 0.20 s, longest 0.30 s"),

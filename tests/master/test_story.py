@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -82,6 +84,13 @@ def test_steps_that_are_given_up_are_counted() -> None:
     assert story.step == 8
     story.tell(Told(event("view", 1.0), redone=1))
     assert story.summary(2.0)["redone_steps"] == 1
+
+
+def test_a_bad_record_that_several_workers_met_counts_once() -> None:
+    story = Story(0.0)
+    for text in ("record 3 of a", "record 4 of a", "record 3 of a"):
+        story.tell(Told(replace(event("bad-record", 1.0), text=text)))
+    assert story.summary(2.0)["bad_records"] == 2
 
 
 def test_where_a_view_stands_is_exact() -> None:

@@ -8,7 +8,7 @@ fetches them.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Protocol
@@ -85,23 +85,22 @@ class BadRecords:
         limit: how many are allowed.
     """
 
-    def __init__(self, limit: int = 0) -> None:
+    def __init__(self, limit: int = 0, tell: Callable[[str], bool] | None = None) -> None:
+        """`tell` hears once of each bad record what is wrong with it; it returns False if it should hear of it again."""
         self.limit = limit
+        self._tell = tell
         self._lock = threading.Lock()
-        self._met: dict[tuple[str, int], str] = {}
-
-    @property
-    def met(self) -> list[str]:
-        """Return what was wrong with each bad record so far."""
-        with self._lock:
-            return list(self._met.values())
+        self._met: set[tuple[str, int]] = set()
+        self._told: set[tuple[str, int]] = set()
 
     def allow(self, shard: str, bad: Sequence[tuple[int, str]]) -> None:
         """Take note of bad records, (index, what is wrong). Raises BadData with the first beyond the limit."""
         with self._lock:
             for record, what in bad:
-                self._met[shard, record] = what
+                self._met.add((shard, record))
                 if len(self._met) > self.limit:
                     raise BadData(
                         f"{what} ({len(self._met)} bad records met, max_bad_records is {self.limit})"
                     )
+                if self._tell and (shard, record) not in self._told and self._tell(what):
+                    self._told.add((shard, record))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SHOWN = frozenset(
     {
         *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
-        *("stopping", "exported", "finished", "master", "note"),
+        *("stopping", "exported", "finished", "master", "note", "bad-record"),
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
@@ -95,7 +95,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("loss", "loss of the last step", "{:.4f}"),
         ("records_trained", "records trained", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
-        ("redone_steps", "steps redone", "{:,}"),
+        ("redone_steps", "committed steps redone", "{:,}"),
         ("view_changes", "changes of the group", "{:,}"),
         ("bad_records", "bad records skipped", "{:,}"),
         ("threads_per_worker", "threads per worker", "{:,}"),

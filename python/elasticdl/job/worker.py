@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
-from elasticdl.control.messages import Data, FoundShards, MemberMessage, Verdict
+from elasticdl.control.messages import Data, FoundShards, MemberMessage, Note, Verdict
 from elasticdl.control.stream import (
     MemberStream,
     StreamClosed,
@@ -29,7 +29,7 @@ from elasticdl.control.stream import (
     StreamReceived,
     StreamRefused,
 )
-from elasticdl.control.view import MemberId
+from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, Cancelled
 from elasticdl.spec.jobspec import JobSpec
@@ -210,8 +210,11 @@ class WorkerProcess:
             spec.training_data,
             spec.data_reader_params,
             self._place.path / "data",
-            BadRecords(spec.max_bad_records),
+            BadRecords(spec.max_bad_records, self._tell_bad_record),
         )
+
+    def _tell_bad_record(self, what: str) -> bool:
+        return self._stream.send(Note("bad-record", ViewId(0), 0, f"left out: {what}"))
 
     def _schedule(self) -> Schedule:
         from elasticdl.data.ledger import Ledger

@@ -73,6 +73,7 @@ class Story:
         self._recoveries: list[dict[str, Any]] = []
         self._counts = {"drained": 0, "lost": 0}
         self._redone = 0
+        self._bad_records: set[str] = set()
         self._ended_at: float | None = None
 
     def tell(self, told: Told) -> None:
@@ -92,6 +93,10 @@ class Story:
                         "seconds": round(event.seconds or 0.0, 4),
                     }
                 )
+            case "bad-record":
+                self._bad_records.add(
+                    event.text
+                )  # every worker meets its own ones, and others' after a change
             case "drained":
                 self._counts["drained"] += 1
             case "lost" | "evicted":
@@ -163,6 +168,7 @@ class Story:
             "records_trained": self.records,
             "records_per_second": None,
             "redone_steps": self._redone,
+            "bad_records": len(self._bad_records),
             "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
             "recoveries": self._recoveries,
             "loss": self.loss,
