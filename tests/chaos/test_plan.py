@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
@@ -33,8 +34,10 @@ class FakeJob:
     deaf: set[int] = field(default_factory=set)
     """Signals that this job ignores."""
     view: int = 1
+    seals: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
+        self.sight = replace(self.sight, seals=self.seals.__getitem__)
         for index in range(self.training):
             self.start(f"worker-{index}-1", "training")
         self.publish()
@@ -104,7 +107,7 @@ class FakeJob:
         self.end(name, None, signal.SIGKILL)
         for other, state in self.states.items():
             if state == "training" and other not in self.stopped:
-                self.event("sealed", other)
+                self.seals[other] += 1
         self.event("lost", name)
         self.after(0.1, lambda: self.launch_again(name))
 

@@ -18,7 +18,7 @@ from tensorflow.core.framework import attr_value_pb2
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.modelfile import describe
+from elasticdl.keras.modelfile import describe, failed_operation
 from elasticdl.worker.adapter import Records
 
 EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"
@@ -81,7 +81,7 @@ class FeedPipeline:
                     "it may shuffle, filter and map, but not repeat"
                 ) from None
             raise BadData(
-                f"{self._path}: feed failed on a chunk of {len(records)} records: {_reason(error)}"
+                f"{self._path}: feed failed on a chunk of {len(records)} records: {failed_operation(error.message)}"
             ) from error
         return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
 
@@ -128,10 +128,3 @@ def show(structure: Any) -> str:
         return type(structure).__name__
     dimensions = "[?]" if shape is None or getattr(shape, "rank", 0) is None else str(list(shape))
     return f"{getattr(dtype, 'name', dtype)} {dimensions}"
-
-
-def _reason(error: Any) -> str:
-    """Return what TensorFlow says about a failed operation, without the names of its own nodes."""
-    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[")
-    lines = (line.strip() for line in error.message.splitlines())
-    return " ".join(line for line in lines if line and not line.startswith(noise))

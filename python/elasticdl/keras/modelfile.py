@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping
@@ -131,8 +132,21 @@ def describe(error: BaseException, path: Path) -> str:
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
     ]
+    text = str(error)
+    if "Graph execution error" in text:
+        lines = lines or [
+            int(line) for line in re.findall(rf'File "{re.escape(str(path))}", line (\d+)', text)
+        ]
+        text = failed_operation(text)
     where = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{type(error).__name__}: {text}{where}"
+
+
+def failed_operation(message: str) -> str:
+    """Return what TensorFlow says about a failed operation, without its own nodes and the frames that built them."""
+    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[", 'File "')
+    lines = (line.strip() for line in message.splitlines())
+    return " ".join(line for line in lines if line and not line.startswith(noise))
 
 
 def _check_call(

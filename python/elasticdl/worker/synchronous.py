@@ -7,6 +7,7 @@ event, so that a `stop` of the master frees a ring that blocks.
 
 from __future__ import annotations
 
+import logging
 import math
 import queue
 import sys
@@ -64,6 +65,8 @@ from elasticdl.worker.events import (
 from elasticdl.worker.image import RunningSums, State, decode, encode, write
 from elasticdl.worker.member import Member
 from elasticdl.worker.upcoming import Need, upcoming
+
+_log = logging.getLogger(__name__)
 
 _AHEAD = 4
 """Chunks that are read and converted before they are needed; more only costs memory."""
@@ -212,6 +215,7 @@ class SynchronousWorker:
             self._server = None
 
     def _note(self, kind: str, view: int, step: int, text: str, seconds: float | None = None) -> None:
+        _log.info("%s: %s", kind, text)
         self._send(Note(kind, ViewId(view), step, text, seconds))
 
     # ------------------------------------------------------------------ the main thread
@@ -554,7 +558,12 @@ class SynchronousWorker:
         if output is not None:
             name = f".{output.stem}.step-{export.state.step}-view-{export.state.view}{output.suffix}"
             path = str(output.with_name(name))
-            self._adapter.export(path, self._settings.output_format)
+            try:
+                self._adapter.export(path, self._settings.output_format)
+            except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
+                what = f"the model can't be written to {output}: {error.strerror or error}"
+                self.feed(ProgramError("program", what, "", what))
+                return
         self.feed(ExportWritten(export.view, path, self._adapter.digest(), ()))
 
 
@@ -571,13 +580,17 @@ def _not_finite(step: int, trailer: Trailer) -> ProgramError:
 def program_error(kind: str, error: BaseException, chunk: str = "") -> ProgramError:
     """Describe an exception of the user's program: its traceback, and a signature that recognises it in a second life."""
     if isinstance(error, BadInput):
-        text = str(error)
-        if error.__cause__ is not None:
-            text += "\n" + "".join(traceback.format_exception(error.__cause__))
+        text, cause = str(error), error.__cause__
+        if cause is not None and _own_frames(traceback.extract_tb(cause.__traceback__)):
+            text += "\n" + "".join(traceback.format_exception(cause))
     else:
         text = "".join(traceback.format_exception(error))
     frames = traceback.extract_tb(error.__traceback__)
-    own = [f for f in frames if "elasticdl" not in f.filename and f"{sys.prefix}/" not in f.filename]
-    last = (own or frames)[-1:]
+    last = (_own_frames(frames) or list(frames))[-1:]
     where = f"{last[0].filename}:{last[0].name}:{last[0].lineno}" if last else ""
     return ProgramError(kind, f"{type(error).__name__} at {where}", chunk, text[-_TRACEBACK_LIMIT:])
+
+
+def _own_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
+    """Return the frames of the user's code."""
+    return [f for f in frames if "elasticdl" not in f.filename and f"{sys.prefix}/" not in f.filename]

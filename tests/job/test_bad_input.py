@@ -1,0 +1,169 @@
+"""What a person gets wrong, in whole jobs: the exit code, the message, and nothing left behind (the fixture looks for processes)."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.data.writing import write_tfrecord
+
+from .conftest import Result, Start
+
+MODEL = """\
+import keras
+import tensorflow as tf
+
+
+def custom_model():
+    inputs = keras.Input((2,))
+    return keras.Model(inputs, keras.layers.Dense({units})(inputs))
+
+
+def loss(labels, predictions):
+    return tf.reduce_mean(tf.square(predictions - labels))
+
+
+def optimizer():
+    return keras.optimizers.SGD(0.01)
+
+
+def feed(dataset, mode, metadata):
+    def parse(record):
+        values = tf.io.decode_raw(record, tf.float32)
+        return values[:2], values[2:]
+
+    return dataset.map(parse)
+"""
+
+RAISES = """
+
+class Raises(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch >= 4:
+            raise ArithmeticError("the user's own mistake")
+
+
+def callbacks():
+    return [Raises()]
+"""
+
+
+def room(directory: Path, source: str, count: int = 64) -> dict[str, object]:
+    """Write a model file and its data; return the settings of a small job."""
+    import numpy as np
+
+    (directory / "zoo").mkdir()
+    (directory / "zoo" / "model.py").write_text(source)
+    (directory / "data").mkdir()
+    values = np.random.default_rng(0).standard_normal((count, 3), np.float32)
+    write_tfrecord(directory / "data" / "numbers.tfrecord", (row.tobytes() for row in values))
+    return {
+        "model_zoo": directory / "zoo",
+        "model_def": "model.custom_model",
+        "training_data": directory / "data",
+        "num_workers": 2,
+        "minibatch_size": 4,
+        "num_minibatches_per_task": 1,
+        "output": directory / "model.keras",
+    }
+
+
+def damage(directory: Path, *records: int) -> None:
+    """Change a byte of the payload of some records."""
+    path = directory / "data" / "numbers.tfrecord"
+    content = bytearray(path.read_bytes())
+    for record in records:
+        content[record * (12 + 12 + 4) + 12] ^= 255
+    path.write_bytes(content)
+
+
+def check(result: Result, code: int, *said: str) -> None:
+    assert result.code == code, result.err + result.logs
+    for text in said:
+        assert text in result.err, result.err
+    assert result.err.count("Traceback") <= 1, result.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ("keras.layers.Dense({units})", "keras.layers.Dens(1)", ["model.py", "Dens", "line 7"]),
+        ("return values[:2], values[2:]", "return values", ["model.py: feed returned", "expected"]),
+        ("values[:2], values[2:]", "values, values[2:]", ["model.py", "expected features", "[None, 2]", "received"]),
+        ("tf.square(predictions - labels)", "predictions + tf.zeros((5, 5))", ["Incompatible shapes: [4,1] vs. [5,5]"]),
+        ("keras.optimizers.SGD(0.01)", "'sgd'", ["model.py: optimizer returned a str; expected a Keras optimizer"]),
+    ],
+    ids=["model", "feed", "shapes", "loss", "optimizer"],
+)  # fmt: skip
+def test_what_only_running_shows_ends_the_job_before_its_first_step(
+    start: Start, tmp_path: Path, before: str, after: str, said: list[str]
+) -> None:
+    source = MODEL.replace(before, after).replace("{units}", "1")
+    result = start(**room(tmp_path, source)).wait()
+    check(result, 2, *said)
+    assert result.summary["steps"] == 0
+    assert not (tmp_path / "model.keras").exists()
+
+
+def test_a_corrupt_record_is_named(start: Start, tmp_path: Path) -> None:
+    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    damage(tmp_path, 37)
+    check(start(**settings).wait(), 2, "record 37 of", "numbers.tfrecord")
+
+
+def test_corrupt_records_may_be_left_out(start: Start, tmp_path: Path) -> None:
+    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    damage(tmp_path, 3, 37)
+    result = start(**settings, max_bad_records=2, num_epochs=2, audit=tmp_path / "audit").wait()
+    check(result, 0, "left out: record 37 of")
+    assert result.summary["bad_records"] == 2
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [64, 64]
+
+
+def test_a_loss_that_is_not_a_number_fails_the_job(start: Start, tmp_path: Path) -> None:
+    source = MODEL.replace("tf.square(predictions - labels)", "tf.math.log(-tf.square(predictions))")
+    result = start(**room(tmp_path, source.replace("{units}", "1"))).wait()
+    check(result, 1, "the loss of step 1 is nan", "--on_nan=skip_step")
+
+
+def test_steps_that_are_not_numbers_may_be_skipped(start: Start, tmp_path: Path) -> None:
+    source = MODEL.replace("tf.square(predictions - labels)", "tf.math.log(-tf.square(predictions))")
+    result = start(**room(tmp_path, source.replace("{units}", "1")), on_nan="skip_step").wait()
+    check(result, 0, "changes nothing (on_nan=skip_step)")
+    assert (tmp_path / "model.keras").exists()
+
+
+def test_the_users_exception_is_shown_once(start: Start, tmp_path: Path) -> None:
+    result = start(**room(tmp_path, MODEL.replace("{units}", "1") + RAISES), num_epochs=50).wait()
+    check(result, 1, "ArithmeticError: the user's own mistake", "model.py")
+    assert (
+        result.err.count("ArithmeticError: the user's own mistake") <= 2
+    )  # the traceback's last line, and the reason
+    assert not (tmp_path / "model.keras").exists()
+
+
+def test_a_full_disk_at_the_end_leaves_the_earlier_output(start: Start, tmp_path: Path) -> None:
+    """A limit on the size of files stands for the disk: the logs and the journal fit, a model of 4 MB does not."""
+    settings = room(tmp_path, MODEL.replace("{units}", "350_000"))
+    earlier = tmp_path / "model.keras"
+    earlier.write_bytes(b"of last week")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        job = start(**{**settings, "num_workers": 1})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    check(job.wait(), 1, f"the model can't be written to {earlier}: {os.strerror(errno.EFBIG)}")
+    assert earlier.read_bytes() == b"of last week"
+    assert sorted(path.name for path in tmp_path.glob("*.keras")) == ["model.keras"]
+    assert not list(tmp_path.glob(".model*"))
+
+
+def test_empty_data_is_refused(start: Start, tmp_path: Path) -> None:
+    settings = room(tmp_path, MODEL, count=0)
+    check(start(**settings).wait(), 2, "data has no records: the file is empty")
