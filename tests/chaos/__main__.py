@@ -189,7 +189,7 @@ class Harness:
                     while True:
                         status = client.status()
                         soon = status.seconds_left is not None and status.seconds_left < PATIENCE_SECONDS
-                        if status.state != "training" or soon:
+                        if status.state in ("stopping", "finished", "failed") or soon:
                             return
                         training = sum(worker.state == "training" for worker in status.workers)
                         if training >= status.wanted_workers or time.monotonic() > began + WHOLE_SECONDS:
