@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
-SECONDS = 240
+SECONDS = 600
 """Longest time of one job; a bound, not an expectation."""
 
 

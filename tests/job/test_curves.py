@@ -16,7 +16,7 @@ from .test_faults import at_step, kill, training
 
 ZOO = Path(__file__).parent / "zoo"
 STEPS = 200
-EPOCHS = 20
+EPOCHS = 10
 
 
 def disturb(job: Job, go: Path) -> None:
