@@ -385,6 +385,13 @@ def test_progress_is_thinned_out_within_a_view(address: str, close: Callable[[An
     assert {0, 1000} <= {progress.state.step for progress in sent}
     assert len(sent) < 1000
     assert [here.until(MemberSaid).message for _ in sent] == sent
+    # what was held back last is told before anything else is
+    for step in (2000, 2001, 2002):
+        stream.send(last := Progress(ViewId(2), StateId(step, 2), Position(0, 0, 1, 0), None, step))
+    stream.send(Note("note", ViewId(2), 2002, "the end"))
+    while (told := here.until(MemberSaid).message) != last:
+        assert isinstance(told, Progress)
+    assert isinstance(here.until(MemberSaid).message, Note)
 
 
 def test_a_message_takes_little_time(address: str, close: Callable[[Any], Any]) -> None:

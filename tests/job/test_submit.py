@@ -56,6 +56,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, master: str) -> None:
         ({"training_data": "nothing"}, BadInput),
         ({"output": "/proc/m.keras"}, BadSetting),
         ({"numworkers": 3}, BadSetting),
+        ({"num_workers": 99_999}, BadSetting),
     ],
 )
 def test_what_is_refused_leaves_nothing(

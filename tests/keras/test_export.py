@@ -79,11 +79,17 @@ def test_what_was_there_is_replaced(adapter: Make, tmp_path: Path, kind: str) ->
 def test_nothing_is_left_where_writing_fails(adapter: Make, tmp_path: Path) -> None:
     made = adapter()
     digest = made.digest()
+    (tmp_path / "file").touch()
     with pytest.raises(OSError):
-        made.export(str(tmp_path / "absent" / "model.keras"), "keras")
-    assert not (tmp_path / "absent").exists()
+        made.export(str(tmp_path / "file" / "model.keras"), "keras")
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
     assert made.digest() == digest
     train([made], [records(8)])
+
+
+def test_missing_folders_are_made(adapter: Make, tmp_path: Path) -> None:
+    adapter().export(str(tmp_path / "new" / "folder" / "model.keras"), "keras")
+    assert (tmp_path / "new" / "folder" / "model.keras").is_file()
 
 
 def test_averages_are_exported_and_training_goes_on_from_the_weights(adapter: Make, tmp_path: Path) -> None:

@@ -376,24 +376,29 @@ class MemberStream:
         self._outbox: queue.SimpleQueue[Any] | None = None
         self._call: Any = None
         self._shown_view, self._shown_at = ViewId(0), 0.0
+        self._kept: Progress | None = None
         self._thread = threading.Thread(target=self._run, name="control", daemon=True)
         self._thread.start()
 
     def send(self, message: MemberMessage) -> bool:
         """Send to the master; False if it was dropped.
 
-        Dropped is what comes while there is no connection, and progress that follows other progress of the same view closely:
-        it decides nothing, and thousands of steps a second would cost more than they tell.
+        Dropped is what comes while there is no connection. Progress that follows other progress of the same view closely
+        is kept until something else is said, or newer progress: thousands of steps a second would cost more than they
+        tell, but the last one counts.
         """
         from elasticdl.control import codec
 
-        if isinstance(message, Progress) and not self._is_due(message):
-            return False
-        encoded = codec.encode_member(message)
         with self._lock:
+            if isinstance(message, Progress) and not self._is_due(message):
+                self._kept = message
+                return False
             if self._outbox is None:
                 return False
-            self._outbox.put(encoded)
+            if self._kept is not None and not isinstance(message, Progress):
+                self._outbox.put(codec.encode_member(self._kept))
+            self._kept = None
+            self._outbox.put(codec.encode_member(message))
             return True
 
     def close(self) -> None:
@@ -413,11 +418,10 @@ class MemberStream:
 
     def _is_due(self, progress: Progress) -> bool:
         now = time.monotonic()
-        with self._lock:
-            if progress.current == self._shown_view and now < self._shown_at + _PROGRESS_SECONDS:
-                return False
-            self._shown_view, self._shown_at = progress.current, now
-            return True
+        if progress.current == self._shown_view and now < self._shown_at + _PROGRESS_SECONDS:
+            return False
+        self._shown_view, self._shown_at = progress.current, now
+        return True
 
     def _run(self) -> None:
         pause = _SHORTEST_PAUSE

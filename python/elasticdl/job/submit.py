@@ -18,6 +18,7 @@ from elasticdl.job.launcher import Outcome
 from elasticdl.spec import edge
 from elasticdl.spec import place as places
 from elasticdl.spec.jobspec import JobSpec, Strategy
+from elasticdl.spec.machine import check_workers
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.spec.place import JobPlace
 
@@ -124,6 +125,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     Returns the place and the descriptor of its lock. Raises BadInput.
     """
     model = check_model_file(spec)
+    check_workers(spec.num_workers.maximum, "--num_workers")
     edge.check_paths(spec, custom_reader=model.custom_reader)
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
     return place, place.hold()

@@ -33,6 +33,7 @@ from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, Cancelled
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.machine import cores
 from elasticdl.spec.place import JobPlace, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
 
@@ -263,8 +264,7 @@ class WorkerProcess:
 
 def threads_per_worker(spec: JobSpec) -> int:
     """Return the threads with which each worker computes: fixed for the job, because results depend on them in their last bits."""
-    cores = len(os.sched_getaffinity(0))
-    return spec.threads_per_worker or max(1, cores // spec.num_workers.maximum)
+    return spec.threads_per_worker or max(1, cores() // spec.num_workers.maximum)
 
 
 def _no_schedule() -> Schedule:

@@ -16,11 +16,13 @@ from elasticdl.errors import BadSetting
 
 
 def export(model: Any, path: str, kind: str) -> None:
-    """Write `model` to exactly `path`: one file for `keras`, a directory for `saved_model`; what was there is replaced at the end.
+    """Write `model` to exactly `path`: one file for `keras`, a directory for `saved_model`.
 
+    Folders that are missing are made; what was there is replaced at the end.
     Raises OSError (no space, no permission) with what was at `path` intact.
     """
     target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
     # beside the target, for a rename within one file system
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
         match kind:

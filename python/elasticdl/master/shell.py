@@ -48,7 +48,7 @@ from elasticdl.control.view import MemberId, View
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule, policy_slots
 from elasticdl.data.shard import Shard
-from elasticdl.errors import BadInput, JournalConflict
+from elasticdl.errors import BadInput, BadSetting, JournalConflict
 from elasticdl.master import auditmark, relaunch
 from elasticdl.master import events as machine_events
 from elasticdl.master.journal import Journal
@@ -67,6 +67,7 @@ from elasticdl.master.relaunch import Workforce
 from elasticdl.master.story import Story, Told, told_from_line
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.machine import check_workers
 from elasticdl.spec.place import JobPlace
 
 _log = logging.getLogger(__name__)
@@ -252,10 +253,10 @@ class Shell:
             case StopWanted(reason, answer):
                 self._handle(machine_events.StopAsked(self._request(answer), reason))
             case ScaleWanted(workers, answer):
-                if workers < 1:
-                    answer(
-                        False, f"a job has at least 1 worker; asked for {workers} (`elasticdl stop` ends it)"
-                    )
+                try:
+                    check_workers(workers, "--num_workers")
+                except BadSetting as error:
+                    answer(False, str(error))
                 else:
                     self._handle(machine_events.ScaleAsked(self._request(answer), workers))
             case _DataOpened(shards):

@@ -204,4 +204,6 @@ def _check_target(name: str, target: Path, *, directory: bool) -> None:
         with tempfile.TemporaryFile(dir=folder) as probe:
             probe.write(b"\0")
     except OSError as error:
-        raise BadSetting(f"--{name}: {str(target)!r} can't be written: {folder}: {error.strerror}") from None
+        raise BadSetting(
+            f"--{name}: {str(target)!r} can't be written: no file can be made in {folder} ({error.strerror})"
+        ) from None

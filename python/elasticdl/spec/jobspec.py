@@ -309,6 +309,11 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    if spec.output.endswith(".keras") and spec.output_format is not OutputFormat.KERAS:
+        raise BadSetting(
+            f"--output: {spec.output!r} is the name of a Keras model's file, but --output_format={spec.output_format.value} "
+            "writes a directory; leave --output_format out, or name a directory"
+        )
     if spec.output and spec.output_format is OutputFormat.KERAS and not spec.output.endswith(".keras"):
         raise BadSetting(
             f"--output: the name of a Keras model's file ends in .keras, received {spec.output!r}; "

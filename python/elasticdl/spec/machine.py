@@ -1,0 +1,32 @@
+"""What one machine bears."""
+
+from __future__ import annotations
+
+import os
+
+from elasticdl.errors import BadSetting
+
+_PER_CORE = 8
+_ALWAYS = 16
+
+
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def check_workers(workers: int, flag: str) -> None:
+    """Refuse a number of workers that would bring this machine down rather than train: each one is a process with a framework of its own.
+
+    Raises BadSetting.
+    """
+    if workers < 1:
+        raise BadSetting(
+            f"{flag}: a job has at least 1 worker; asked for {workers} (`elasticdl stop` ends it)"
+        )
+    most = max(_ALWAYS, _PER_CORE * cores())
+    if workers > most:
+        raise BadSetting(
+            f"{flag}: {workers:,} workers are too many for this machine with {cores()} cores; the most is {most} "
+            f"({_PER_CORE} for each core, or {_ALWAYS})"
+        )
