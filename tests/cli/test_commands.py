@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from importlib.metadata import version as installed
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,10 @@ def test_commands_that_come_later_say_so(run: Run, command: str) -> None:
 
 
 # ------------------------------------------------------------------ train
+
+
+def test_the_version(run: Run) -> None:
+    assert run("--version")[:2] == run("version")[:2] == (0, f"elasticdl {installed('elasticdl')}\n")
 
 
 def test_flags_win_over_the_file(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ _CONTEXT = {
 
 
 @click.group(cls=Commands, context_settings=_CONTEXT)
+@click.version_option(package_name="elasticdl", message="%(prog)s %(version)s", help="Print the version.")
 def elasticdl() -> None:
     """Train deep-learning models with workers that may be killed or added at any moment.
 
