@@ -227,6 +227,7 @@ class Oracle:
                 view.rank(peer.id) is not None
                 or not worker.machine.draining
                 or f"{peer.name} is" in view.reason
+                or f"{peer.name} can't be reached" in view.reason
             ):
                 continue
             report = worker.machine.report

@@ -192,7 +192,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """SIGKILL a worker that was left out and does not end by itself; its end comes as `WorkerEnded`."""
+    """SIGKILL a worker that was left out and does not end by itself, or that alone holds the group up; its end comes as `WorkerEnded`."""
 
     worker: str
     reason: str

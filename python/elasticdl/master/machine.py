@@ -221,6 +221,7 @@ class Master:
         feud: pairs that broke the last view although everybody lived (D9).
         trouble: losses since the last commit.
         condemned: workers left out on suspicion → when; they are killed if they do not end.
+        held_up_since: since when all that the next view waits for are members that are suspected.
         progress: the last one heard.
         progress_at: when.
         paces: seconds of recent steps.
@@ -254,6 +255,7 @@ class Master:
     feud: frozenset[frozenset[str]] = frozenset()
     trouble: tuple[Trouble, ...] = ()
     condemned: Mapping[str, float] = field(default_factory=dict)
+    held_up_since: float | None = None
     progress: Progress | None = None
     progress_at: float = 0.0
     paces: tuple[float, ...] = ()
@@ -405,6 +407,7 @@ class Master:
         if master.opened:
             master = master._tell_all(now, out)
             master = master._kill_condemned(now, out)
+            master = master._demand_proof(now, out)
         return master._maybe_end(now, out)
 
     def _replaced(self, why: str, out: Out) -> Master:
@@ -1099,6 +1102,32 @@ class Master:
             return self
         out += [Kill(name, "it was left out of the group and has not ended") for name in due]
         return replace(self, condemned={name: at for name, at in self.condemned.items() if name not in due})
+
+    def _demand_proof(self, now: float, out: Out) -> Master:
+        """D2: whoever alone holds up the next view and stays silent for long is killed; its wait status is the proof that is missing."""
+        names = self._holding_up(now)
+        if not names:
+            return self if self.held_up_since is None else replace(self, held_up_since=None)
+        if self.held_up_since is None:
+            return replace(self, held_up_since=now)
+        if now - self.held_up_since < self.settings.times.stall:
+            return self
+        out += [Kill(name, "the group can't go on without it, and it does not answer") for name in names]
+        return replace(self, held_up_since=now)  # and again, should it not end
+
+    def _holding_up(self, now: float) -> list[str]:
+        """Return the suspected members of a view that can't be replaced, if nobody else is waited for and others wait for them.
+
+        That others have come shows that the master itself can be reached: cut off from all, it lets them train.
+        """
+        view = self.view
+        if view is None or self.journal.terminal is not None or not self._joiners():
+            return []
+        suspects = self._suspects(now, view)
+        others = [p for p in view.members if not self._is_gone(p) and p.id not in suspects]
+        if not suspects or not all(self._has_sealed(p, view) for p in others):
+            return []
+        return [] if self._stay(now, view) is not None else [p.name for p in view.members if p.id in suspects]
 
     # ------------------------------------------------------------------ what each connection is told
 
