@@ -390,10 +390,10 @@ class MemberStream:
         from elasticdl.control import codec
 
         with self._lock:
+            if self._outbox is None:
+                return False
             if isinstance(message, Progress) and not self._is_due(message):
                 self._kept = message
-                return False
-            if self._outbox is None:
                 return False
             if self._kept is not None and not isinstance(message, Progress):
                 self._outbox.put(codec.encode_member(self._kept))
@@ -455,7 +455,8 @@ class MemberStream:
                     return self._not_confirmed(call, grpc)
                 with self._lock:
                     if not self._closing.is_set():
-                        self._outbox = outbox
+                        # what an earlier connection kept is no news any more, and may not come before `Register`
+                        self._outbox, self._kept = outbox, None
                 self._tell(StreamOpened())
                 self._receive(call, grpc)
             finally:

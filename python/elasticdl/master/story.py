@@ -94,9 +94,8 @@ class Story:
                     }
                 )
             case "bad-record":
-                self._bad_records.add(
-                    event.text
-                )  # every worker meets its own ones, and others' after a change
+                # every worker meets its own ones, and others' after a change
+                self._bad_records.add(event.text)
             case "drained":
                 self._counts["drained"] += 1
             case "lost" | "evicted":

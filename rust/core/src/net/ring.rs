@@ -127,6 +127,20 @@ struct Job<'a, T> {
     reduced: usize,
 }
 
+impl<T: Element> Job<'_, T> {
+    /// Send what can be sent to the member at the other end of a link.
+    fn send(&self, link: &mut Link, rank: usize) -> std::result::Result<(), Fault> {
+        link.send(
+            &self.operation,
+            rank,
+            self.prefix,
+            self.contribution,
+            self.result,
+            self.reduced,
+        )
+    }
+}
+
 impl Ring {
     /// `peers`: member ids and addresses in ring order, this member among them at `rank`.
     pub fn new(
@@ -242,14 +256,7 @@ impl Ring {
                     Stop::Other(_) => None,
                 };
                 self.abort(&mut inner, &give_up(self.view, accused), |link, rank| {
-                    let _ = link.send(
-                        &job.operation,
-                        rank,
-                        job.prefix,
-                        job.contribution,
-                        job.result,
-                        job.reduced,
-                    );
+                    let _ = job.send(link, rank);
                 });
                 return Err(match stop {
                     Stop::Broken(broken) => Error::RingBroken {
@@ -726,14 +733,7 @@ impl Ring {
         job: &mut Job<'_, T>,
     ) -> std::result::Result<bool, Fault> {
         loop {
-            let sent = link.send(
-                &job.operation,
-                rank,
-                job.prefix,
-                job.contribution,
-                job.result,
-                job.reduced,
-            );
+            let sent = job.send(link, rank);
             match link.receive(&job.operation, rank, job.prefix, job.result, job.reduced) {
                 // A peer that has left may have said why before it closed: what it said is read first.
                 Ok(Received::Piece(Piece::Gather(_))) => sent?,
