@@ -338,7 +338,7 @@ def test_other_sizes_are_malformed(tmp_path: Path, sizes: tuple[int, int], trans
             *(
                 lambda rank=rank: rings[rank].reduce(1, np.ones(sizes[rank]), np.empty(sizes[rank]), [])
                 for rank in range(2)
-            )  # type: ignore[misc]
+            )
         )
         assert {type(outcome) for outcome in outcomes} == {RingBroken}
         assert "malformed" in {outcome.how for outcome in outcomes}
