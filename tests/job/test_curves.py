@@ -95,7 +95,8 @@ def test_a_disturbed_network_has_the_same_curve(
     assert len(calm) == STEPS
     assert calm.keys() == rough.keys()
     worst = max(abs(rough[step] - loss) / loss for step, loss in calm.items())
-    assert worst < 1e-3, f"the curves differ by {worst:.2g}"
+    # Sums in another order were seen to differ by 2e-6; a chunk lost or trained twice differs by per cents.
+    assert worst < 1e-4, f"the curves differ by {worst:.2g}"
 
 
 def read(path: Path) -> dict[tuple[int, int], float]:

@@ -1,4 +1,9 @@
-"""A convolutional network without dropout that writes its loss curve to the file in the environment variable CURVE."""
+"""A convolutional network without dropout that writes its loss curve to the file in the environment variable CURVE.
+
+Its activation is smooth. The group's size decides in which order sums are rounded, so curves part in the seventh
+digit; behind ``relu`` a preactivation within rounding of zero can land on either side, and from there on the loss
+differs by as much as 2e-3.
+"""
 
 import os
 
@@ -9,7 +14,7 @@ from pace import Pace
 
 def custom_model():
     inputs = keras.Input((28, 28, 1))
-    x = keras.layers.Conv2D(8, 3, strides=2, activation="relu")(inputs)
+    x = keras.layers.Conv2D(8, 3, strides=2, activation="tanh")(inputs)
     x = keras.layers.Flatten()(x)
     return keras.Model(inputs, keras.layers.Dense(10)(x))
 
