@@ -15,6 +15,7 @@ from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position, Shard
 from elasticdl.master.story import Story, Told, told_from_line
+from elasticdl.master.witnesses import SUSPICION
 
 words = st.text(max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -126,6 +127,20 @@ def test_the_summary_is_of_all_masters_lives() -> None:
         {"cause": "killed by SIGKILL", "member": "worker-1-1", "step": 30, "seconds": 0.1235}
     ]
     assert summary["records_per_second"] == 100.0
+
+
+@pytest.mark.parametrize("end_first", [True, False])
+def test_the_summary_says_what_became_of_a_suspect(end_first: bool) -> None:
+    happened = [
+        Told(event("recovered", 106.0, "worker-1-1", 30, 0.1), cause=SUSPICION),
+        Told(event("ended", 106.1, "worker-1-1"), cause="killed by SIGKILL"),
+        Told(event("recovered", 107.0, "worker-2-1", 40, 0.1), cause=SUSPICION),
+    ]
+    story = Story(100.0)
+    for item in sorted(happened, key=lambda told: told.event.kind == "recovered") if end_first else happened:
+        story.tell(item)
+    causes = [recovery["cause"] for recovery in story.summary(115.0)["recoveries"]]
+    assert causes == [f"{SUSPICION}, then killed by SIGKILL", SUSPICION]
 
 
 def test_times_only_grow() -> None:

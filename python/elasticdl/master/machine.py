@@ -83,7 +83,17 @@ from elasticdl.master.records import (
     read_journal,
 )
 from elasticdl.master.views import PolicySlots, Situation, Stander, next_view
-from elasticdl.master.witnesses import Accusation, Statement, Times, Witness, feuds, judge, loser, stall_limit
+from elasticdl.master.witnesses import (
+    SUSPICION,
+    Accusation,
+    Statement,
+    Times,
+    Witness,
+    feuds,
+    judge,
+    loser,
+    stall_limit,
+)
 
 Out = list[Instruction]
 """Instructions of one transition, in order; made and emptied within `handle`."""
@@ -1074,7 +1084,7 @@ class Master:
                 why = parts[0] if parts else f"{peer.name} is left out"
                 out.append(Announce("evicted", peer.name, view.id, view.base.step, why))
                 condemned[peer.name] = now
-                master = master._notice_trouble(now, before, peer.name, "left out on suspicion")
+                master = master._notice_trouble(now, before, peer.name, SUSPICION)
         for peer in view.members:
             if peer.id not in stood and before is not None:
                 out.append(Announce("joined", peer.name, view.id, view.base.step, f"{peer.name} has joined"))

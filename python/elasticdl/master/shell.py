@@ -301,7 +301,7 @@ class Shell:
             cause = relaunch.cause_of(event)
             self._handle(machine_events.WorkerEnded(name, cause))
             if name not in self._told_ends:
-                self._tell("ended", f"{name} has ended: {cause}", worker=name)
+                self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
             for member in self._lives_of(name):
                 self._monitor.forget(member)
         self._direct(event)

@@ -15,6 +15,7 @@ from elasticdl.control.messages import Progress
 from elasticdl.control.status import JobEvent
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position
+from elasticdl.master.witnesses import SUSPICION
 
 _WINDOW = 5.0
 """Seconds over which the rate is taken."""
@@ -26,7 +27,7 @@ class Told:
 
     Attributes:
         event: as everybody sees it.
-        cause: of a recovery, in a few words.
+        cause: of a recovery or the end of a worker, in a few words.
         redone: steps that had been committed and are trained again, of a view.
     """
 
@@ -71,6 +72,7 @@ class Story:
         self._submitted_at = submitted_at
         self._samples: deque[tuple[float, int, int]] = deque()
         self._recoveries: list[dict[str, Any]] = []
+        self._ends: dict[str, str] = {}
         self._counts = {"drained": 0, "lost": 0}
         self._redone = 0
         self._bad_records: set[str] = set()
@@ -93,6 +95,8 @@ class Story:
                         "seconds": round(event.seconds or 0.0, 4),
                     }
                 )
+            case "ended":
+                self._ends[event.worker] = told.cause
             case "bad-record":
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)
@@ -169,7 +173,7 @@ class Story:
             "redone_steps": self._redone,
             "bad_records": len(self._bad_records),
             "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
-            "recoveries": self._recoveries,
+            "recoveries": [self._explained(recovery) for recovery in self._recoveries],
             "loss": self.loss,
             "seconds": round(now - self._submitted_at, 3),
         }
@@ -179,6 +183,13 @@ class Story:
             if trained > 0:
                 body["records_per_second"] = round(self.records / trained, 1)
         return body
+
+    def _explained(self, recovery: dict[str, Any]) -> dict[str, Any]:
+        """Return a recovery with what became of its worker, if that was not known yet when the group went on."""
+        end = self._ends.get(recovery["member"])
+        if recovery["cause"] != SUSPICION or not end:
+            return recovery
+        return {**recovery, "cause": f"{SUSPICION}, then {end}"}
 
     def _per_second(self, now: float, column: int) -> float | None:
         if len(self._samples) < 2:

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
 
+SUSPICION = "left out on suspicion"
+"""Cause of a recovery as long as nobody knows what has become of the worker."""
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
