@@ -28,14 +28,15 @@ that precedes the checksum, begun with the checksum of the line before (0 for th
 
     elasticdl-audit 1 MEMBERID NAME CRC
     base VIEW STEP STATE_VIEW MEMBERID,MEMBERID,… CRC             the view was installed; it starts from state (STEP, STATE_VIEW)
-    contributed VIEW STEP SLOT EPOCH TASK CHUNK RECORDS CRC       before the first byte is given to the ring, one for each chunk
-    committed VIEW STEP RECORDS CRC                               before the result is applied; RECORDS is the sum in the ring's trailer
+    contributed VIEW STEP SLOT EPOCH TASK CHUNK RECORDS BAD CRC   before the first byte is given to the ring, one for each chunk
+    committed VIEW STEP RECORDS APPLIED CRC                       before the result is applied; RECORDS is the sum in the ring's trailer
 
 TASK is the number of the task in the order of the shards, each cut in tasks of ``records_per_task`` records and a shorter last one (an
-empty shard has none); EPOCH and TASK count from 0, as do SLOT and CHUNK. RECORDS of a chunk are the records of its range, records that
-were skipped as bad included. A chunk that is empty because its task is short may be written with 0 records or left out. Lines are handed
-to the kernel before what they announce happens, so that a killed process loses none that counts. A file may end in a line that was
-cut by its writer's death; it counts for nothing.
+empty shard has none); EPOCH and TASK count from 0, as do SLOT and CHUNK. RECORDS of a chunk are the records of its range, BAD of which
+were skipped as corrupt. APPLIED is 1, or 0 if the step's loss or gradient was not finite and the step changed nothing. A chunk that is
+empty because its task is short may be written with 0 records or left out. Lines are handed to the kernel before what they announce
+happens, so that a killed process loses none that counts. A file may end in a line that was cut by its writer's death; it counts for
+nothing.
 """
 
 from __future__ import annotations
@@ -103,6 +104,9 @@ class Report:
         redone_steps: counted steps that were tried in more than one view.
         discarded_chunks: contributions that do not count because their step was redone or given up.
         discarded_records: the records in them.
+        bad_records: records that were skipped as corrupt, once an epoch each.
+        idle_steps: counted steps that changed nothing because loss or gradient was not finite.
+        idle_records: the records in them, corrupt ones left out.
         cut_files: names of the files that end in a cut line that does not count.
     """
 
@@ -116,20 +120,43 @@ class Report:
     redone_steps: int
     discarded_chunks: int
     discarded_records: int
+    bad_records: int
+    idle_steps: int
+    idle_records: int
     cut_files: tuple[str, ...]
 
     @property
     def records(self) -> int:
-        """Return the records trained in all epochs."""
+        """Return the records of all epochs that were dealt with, each exactly once: trained, or skipped for a reason that is counted."""
         return sum(epoch.counted for epoch in self.epochs)
+
+    @property
+    def trained(self) -> int:
+        """Return the records that changed the model."""
+        return self.records - self.bad_records - self.idle_records
 
     @property
     def statement(self) -> str:
         """Return the result in one sentence."""
         if self.complete:
-            return f"Proven: each of the {self.records:,} records of {_count(len(self.epochs), 'epoch')} was trained exactly once."
-        how = "the job was ended early" if self.finished else "the job has not finished"
-        return f"Proven up to step {self.steps}: {self.records:,} records were trained, each once in its epoch ({how})."
+            all_of_them = f"the {self.records:,} records of {_count(len(self.epochs), 'epoch')}"
+            if self.trained == self.records:
+                return f"Proven: each of {all_of_them} was trained exactly once."
+            return f"Proven: of {all_of_them}, {self.trained:,} were trained, each exactly once, and {self._left_out}."
+        how = "the job was ended early" if self.finished else "the job has not finished, or failed"
+        left_out = "" if self.trained == self.records else f", and {self._left_out}"
+        return f"Proven up to step {self.steps}: {self.trained:,} records were trained, each once in its epoch{left_out} ({how})."
+
+    @property
+    def _left_out(self) -> str:
+        parts = []
+        if self.bad_records:
+            parts.append(f"{self.bad_records:,} were skipped as corrupt")
+        if self.idle_records:
+            parts.append(
+                f"{self.idle_records:,} were in {_count(self.idle_steps, 'step')} that changed nothing"
+            )
+        return " and ".join(parts)
 
     def __str__(self) -> str:
         lines = []
@@ -209,7 +236,7 @@ class _Entry:
     members: tuple[str, ...] = ()
 
 
-_FIELDS = {b"base": 3, b"contributed": 7, b"committed": 3}
+_FIELDS = {b"base": 3, b"contributed": 8, b"committed": 4}
 """Numbers per kind of line; `base` has one more field, the members."""
 
 
@@ -286,6 +313,8 @@ class _Story:
         self.installed: dict[_View, set[str]] = {}
         self.commits: dict[_View, array[int]] = {}
         """Per view the trailers' sums of records, of its base's next step and those that follow: a view skips no step."""
+        self.idle: dict[_View, set[int]] = {}
+        """Per view the steps that changed nothing."""
 
     def committed(self, view: _View) -> range:
         """Return the steps that somebody committed in a view."""
@@ -323,26 +352,38 @@ class _Story:
             if entry.kind == b"committed":
                 done[view] = step
                 if entry.offset < commits_end:
-                    self._commit(step - own[view].step - 1, view, entry.numbers[2], where)
+                    self._commit(_Step(step), own[view], view, entry.numbers[2:], where)
 
     def _base(self, view: _View, base: _Base, where: str) -> None:
         other, said = self.bases.setdefault(view, (base, where))
         if other != base:
             raise AuditFailed(f"{where}: view {view} has another content than in {said}")
 
-    def _commit(self, index: int, view: _View, records: int, where: str) -> None:
-        sums = self.commits.setdefault(view, array("q"))
+    def _commit(self, step: _Step, base: _Base, view: _View, said: tuple[int, ...], where: str) -> None:
+        records, applied = said
+        sums, idle = self.commits.setdefault(view, array("q")), self.idle.setdefault(view, set())
+        index = step - base.step - 1
         if index == len(sums):
             sums.append(records)
+            if not applied:
+                idle.add(step)
         elif sums[index] != records:
             raise AuditFailed(
                 f"{where}: the step's records sum up to {records}, another member has {sums[index]}"
+            )
+        elif applied == (step in idle):
+            raise AuditFailed(
+                f"{where}: another member has it otherwise, whether step {step} changed the model"
             )
 
 
 def _sizes(directory: Path) -> dict[str, int]:
     with os.scandir(directory) as found:
-        return {file.name: file.stat().st_size for file in found if file.name.endswith(".audit")}
+        return {
+            file.name: file.stat().st_size
+            for file in found
+            if file.name.endswith(".audit") and file.is_file()
+        }
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -554,12 +595,12 @@ def _count_chunks(
     sums = array("q", [0]) * len(history)
     slots = [0] * len(history)
     redone: set[int] = set()
-    discarded_chunks = discarded_records = 0
+    discarded_chunks = discarded_records = bad_records = idle_records = 0
     for file in files:
         for entry in file.entries():
             if entry.kind != b"contributed":
                 continue
-            view, step, slot, epoch, task, chunk, records = entry.numbers
+            view, step, slot, epoch, task, chunk, records, bad = entry.numbers
             if task >= manifest.num_tasks or (manifest.num_epochs and epoch >= manifest.num_epochs):
                 raise file.altered(entry.line, f"there is no task {task} in epoch {epoch + 1}")
             number, expected = manifest.chunk(task, chunk)
@@ -567,6 +608,8 @@ def _count_chunks(
                 raise file.altered(
                     entry.line, f"chunk {chunk} of task {task} has {expected} records, not {records}"
                 )
+            if bad > records:
+                raise file.altered(entry.line, f"{bad} of {records} records are said to be corrupt")
             if step >= len(history) or history[step] != view:
                 discarded_chunks += 1
                 discarded_records += records
@@ -583,6 +626,9 @@ def _count_chunks(
                 raise file.altered(entry.line, f"slot {slot} of step {step} was contributed twice")
             slots[step] |= 1 << slot
             sums[step] += records
+            bad_records += bad
+            if step in story.idle.get(_View(view), ()):
+                idle_records += records - bad
             if not records:
                 continue
             if epoch not in seen:
@@ -609,6 +655,9 @@ def _count_chunks(
         redone_steps=len(redone),
         discarded_chunks=discarded_chunks,
         discarded_records=discarded_records,
+        bad_records=bad_records,
+        idle_steps=sum(step in story.idle.get(view, ()) for step, view in enumerate(history)),
+        idle_records=idle_records,
         cut_files=tuple(file.path.name for file in files if file.cut),
     )
 

@@ -50,6 +50,7 @@ class History:
     directory: Path
     stop_early: bool = False
     disturb: float = 0.4
+    leaves_out: bool = False
     members: list[Member] = field(default_factory=list)
     dead: list[Member] = field(default_factory=list)
     lineage: dict[int, int] = field(default_factory=dict)
@@ -69,7 +70,12 @@ class History:
         self.snapshot: tuple[int, int] = (0, 0)
         self.steps = self._all_steps()
         self.end = rng.randint(0, len(self.steps)) if self.stop_early else len(self.steps)
+        self.idle = {step for step in range(1, self.end + 1) if self.leaves_out and rng.random() < 0.2}
         self._serial = 0
+
+    def bad(self, task: int, chunk: int, records: int) -> int:
+        """Return how many records of a chunk are corrupt: the same whoever reads it."""
+        return min(records, (task + chunk) % 3) if self.leaves_out else 0
 
     @property
     def everybody(self) -> list[Member]:
@@ -135,7 +141,7 @@ class History:
         self.members.remove(member)
         self.dead.append(member)
         if self.rng.random() < 0.5:
-            line = chain([*member.lines, "contributed 1 1 0 0 0 0 1"])[len(chain(member.lines)) :]
+            line = chain([*member.lines, "contributed 1 1 0 0 0 0 1 0"])[len(chain(member.lines)) :]
             member.cut = line[: self.rng.randrange(1, len(line))]
 
     def _next_view(self, base: tuple[int, int]) -> None:
@@ -153,11 +159,13 @@ class History:
     def _contribute(self, member: Member, step: int) -> None:
         for slot in sorted(member.holds):
             epoch, task, chunk, records = self.steps[step - 1][slot]
-            member.lines.append(f"contributed {self.view} {step} {slot} {epoch} {task} {chunk} {records}")
+            member.lines.append(
+                f"contributed {self.view} {step} {slot} {epoch} {task} {chunk} {records} {self.bad(task, chunk, records)}"
+            )
 
     def _commit(self, member: Member, step: int) -> None:
         total = sum(records for *_, records in self.steps[step - 1])
-        member.lines.append(f"committed {self.view} {step} {total}")
+        member.lines.append(f"committed {self.view} {step} {total} {int(step not in self.idle)}")
         member.state, member.holds = (step, self.view), set()
 
     def _attempt(self) -> None:

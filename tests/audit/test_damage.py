@@ -35,7 +35,7 @@ def counted(history: History, member: Member, kind: str = "contributed") -> list
     found = []
     for index, line in enumerate(member.lines):
         fields = line.split()
-        if fields[0] == kind and history.lineage.get(int(fields[2])) == int(fields[1]) and fields[-1] != "0":
+        if fields[0] == kind and history.lineage.get(int(fields[2])) == int(fields[1]) and fields[-2] != "0":
             found.append(index)
     return found
 
@@ -58,7 +58,7 @@ def test_a_record_missing(history: History, tmp_path: Path) -> None:
 def test_a_record_missing_together_with_its_sum(history: History, tmp_path: Path) -> None:
     """A whole step that forgets a chunk, consistently in all files, is found by the epoch's count."""
     victim, index = contributor(history)
-    _, view, step, _, epoch, task, chunk, records = victim.lines[index].split()
+    _, view, step, _, epoch, task, chunk, records, _ = victim.lines[index].split()
     for member in history.everybody:
         lines = []
         for line in member.lines:
@@ -66,7 +66,7 @@ def test_a_record_missing_together_with_its_sum(history: History, tmp_path: Path
             if line == victim.lines[index]:
                 continue
             if fields[0] == "committed" and fields[1:3] == [view, step]:
-                line = f"committed {view} {step} {int(fields[3]) - int(records)}"
+                line = f"committed {view} {step} {int(fields[3]) - int(records)} 1"
             lines.append(line)
         rewrite(member, tmp_path, lines)
     with pytest.raises(
@@ -78,7 +78,7 @@ def test_a_record_missing_together_with_its_sum(history: History, tmp_path: Path
 def test_a_record_twice(history: History, tmp_path: Path) -> None:
     """Two steps train the same chunk, everything else fits."""
     member, index = contributor(history)
-    _, _, _, _, epoch, task, chunk, records = member.lines[index].split()
+    _, _, _, _, epoch, task, chunk, records, _ = member.lines[index].split()
     other = next(
         (one, at)
         for one in history.everybody
@@ -89,7 +89,7 @@ def test_a_record_twice(history: History, tmp_path: Path) -> None:
     )
     one, at = other
     lines = list(one.lines)
-    lines[at] = " ".join([*lines[at].split()[:5], task, chunk, records])
+    lines[at] = " ".join([*lines[at].split()[:5], task, chunk, records, "0"])
     rewrite(one, tmp_path, lines)
     with pytest.raises(
         AuditFailed,
@@ -116,6 +116,31 @@ def test_a_record_that_never_was(
     fields[field] = value
     rewrite(member, tmp_path, [*member.lines[:index], " ".join(fields), *member.lines[index + 1 :]])
     with pytest.raises(AuditFailed, match=rf"line {index + 1}: .*{message}"):
+        audit(tmp_path)
+
+
+def test_more_corrupt_records_than_there_are(history: History, tmp_path: Path) -> None:
+    member, index = contributor(history)
+    fields = member.lines[index].split()
+    fields[-1] = str(int(fields[-2]) + 1)
+    rewrite(member, tmp_path, [*member.lines[:index], " ".join(fields), *member.lines[index + 1 :]])
+    with pytest.raises(AuditFailed, match=rf"line {index + 1}: \d+ of \d+ records are said to be corrupt"):
+        audit(tmp_path)
+
+
+def test_members_that_disagree_whether_a_step_changed_the_model(history: History, tmp_path: Path) -> None:
+    commits = [
+        (member, line)
+        for member in history.everybody
+        for line in member.lines
+        if line.startswith("committed")
+    ]
+    member, line = next(
+        (member, line) for member, line in commits if sum(line == other for _, other in commits) > 1
+    )
+    other = line.removesuffix(" 1") + " 0"
+    rewrite(member, tmp_path, [other if one == line else one for one in member.lines])
+    with pytest.raises(AuditFailed, match=f"whether step {line.split()[2]} changed the model"):
         audit(tmp_path)
 
 
@@ -275,7 +300,7 @@ def test_a_later_view_that_redid_a_step_which_counts(tmp_path: Path) -> None:
     )
 
     def work(view: int, step: int) -> list[str]:
-        return [f"contributed {view} {step} 0 0 {step - 1} 0 1", f"committed {view} {step} 1"]
+        return [f"contributed {view} {step} 0 0 {step - 1} 0 1 0", f"committed {view} {step} 1 1"]
 
     old = ["base 1 0 1 " + alice, *work(1, 1), "base 3 1 1 " + alice, *work(3, 2), *work(3, 3)]
     new = ["base 2 0 1 " + bob, *work(2, 1)]

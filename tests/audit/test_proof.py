@@ -35,6 +35,33 @@ def test_a_disturbed_job_is_proven(tmp_path_factory: pytest.TempPathFactory, see
 
 
 @PROPERTY
+@given(seed=SEEDS, early=st.booleans())
+def test_what_was_not_trained_is_not_proven_to_be(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, early: bool
+) -> None:
+    """Corrupt records, and steps that changed nothing, are counted apart from what was trained."""
+    history = histories(seed, tmp_path_factory.mktemp("audit"), stop_early=early, leaves_out=True)
+    report = audit(history.directory)
+    counted = [
+        (step, *chunk) for step, chunks in enumerate(history.steps[: history.end], 1) for chunk in chunks
+    ]
+    bad = sum(history.bad(task, chunk, records) for _, _, task, chunk, records in counted)
+    idle = sum(
+        records - history.bad(task, chunk, records)
+        for step, _, task, chunk, records in counted
+        if step in history.idle
+    )
+    assert (report.bad_records, report.idle_records, report.idle_steps) == (bad, idle, len(history.idle))
+    assert report.trained == report.records - bad - idle
+    if bad:
+        assert f"{bad:,} were skipped as corrupt" in report.statement
+    if idle:
+        assert f"{idle:,} were in " in report.statement
+    if bad or idle:
+        assert "each of the" not in report.statement
+
+
+@PROPERTY
 @given(seed=SEEDS)
 def test_a_job_ended_early_counts_up_to_its_result(
     tmp_path_factory: pytest.TempPathFactory, seed: int
@@ -140,4 +167,4 @@ def test_the_report_says_alike_epochs_once(tmp_path: Path) -> None:
     text = str(audit(histories(seed, tmp_path).directory))
     assert text.startswith("epochs 1 to 2, each: ")
     (tmp_path / "finished").unlink()
-    assert str(audit(tmp_path)).splitlines()[-1].endswith("(the job has not finished).")
+    assert str(audit(tmp_path)).splitlines()[-1].endswith("(the job has not finished, or failed).")

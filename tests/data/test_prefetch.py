@@ -71,10 +71,10 @@ def test_chunks_are_read_ahead_in_the_expected_order_up_to_the_bound(
 ) -> None:
     source.want(KEYS[:10])
     assert reader.await_reads(3) == [0, 2, 4]
-    assert source.get(KEYS[0]) == (2, (0, 1))
+    assert source.get(KEYS[0]) == (2, 0, (0, 1))
     assert reader.await_reads(4) == [0, 2, 4, 6]
     for i, key in enumerate(KEYS[1:10], 1):
-        assert source.get(key) == (2, (2 * i, 2 * i + 1))
+        assert source.get(key) == (2, 0, (2 * i, 2 * i + 1))
     assert reader.read_so_far == [2 * i for i in range(10)]
 
 
@@ -97,13 +97,13 @@ def test_an_unexpected_chunk_goes_first(reader: Gate, source: ChunkSource) -> No
         assert source._changed.wait_for(lambda: source._urgent == KEYS[40], SECONDS)
     reader.open.set()
     asking.join(SECONDS)
-    assert taken == [(2, (80, 81))]
+    assert taken == [(2, 0, (80, 81))]
     assert reader.await_reads(2)[:2] == [0, 80]
 
 
 def test_without_expectation_chunks_are_read_when_asked(source: ChunkSource) -> None:
-    assert source.get(KEYS[7]) == (2, (14, 15))
-    assert source.get(KEYS[7]) == (2, (14, 15))
+    assert source.get(KEYS[7]) == (2, 0, (14, 15))
+    assert source.get(KEYS[7]) == (2, 0, (14, 15))
 
 
 def test_a_new_expectation_keeps_what_is_made_and_drops_the_rest(reader: Gate, source: ChunkSource) -> None:
@@ -126,10 +126,10 @@ def test_a_new_expectation_keeps_what_is_made_and_drops_the_rest(reader: Gate, s
 def test_an_exception_comes_out_of_get_and_only_there(reader: Gate, source: ChunkSource) -> None:
     reader.fails[2] = BadData("corrupt")
     source.want(KEYS[:3])
-    assert source.get(KEYS[0]) == (2, (0, 1))
+    assert source.get(KEYS[0]) == (2, 0, (0, 1))
     with pytest.raises(BadData, match="corrupt"):
         source.get(KEYS[1])
-    assert source.get(KEYS[2]) == (2, (4, 5))
+    assert source.get(KEYS[2]) == (2, 0, (4, 5))
 
 
 def test_the_users_exception_keeps_its_traceback(reader: Gate) -> None:
@@ -143,10 +143,10 @@ def test_the_users_exception_keeps_its_traceback(reader: Gate) -> None:
     assert caught.traceback[-1].name == "feed"
 
 
-def test_bad_records_count_as_read(reader: Gate, source: ChunkSource) -> None:
+def test_bad_records_are_counted(reader: Gate, source: ChunkSource) -> None:
     reader.absent = {1, 4, 5}
-    assert source.get(KEYS[0]) == (2, (0,))
-    assert source.get(KEYS[2]) == (2, None)
+    assert source.get(KEYS[0]) == (2, 1, (0,))
+    assert source.get(KEYS[2]) == (2, 2, None)
 
 
 def test_a_get_that_waits_ends_with_close(reader: Gate, source: ChunkSource) -> None:

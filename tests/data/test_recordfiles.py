@@ -60,7 +60,11 @@ def test_a_directory_gives_one_shard_per_file_in_the_order_of_names(tmp_path: Pa
     (data / "empty.tfrecord").touch()
     (data / "folder").mkdir()
     reader = open_reader(str(data), {}, tmp_path / "job")
-    assert shards_of(reader) == (Shard(str(data / "a"), 0, 5), Shard(str(data / "b"), 0, 5))
+    assert shards_of(reader) == (
+        Shard(str(data / "a"), 0, 5),
+        Shard(str(data / "b"), 0, 5),
+        Shard(str(data / "empty.tfrecord"), 0, 0),
+    )
     assert whole(reader) == RECORDS
     assert reader.metadata == Metadata()
 

@@ -82,6 +82,19 @@ def test_the_tutorial(clone: Path) -> None:
     assert not list((clone.parent / "state" / "elasticdl" / "jobs").iterdir())
 
 
+@pytest.mark.timeout(600)
+def test_training_from_python(clone: Path) -> None:
+    page = (ROOT / "docs/guides/python.md").read_text(encoding="utf-8")
+    script = clone / "guide.py"
+    script.write_text("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)))
+    output = run(
+        ". .venv/bin/activate\npython model_zoo/mnist/make_data.py digits\npython guide.py\n", clone
+    )
+    assert "finished 12 " in output
+    assert "--training_data: 'nowhere' does not exist" in output
+    assert (clone / "from-python.keras").stat().st_size > 0
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

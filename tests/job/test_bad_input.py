@@ -120,9 +120,12 @@ def test_corrupt_records_may_be_left_out(start: Start, tmp_path: Path) -> None:
     settings = room(tmp_path, MODEL.replace("{units}", "1"))
     damage(tmp_path, 3, 37)
     result = start(**settings, max_bad_records=2, num_epochs=2, audit=tmp_path / "audit").wait()
-    check(result, 0, "left out: record 37 of")
+    check(result, 0, "skips record 37 of")
     assert result.summary["bad_records"] == 2
-    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [64, 64]
+    report = audit(tmp_path / "audit")
+    assert [epoch.counted for epoch in report.epochs] == [64, 64]
+    assert (report.trained, report.bad_records) == (124, 4)
+    assert "124 were trained, each exactly once, and 4 were skipped as corrupt" in report.statement
 
 
 def test_a_loss_that_is_not_a_number_fails_the_job(start: Start, tmp_path: Path) -> None:
@@ -133,9 +136,71 @@ def test_a_loss_that_is_not_a_number_fails_the_job(start: Start, tmp_path: Path)
 
 def test_steps_that_are_not_numbers_may_be_skipped(start: Start, tmp_path: Path) -> None:
     source = MODEL.replace("tf.square(predictions - labels)", "tf.math.log(-tf.square(predictions))")
-    result = start(**room(tmp_path, source.replace("{units}", "1")), on_nan="skip_step").wait()
+    settings = room(tmp_path, source.replace("{units}", "1"))
+    result = start(**settings, on_nan="skip_step", audit=tmp_path / "audit").wait()
     check(result, 0, "changes nothing (on_nan=skip_step)")
     assert (tmp_path / "model.keras").exists()
+    assert result.summary["idle_steps"] == result.summary["steps"] > 0
+    report = audit(tmp_path / "audit")
+    assert (report.trained, report.idle_records) == (0, 64)
+
+
+def test_a_place_for_the_audit_may_be_used_again_after_a_failure_before_the_first_step(
+    start: Start, tmp_path: Path
+) -> None:
+    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    model = tmp_path / "zoo" / "model.py"
+    right = model.read_text()
+    model.write_text(right.replace("values[:2], values[2:]", "values"))
+    check(start(**settings, audit=tmp_path / "audit").wait(), 2, "feed returned")
+    model.write_text(right)
+    check(start(**settings, audit=tmp_path / "audit").wait(), 0)
+    assert audit(tmp_path / "audit").complete
+
+
+def test_values_that_feed_cannot_read_are_looked_for_in_their_file(start: Start, tmp_path: Path) -> None:
+    source = MODEL.replace("{units}", "1").replace(
+        "tf.io.decode_raw(record, tf.float32)", "tf.strings.to_number(tf.strings.split([record], ',').values)"
+    )
+    settings = room(tmp_path, source)
+    rows = [b"1,2,3"] * 64
+    rows[40] = b"1,two,3"
+    write_tfrecord(tmp_path / "data" / "numbers.tfrecord", rows)
+    check(start(**settings, shuffle="false").wait(), 2, "among the records 40 to 43 of", "numbers.tfrecord")
+
+
+def test_an_empty_file_among_others_is_told(start: Start, tmp_path: Path) -> None:
+    settings = room(tmp_path, MODEL.replace("{units}", "1"))
+    (tmp_path / "data" / "empty.tfrecord").touch()
+    check(start(**settings).wait(), 0, "empty.tfrecord has no records")
+
+
+@pytest.mark.parametrize("where", ["import", "model", "callback"])
+def test_a_program_that_ends_its_process_fails_the_job(start: Start, tmp_path: Path, where: str) -> None:
+    """An exit code that a worker ends with when it is asked to must not make it look as if it had been."""
+    source = MODEL.replace("{units}", "1")
+    match where:
+        case "import":
+            source = "import sys\nsys.exit(3)\n" + source
+        case "model":
+            source = source.replace("    inputs =", "    raise KeyboardInterrupt\n    inputs =")
+        case "callback":
+            source += RAISES.replace(
+                'raise ArithmeticError("the user\'s own mistake")', "raise SystemExit(0)"
+            )
+    result = start(**room(tmp_path, source), num_epochs=50).wait()
+    check(result, 1, "KeyboardInterrupt" if where == "model" else "SystemExit", "model.py")
+
+
+def test_a_callback_ends_the_training_at_its_step_for_everybody(start: Start, tmp_path: Path) -> None:
+    source = MODEL.replace("{units}", "1") + RAISES.replace(
+        'raise ArithmeticError("the user\'s own mistake")', "self.model.stop_training = True"
+    )
+    settings = room(tmp_path, source)
+    for _ in range(3):
+        result = start(**settings, num_epochs=50).wait()
+        check(result, 0, "asked for the end of training after step 5")
+        assert result.summary["steps"] == 5
 
 
 def test_the_users_exception_is_shown_once(start: Start, tmp_path: Path) -> None:

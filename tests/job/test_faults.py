@@ -175,3 +175,29 @@ def test_interrupted_once_the_job_exports_what_there_is(long_job: Job, tmp_path:
     assert result.summary["status"] == "interrupted"
     assert (tmp_path / "iris.keras").exists()
     assert not audit(tmp_path / "audit").epochs[-1].complete
+
+
+def test_a_job_stopped_when_nothing_is_left_keeps_the_earlier_output(
+    start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All workers die before the first snapshot, and the job is stopped before others have trained anything."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    earlier = tmp_path / "iris.keras"
+    earlier.write_bytes(b"of last week")
+    job = start(
+        environment={"GO": str(tmp_path / "go")},
+        model_zoo=ZOO,
+        model_def="paced.custom_model",
+        training_data=iris / "train",
+        num_workers=2,
+        minibatch_size=1,
+        num_minibatches_per_task=1,
+        global_batch_size=2,
+        output=earlier,
+    )
+    at_step(job, 3, lambda status: sum(kill(worker) for worker in training(status)) == 2)
+    job.process.send_signal(signal.SIGINT)
+    result = job.wait()
+    assert (result.code, result.summary["status"], result.summary["steps"]) == (130, "interrupted", 0)
+    assert "nothing was trained" in result.summary["reason"]
+    assert earlier.read_bytes() == b"of last week"

@@ -23,7 +23,6 @@ def test_the_symbols_of_a_file(model_file: ModelFile) -> None:
     assert user.loss.__name__ == "loss"
     assert user.custom_data_reader.__name__ == "custom_data_reader"
     assert user.callbacks is None
-    assert user.eval_metrics_fn is None
 
 
 def test_other_names_and_other_files(model_file: ModelFile, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -48,7 +50,8 @@ def train(model_def: str, records: list, epochs: int) -> KerasAdapter:
 
 def accuracy(adapter: KerasAdapter, records: list) -> float:
     features, labels = adapter.convert(records).data
-    metric = adapter._user.eval_metrics_fn()["accuracy"]
+    model_file = sys.modules[adapter._user.model.__module__]
+    metric = model_file.eval_metrics_fn()["accuracy"]
     metric.update_state(labels, adapter.model(features, training=False))
     return float(metric.result())
 

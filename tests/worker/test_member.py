@@ -423,10 +423,22 @@ def test_a_drain_after_the_promise_changes_nothing_else_of_it() -> None:
 
 def test_a_wish_to_stop_is_repeated_until_it_is_acknowledged() -> None:
     member, said = run(trained(), StopRequested("loss is low"))
-    assert sent(said) == [StopJob("loss is low")]
-    assert sent(run(member, Tick())[1]) == [StopJob("loss is low")]
+    wish, promise = sent(said)
+    assert wish == StopJob("loss is low")
+    assert sent(run(member, Tick())[1]) == [wish, promise]
     member, _ = run(member, Received(Acknowledged("stop_job")))
-    assert run(member, Tick())[1] == []
+    assert sent(run(member, Tick())[1]) == [promise]
+
+
+def test_a_callback_that_stops_ends_the_view_at_this_very_step() -> None:
+    """All members run the same callbacks, so nobody goes on to the next step; the wish comes before the promise."""
+    member, _ = run(trained(), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    member, said = run(member, StopRequested("loss is low"))
+    wish, promise = sent(said)
+    assert isinstance(promise, NextView)
+    assert (wish, promise.report.sealed, promise.report.state) == (StopJob("loss is low"), 1, StateId(1, 1))
+    member, said = run(member, chunk(0), ring(1, 2))
+    assert not any(isinstance(instruction, Commit | Contribute) for instruction in said)
 
 
 # ------------------------------------------------------------------ snapshots, the end

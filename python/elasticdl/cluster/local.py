@@ -184,7 +184,8 @@ class Launcher:
                 self._record = record
                 self._master = ProcessName(Role.MASTER, 0, self._master.life + 1)
                 self._restart_at = time.monotonic() + delay
-                self._notice(f"{reason}; it is started again, training goes on meanwhile")
+                if not self._killed:
+                    self._notice(f"{reason}; it is started again, training goes on meanwhile")
 
     def _end_all(self) -> None:
         """Let the workers leave by themselves, then ask, then kill; return when all have ended."""

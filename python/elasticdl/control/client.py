@@ -103,4 +103,6 @@ class JobClient:
         codes = self._grpc.StatusCode
         if error.code() in (codes.UNAUTHENTICATED, codes.FAILED_PRECONDITION):
             return BadSetting(error.details())
-        return MasterAway(f"the job's master does not answer: {error.details()}")
+        return MasterAway(
+            "the job's master does not answer: it is starting again, or the job has just ended; try again in a moment"
+        )

@@ -14,7 +14,7 @@ from typing import Any
 
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.reader import Reader
-from elasticdl.errors import Cancelled
+from elasticdl.errors import BadInput, Cancelled
 
 ChunkKey = tuple[int, int, int]
 """Epoch, task id, chunk number: names a chunk for ever."""
@@ -23,6 +23,7 @@ ChunkKey = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class _Made:
     records: int
+    bad: int
     batch: Any
     error: BaseException | None = None
 
@@ -54,11 +55,10 @@ class ChunkSource:
             self._made = {key: made for key, made in self._made.items() if key in self._expected}
             self._wake()
 
-    def get(self, key: ChunkKey) -> tuple[int, Any]:
-        """Wait for a chunk; return the number of records read and the converted batch.
+    def get(self, key: ChunkKey) -> tuple[int, int, Any]:
+        """Wait for a chunk; return the number of its records, how many of them were bad, and the converted batch.
 
-        Records that were bad, and may be, count as read; where none is left the batch is None. Raises what
-        reading or converting raised, and Cancelled after `close`.
+        Where all were bad the batch is None. Raises what reading or converting raised, and Cancelled after `close`.
         """
         with self._changed:
             self._urgent = key
@@ -72,7 +72,7 @@ class ChunkSource:
             self._wake()
         if made.error is not None:
             raise made.error
-        return made.records, made.batch
+        return made.records, made.bad, made.batch
 
     def close(self) -> None:
         """Stop reading; a `get` that waits ends with Cancelled. Does not wait for a reader that hangs."""
@@ -117,6 +117,13 @@ class ChunkSource:
             task = self._ledger.task_by_id(epoch, task_id)
             wanted = self._ledger.chunk(task, chunk).tolist()
             records = self._reader.read(task, wanted)
-            return _Made(len(wanted), self._convert(records) if records else None)
+            bad = len(wanted) - len(records)
+            try:
+                return _Made(len(wanted), bad, self._convert(records) if records else None)
+            except BadInput as error:
+                first, last = min(wanted), max(wanted)
+                raise type(error)(
+                    f"{error} (among the records {first} to {last} of {task.shard.name})"
+                ) from error
         except BaseException as error:  # whatever it is, the one who waits must hear of it
-            return _Made(0, None, error)
+            return _Made(0, 0, None, error)

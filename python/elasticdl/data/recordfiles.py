@@ -54,8 +54,14 @@ class FileReader:
     """
 
     def __init__(
-        self, kind: Kind, indexes: Mapping[Path, Path], params: _CSVParams, bad_records: BadRecords
+        self,
+        kind: Kind,
+        indexes: Mapping[Path, Path],
+        params: _CSVParams,
+        bad_records: BadRecords,
+        empty: Sequence[str] = (),
     ) -> None:
+        """Open the files that have content; `empty` names those without, which are shards of no records."""
         self.kind = kind
         self._indexes = {str(path): index for path, index in indexes.items()}
         self._params = params
@@ -72,6 +78,7 @@ class FileReader:
             if isinstance(file, CSVFile) and file.columns:
                 first = first or (name, file.header, file.columns)
                 _check_columns(first, (name, file.header, file.columns))
+        self._counts |= dict.fromkeys(empty, 0)
         self.metadata = _metadata(first)
 
     def create_shards(self) -> list[tuple[str, int, int]]:
@@ -148,7 +155,9 @@ def open_reader(
     csv_params = _csv_params(params) if kind is Kind.CSV else _no_params(params)
     folder.mkdir(parents=True, exist_ok=True)
     indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
-    reader = FileReader(kind, indexes, csv_params, bad_records or BadRecords())
+    # files such as _SUCCESS are marks, not data
+    empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]
+    reader = FileReader(kind, indexes, csv_params, bad_records or BadRecords(), empty)
     if not any(count for _, _, count in reader.create_shards()):
         raise BadData(f"{origin} has no records: there is only a header")
     pin(origin, reader.fingerprints, folder)

@@ -6,6 +6,7 @@ asks the master: whoever watches the job gives what it sees.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 _SHOWN = frozenset(
     {
         *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
-        *("stopping", "exported", "finished", "master", "note", "bad-record"),
+        *("stopping", "exported", "finished", "master", "note", "bad-record", "idle-step"),
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
@@ -93,11 +94,12 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("epochs", "epochs", "{:,}"),
         ("steps", "steps", "{:,}"),
         ("loss", "loss of the last step", "{:.4f}"),
-        ("records_trained", "records trained", "{:,}"),
+        ("records_trained", "records consumed" if summary.get("bad_records") else "records trained", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
         ("redone_steps", "committed steps redone", "{:,}"),
         ("view_changes", "changes of the group", "{:,}"),
-        ("bad_records", "bad records skipped", "{:,}"),
+        ("bad_records", "corrupt records skipped, each epoch", "{:,}"),
+        ("idle_steps", "steps that changed nothing", "{:,}"),
         ("threads_per_worker", "threads per worker", "{:,}"),
         ("seconds_to_first_step", "seconds to the first step", "{:.2f}"),
         ("seconds", "seconds in all", "{:.1f}"),
@@ -260,8 +262,16 @@ def print_traceback(summary: Mapping[str, Any], stream: TextIO | None = None) ->
 
 
 def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
-    """Print the summary as a table."""
+    """Print the summary as a table. Nobody may read any more (a closed pipe); how the job ended is not changed by that."""
     stream = sys.stdout if stream is None else stream
+    try:
+        _print_summary(summary, stream)
+    except BrokenPipeError:
+        # Python would complain once more when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _print_summary(summary: Mapping[str, Any], stream: TextIO) -> None:
     rows = summary_rows(summary)
     width = max(len(label) for label, _ in rows)
     if not stream.isatty():

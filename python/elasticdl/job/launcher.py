@@ -233,7 +233,7 @@ def _import_quietly() -> None:
 
 @contextlib.contextmanager
 def interrupts(launcher: Stoppable, place: JobPlace, watch: Watch) -> Iterator[None]:
-    """Turn the first SIGINT or SIGTERM into a request to the master, and the second into the end of everything."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP (a closed terminal) into a request to the master, the second into the end of everything."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -254,7 +254,8 @@ def interrupts(launcher: Stoppable, place: JobPlace, watch: Watch) -> Iterator[N
     threading.Thread(target=obey, name="signals", daemon=True).start()
     before = {
         number: signal.signal(number, lambda received, frame: signals.put(received))
-        for number in (signal.SIGINT, signal.SIGTERM)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN  # as under nohup
     }
     try:
         yield

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elasticdl.errors import BadSetting
 from elasticdl.spec.place import JobPlace
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?")
@@ -65,6 +66,9 @@ def merged(place: JobPlace, role: str = "", *, follow: bool = False) -> Iterator
                 tails.setdefault(path, _Tail(path))
         width = max((len(path.stem) for path in tails), default=0)
         parts = [tail.read(all_of_it=not live) for tail in tails.values()]
+        if role and not tails and not live:
+            known = ", ".join(sorted(path.stem for path in place.logs.glob("*.log"))) or "none"
+            raise BadSetting(f"no process of {place.name} is named {role!r}; there are logs of {known}")
         for _, process, line in heapq.merge(*parts, key=lambda entry: entry[0]):
             yield f"{process:<{width}} | {line}"
         if not live:

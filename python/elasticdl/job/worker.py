@@ -118,13 +118,13 @@ class WorkerProcess:
 
     def run(self) -> int:
         """Prepare, train, and return the process's exit code."""
-        from elasticdl.worker.synchronous import program_error
+        from elasticdl.worker.synchronous import PROGRAM_ERRORS, program_error
 
         try:
             worker = self._prepare()
         except Cancelled as over:  # the job ended before its data was known
             return self._leave(Exit(0, str(over)))
-        except Exception as error:  # the user's program may raise anything while it is loaded
+        except PROGRAM_ERRORS as error:
             kind = "bad-input" if isinstance(error, BadInput) else "program"
             return self._report(program_error(kind, error))
         self._attach(worker.feed)
@@ -215,7 +215,7 @@ class WorkerProcess:
         )
 
     def _tell_bad_record(self, what: str) -> bool:
-        return self._stream.send(Note("bad-record", ViewId(0), 0, f"left out: {what}"))
+        return self._stream.send(Note("bad-record", ViewId(0), 0, f"skips {what}"))
 
     def _schedule(self) -> Schedule:
         from elasticdl.data.ledger import Ledger

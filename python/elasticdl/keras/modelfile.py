@@ -32,7 +32,6 @@ class UserModel:
         loss: a function of (labels, predictions), a Keras loss, or a dict of them by output.
         optimizer: returns a Keras optimizer.
         feed: (dataset of records, mode, metadata) → dataset of (features, labels).
-        eval_metrics_fn: returns the metrics, if defined.
         callbacks: returns Keras callbacks, if defined.
         custom_data_reader: returns a reader, if defined.
     """
@@ -43,7 +42,6 @@ class UserModel:
     loss: Any
     optimizer: Callable[[], Any]
     feed: Callable[..., Any]
-    eval_metrics_fn: Callable[[], Any] | None
     callbacks: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
 
@@ -94,7 +92,6 @@ def load(spec: JobSpec) -> UserModel:
         loss=loss,
         optimizer=call("optimizer", spec.optimizer, True),
         feed=call("feed", spec.feed, True, None, None, None),
-        eval_metrics_fn=call("eval_metrics_fn", spec.eval_metrics_fn, False),
         callbacks=call("callbacks", spec.callbacks, False),
         custom_data_reader=find("custom_data_reader", spec.custom_data_reader, False),
     )

@@ -6,6 +6,7 @@ same mistake as who writes.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
@@ -59,6 +60,15 @@ def write_finished(directory: Path, *, view: int, step: int, state_view: int, co
     """Write which state is the result, in which final view, and whether the data was used up; idempotent."""
     body = {"format": _FORMAT, "view": view, "step": step, "state_view": state_view, "complete": complete}
     _replace(directory / "finished", _sealed(body))
+
+
+def remove(directory: Path) -> None:
+    """Remove what a job has left that ended before its first view: there is nothing to audit, and the next attempt may use the name."""
+    if any((directory / name).exists() for name in ("manifest", "finished")):
+        for path in (directory / "manifest", *directory.glob("*.audit")):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            directory.rmdir()
 
 
 def _sealed(body: dict[str, Any]) -> str:

@@ -81,6 +81,7 @@ _STATUS_SECONDS, _LONGEST_STATUS_SECONDS = 0.2, 1.0
 _SHOWN_AFTER_END = 10.0
 _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
+_NOTHING_TRAINED = "the job was stopped when nothing was trained: no result is written"
 REPLACED = 75
 """Exit code of a master that another one has replaced, or that broke: not the job's end (EX_TEMPFAIL of sysexits.h)."""
 
@@ -178,6 +179,7 @@ class Shell:
         self._next_snapshot_at = 0.0
         self._end: machine_events.End | None = None
         self._outputs: list[str] = []
+        self._owns_audit = False
 
     def run(self) -> int:
         """Be the job's master until it ends or is replaced; return the exit code."""
@@ -260,6 +262,9 @@ class Shell:
                 else:
                     self._handle(machine_events.ScaleAsked(self._request(answer), workers))
             case _DataOpened(shards):
+                for shard in shards:
+                    if not shard.count:
+                        self._tell("note", f"{shard.name} has no records")
                 self._find(shards, lambda: machine_events.DataFound(shards))
             case _DataRefused(reason, kind, text):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
@@ -410,9 +415,7 @@ class Shell:
             case StoppingRecord():
                 self._direct(relaunch.Ending())
                 if self._machine.view is None:
-                    events.append(
-                        machine_events.GiveUp("the job was stopped before its first step", "program")
-                    )
+                    events.append(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
             case FinishedRecord() | FailedRecord():
                 self._direct(relaunch.Over())
 
@@ -437,7 +440,10 @@ class Shell:
     def _direct(self, event: relaunch.Event) -> None:
         """Ask which workers should run, and see to it."""
         self._force, instructions, reason = relaunch.decide(time.monotonic(), self._force, event)
-        if reason:
+        post = self._force.posts.get(event.name.index) if isinstance(event, ProcessEnded) else None
+        if post is not None and post.short > 1:
+            self._tell("note", reason)  # people wait for a worker that ends again and again before it joins
+        elif reason:
             _log.debug("%s", reason)
         for instruction in instructions:
             match instruction:
@@ -627,6 +633,7 @@ class Shell:
         except OSError as error:
             text = f"--audit: {spec.audit} can't be written: {error.strerror}"
             return [machine_events.GiveUp(text, "bad-input")]
+        self._owns_audit = True
         return []
 
     def _publish(self, path: str) -> str | None:
@@ -660,9 +667,12 @@ class Shell:
             return REPLACED
         status, code = end.status, end.exit_code
         interrupted = self._machine.journal.stopping == INTERRUPT
-        if interrupted and (status == "finished" or self._machine.view is None):
+        reason, record = end.reason, self._machine.journal.terminal
+        if isinstance(record, FinishedRecord) and record.state.step == 0:
+            status, code, reason = "failed", 1, f"{_NOTHING_TRAINED} ({reason})"
+        if interrupted and (isinstance(record, FinishedRecord) or self._machine.view is None):
             status, code = "interrupted", 130
-        self._write_summary(status, end.reason)
+        self._write_summary(status, reason)
         self._show_status()
         self._server.close()
         self._monitor.close()
@@ -680,6 +690,8 @@ class Shell:
         body["metrics"] = {}
         body["outputs"] = self._outputs
         if isinstance(record, FinishedRecord):
+            if record.state.step == 0:
+                body["loss"] = None
             body |= {"steps": record.state.step, "metrics": dict(record.metrics), "digest": record.digest}
         if isinstance(record, FailedRecord):
             body |= {"traceback": record.traceback, "failed_worker": record.worker}
@@ -698,6 +710,8 @@ class Shell:
             shutil.rmtree(self._place.path / folder, ignore_errors=True)
         if self._spec.output:
             remove_unpublished(Path(self._spec.output))
+        if self._owns_audit and self._machine.view is None:
+            auditmark.remove(Path(self._spec.audit))
 
 
 def settings(spec: JobSpec) -> Settings:

@@ -76,6 +76,7 @@ class Story:
         self._counts = {"drained": 0, "lost": 0}
         self._redone = 0
         self._bad_records: set[str] = set()
+        self._idle_steps: set[int] = set()
         self._ended_at: float | None = None
 
     def tell(self, told: Told) -> None:
@@ -100,6 +101,8 @@ class Story:
             case "bad-record":
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)
+            case "idle-step":
+                self._idle_steps.add(event.step)
             case "drained":
                 self._counts["drained"] += 1
             case "lost" | "evicted":
@@ -172,6 +175,7 @@ class Story:
             "records_per_second": None,
             "redone_steps": self._redone,
             "bad_records": len(self._bad_records),
+            "idle_steps": len(self._idle_steps),
             "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
             "recoveries": [self._explained(recovery) for recovery in self._recoveries],
             "loss": self.loss,

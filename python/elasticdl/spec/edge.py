@@ -183,6 +183,8 @@ def _check_data(origin: str) -> None:
     path = Path(origin)
     if not path.exists():
         raise BadData(f"--training_data: {origin!r} does not exist (looked from {Path.cwd()})")
+    if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
+        raise BadData(f"--training_data: the directory {origin!r} can't be read: permission denied")
     if path.is_dir() and not any(path.iterdir()):
         raise BadData(f"--training_data: the directory {origin!r} is empty")
     if path.is_file() and path.stat().st_size == 0:

@@ -102,10 +102,6 @@ class JobSpec:
         kinds.text("SYMBOL"), "optimizer", group="model", what="Function that returns the optimizer.",
         why="The name that model files use.",
     )  # fmt: skip
-    eval_metrics_fn: str = setting(
-        kinds.text("SYMBOL"), "eval_metrics_fn", group="model", what="Function that returns the metrics, if defined.",
-        why="The name that model files use.",
-    )  # fmt: skip
     callbacks: str = setting(
         kinds.text("SYMBOL"), "callbacks", group="model", what="Function that returns Keras callbacks, if defined.",
         why="The name that model files use.",

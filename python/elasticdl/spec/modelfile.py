@@ -108,7 +108,6 @@ def _calls(spec: JobSpec) -> Iterable[tuple[str, _Call, bool]]:
     yield "feed", _Call("feed(dataset, mode, metadata)", 3), True
     yield "loss", _Call("loss(labels, predictions)", 2), True
     yield "optimizer", _Call("optimizer()"), True
-    yield "eval_metrics_fn", _Call("eval_metrics_fn()"), asked("eval_metrics_fn")
     yield "callbacks", _Call("callbacks()"), asked("callbacks")
     reader = ("records_per_task", *spec.data_reader_params)
     shown = f"custom_data_reader(data_origin, records_per_task=None{', ' if spec.data_reader_params else ''}"
@@ -137,7 +136,8 @@ def _parse(path: Path, setting: str, spec: JobSpec) -> ast.Module:
     except SyntaxError as error:
         line = (error.text or "").rstrip()
         raise BadModel(
-            f"{path}:{error.lineno}: {error.msg}" + (f"\n    {line.strip()}" if line else "")
+            f"{path}{f':{error.lineno}' if error.lineno else ''}: {error.msg}"
+            + (f"\n    {line.strip()}" if line else "")
         ) from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise BadModel(f"{path}: is not a Python file: {error}") from None

@@ -33,7 +33,10 @@ SETTINGS: dict[str, str] = {
         " cluster_spec cluster_spec_json pod_template oom_memory_limit dry_run",
         _PODS,
     ),
-    **_all("validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir", _EVALUATION),
+    **_all(
+        "eval_metrics_fn validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir",
+        _EVALUATION,
+    ),
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
     **_all("checkpoint_dir keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
     **_all("job_command need_tf_config", _LOOPS),

@@ -38,13 +38,13 @@ class AuditLog:
         for chunk in chunks:
             if chunk.records:
                 self._add(
-                    f"contributed {view} {step} {chunk.slot} {epoch} {chunk.task} {chunk.chunk} {chunk.records}"
+                    f"contributed {view} {step} {chunk.slot} {epoch} {chunk.task} {chunk.chunk} {chunk.records} {chunk.bad}"
                 )
         self._hand_over()
 
-    def committed(self, view: int, step: int, records: int) -> None:
-        """Say that a step is committed, with the trailer's sum of records; before it is applied."""
-        self._add(f"committed {view} {step} {records}")
+    def committed(self, view: int, step: int, records: int, *, applied: bool = True) -> None:
+        """Say that a step is committed, with the trailer's sum of records, and whether it changes the model; before it does."""
+        self._add(f"committed {view} {step} {records} {int(applied)}")
         self._hand_over()
 
     def close(self) -> None:

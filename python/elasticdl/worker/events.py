@@ -37,12 +37,21 @@ class Trailer:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One chunk in a member's accumulator, as the audit wants it."""
+    """One chunk in a member's accumulator, as the audit wants it.
+
+    Attributes:
+        slot: its task slot.
+        task: the task's number.
+        chunk: its number in the task.
+        records: records of its range.
+        bad: those of them that were skipped as corrupt.
+    """
 
     slot: int
     task: int
     chunk: int
     records: int
+    bad: int = 0
 
 
 # ------------------------------------------------------------------ events
@@ -67,12 +76,13 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ChunkComputed:
-    """Work done: the chunk of `slot` for step `state.step + 1` is in the accumulator."""
+    """Work done: the chunk of `slot` for step `state.step + 1` is in the accumulator; `bad` of its records were skipped as corrupt."""
 
     slot: int
     records: int
     examples: float
     loss: float
+    bad: int = 0
 
 
 @dataclass(frozen=True, slots=True)

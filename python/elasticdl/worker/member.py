@@ -294,14 +294,14 @@ class Member:
         if self.failure is not None:
             self._send(self.failure, out)
             return
+        if self.stop is not None:
+            self._send(self.stop, out)  # before a promise: the view that answers it should be the last one
         if self.report is not None:
             self._send(NextView(self.report), out)
         if self.active and self.saved is not None:
             self._send(self.saved, out)
         if self.active and self.exported is not None:
             self._send(self.exported, out)
-        if self.stop is not None:
-            self._send(self.stop, out)
 
     def _hear(self, message: MasterMessage, out: Out) -> Member:
         if isinstance(message, Verdict):
@@ -367,7 +367,11 @@ class Member:
             return self
         stop = StopJob(reason)
         self._send(stop, out)
-        return replace(self, stop=stop)
+        member = replace(self, stop=stop)
+        if not member.active:
+            return member
+        # Every member runs the same callbacks on the same figures, so all seal here, and this step is the last one.
+        return member._seal(member.current, not isinstance(member.work, Contribute), out)
 
     # ------------------------------------------------------------------ views
 
@@ -545,7 +549,7 @@ class Member:
         """Count a chunk into the accumulator: it is there, whether the view was sealed meanwhile or not (a promise is not changed)."""
         assert self.position is not None
         task = self.schedule.task(self.position, event.slot).id
-        chunk = Contribution(event.slot, task, self.position.chunk, event.records)
+        chunk = Contribution(event.slot, task, self.position.chunk, event.records, event.bad)
         return replace(
             self,
             chunks=(*self.chunks, chunk),

@@ -106,6 +106,10 @@ class _Item:
     instruction: Instruction | _Load
 
 
+PROGRAM_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
+"""What the user's program may raise, `sys.exit()` included: a worker that ended by it would look like one that was asked to."""
+
+
 class SynchronousWorker:
     """One member: its machine, its model, its data plane."""
 
@@ -230,12 +234,10 @@ class SynchronousWorker:
                 self._work(item)
             except BadInput as error:
                 self._fail("bad-input", error)
-            except (
-                Exception
-            ) as error:  # the user's code may raise anything; the machine decides what it means (D10)
+            except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
                 self._fail("program", error)
 
-    def _fail(self, kind: str, error: Exception) -> None:
+    def _fail(self, kind: str, error: BaseException) -> None:
         self.feed(program_error(kind, error, self._describe_chunk()))
 
     def _describe_chunk(self) -> str:
@@ -340,12 +342,12 @@ class SynchronousWorker:
         if need.key is None:
             self.feed(ChunkComputed(compute.slot, 0, 0.0, 0.0))
             return
-        records, batch = self._chunks.get(need.key)
+        records, bad, batch = self._chunks.get(need.key)
         if batch is None:  # every record of the chunk was bad, and may be
-            self.feed(ChunkComputed(compute.slot, records, 0.0, 0.0))
+            self.feed(ChunkComputed(compute.slot, records, 0.0, 0.0, bad))
             return
         result = self._adapter.compute(batch, compute.step, compute.slot)
-        self.feed(ChunkComputed(compute.slot, records, result.examples, result.loss))
+        self.feed(ChunkComputed(compute.slot, records, result.examples, result.loss, bad))
 
     # ------------------------------------------------------------------ the ring and the commit
 
@@ -382,13 +384,10 @@ class SynchronousWorker:
             if self._settings.on_nan == "fail":
                 self.feed(_not_finite(work.step, reduced))
                 return
-            # every member sees the same bits, so every member skips the same step
-            self._note(
-                "note",
-                work.view,
-                work.step,
-                f"step {work.step} is not finite and changes nothing (on_nan=skip_step)",
-            )
+            # every member sees the same bits, so every member skips the same step; one says so
+            if view.rank(self._member) == 0:
+                text = f"step {work.step} is not finite and changes nothing (on_nan=skip_step)"
+                self._note("idle-step", work.view, work.step, text)
             reduced = replace(reduced, examples=0.0, loss=0.0)
         self.feed(RingCompleted(work.view, work.step, reduced))
 
@@ -401,7 +400,9 @@ class SynchronousWorker:
 
     def _commit(self, commit: Commit) -> None:
         if self._audit is not None:
-            self._audit.committed(commit.view, commit.state.step, commit.trailer.records)
+            trailer = commit.trailer
+            applied = trailer.examples > 0
+            self._audit.committed(commit.view, commit.state.step, trailer.records, applied=applied)
         examples = commit.trailer.examples
         self._adapter.apply(self._result, examples)
         self._sums = RunningSums(self._sums.loss + commit.trailer.loss, self._sums.examples + examples)
@@ -555,7 +556,7 @@ class SynchronousWorker:
     def _export(self, export: Export) -> None:
         output = self._settings.output
         path = ""
-        if output is not None:
+        if output is not None and export.state.step:  # nothing was trained before the first step
             name = f".{output.stem}.step-{export.state.step}-view-{export.state.view}{output.suffix}"
             path = str(output.with_name(name))
             try:
