@@ -87,9 +87,7 @@ def test_training_from_python(clone: Path) -> None:
     page = (ROOT / "docs/guides/python.md").read_text(encoding="utf-8")
     script = clone / "guide.py"
     script.write_text("".join(re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)))
-    output = run(
-        ". .venv/bin/activate\npython model_zoo/mnist/make_data.py digits\npython guide.py\n", clone
-    )
+    output = run(". .venv/bin/activate\npython model_zoo/mnist/make_data.py digits\npython guide.py\n", clone)
     assert "finished 12 " in output
     assert "--training_data: 'nowhere' does not exist" in output
     assert (clone / "from-python.keras").stat().st_size > 0
