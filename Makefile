@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup demo test check bench chaos docs wheel clean
+.PHONY: setup setup-cluster demo test test-kubernetes cluster check bench chaos docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -27,7 +27,19 @@ demo: setup
 
 test: setup
 	cd rust && $(CARGO) test --quiet --package elasticdl-core
-	$(BIN)/pytest
+	$(BIN)/pytest --ignore=tests/kubernetes
+
+# What the tests on a real cluster need: Debian packages (root) and the cluster's program, built from source with Go.
+setup-cluster: setup
+	@.ci/cluster
+	$(BIN)/python -m tests.kubernetes.binaries
+
+test-kubernetes: setup
+	$(BIN)/pytest tests/kubernetes
+
+# A shell with KUBECONFIG in a cluster of its own: two real nodes on this machine.
+cluster: setup
+	$(BIN)/python -m tests.kubernetes.testbed
 
 check: setup
 	$(BIN)/ruff check

@@ -1,0 +1,132 @@
+"""A whole cluster on this machine: control plane, real nodes, network. `python -m tests.kubernetes.testbed` gives a shell in it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import TracebackType
+
+from . import binaries, images
+from .control_plane import ControlPlane
+from .network import Network
+from .node import PAUSE, Node
+from .processes import wait_for
+
+PACKAGES = ("containerd", "runc", "ctr", "iptables", "ip", "nsenter", "unshare")
+"""Programs that real nodes need beside the cluster's own."""
+_READY_SECONDS = 60.0
+
+
+def missing() -> str:
+    """Return why this machine can't have real nodes, or nothing."""
+    if os.geteuid():
+        return "nodes need root"
+    absent = [program for program in PACKAGES if shutil.which(program) is None]
+    return f"{', '.join(absent)} not installed; `make setup-cluster` does" if absent else ""
+
+
+class Testbed:
+    """One cluster; everything of it is gone when it is closed."""
+
+    __test__ = False  # pytest takes it for tests otherwise
+
+    def __init__(self, nodes: int = 2) -> None:
+        """Bring it up: some seconds once its program has been built."""
+        programs = binaries.build()
+        binary = programs / "cluster"
+        self.folder = Path(tempfile.mkdtemp(prefix="edl-cluster-"))
+        self.network = Network()
+        self.nodes: list[Node] = []
+        try:
+            self.control_plane = ControlPlane(
+                binary, self.folder / "control", self.network.address, self.network.enter()
+            )
+            self.control_plane.add_node_users([f"node{number}" for number in range(1, nodes + 1)])
+            self.control_plane.start()
+            pause = self.folder / "pause.tar"
+            images.of_one_program(programs / "pause", PAUSE, pause)
+            for number in range(1, nodes + 1):
+                kubeconfig = self.control_plane.folder / f"node{number}.kubeconfig"
+                folder = self.folder / f"node{number}"
+                node = Node(number, binary, folder, kubeconfig, self.network)
+                self.nodes.append(node)
+                node.start()
+                node.load(pause)
+            for node in self.nodes:
+                self.wait_ready(node)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Testbed:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Return the administrator's configuration file."""
+        return self.control_plane.kubeconfig
+
+    def kubectl(self, *arguments: str, check: bool = True, stdin: str | None = None) -> str:
+        """Run kubectl as the administrator and return what it prints."""
+        return self.control_plane.kubectl(*arguments, check=check, stdin=stdin)
+
+    def wait_ready(self, node: Node, seconds: float = _READY_SECONDS) -> None:
+        """Wait until pods can be placed on a node."""
+        wait_for(f"{node.name}", lambda: self._is_ready(node), seconds, (node.init,))
+
+    def _is_ready(self, node: Node) -> bool:
+        text = self.control_plane.get(f"/api/v1/nodes/{node.name}")
+        conditions = json.loads(text)["status"].get("conditions", []) if text else []
+        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+    def close(self) -> None:
+        """End everything and remove it."""
+        for node in self.nodes:
+            node.close()
+        if hasattr(self, "control_plane"):
+            self.control_plane.stop()
+        self.network.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def main() -> int:
+    """Give a shell with KUBECONFIG in a cluster of its own, or run a command there."""
+    parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.testbed", description=main.__doc__)
+    parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("command", nargs="*", help="default: a shell")
+    arguments = parser.parse_args()
+    reason = missing()
+    if reason:
+        print(f"no cluster: {reason}", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    with Testbed(arguments.nodes) as testbed:
+        print(f"{arguments.nodes} nodes after {time.monotonic() - began:.1f} s; leave the shell to end them")
+        tools = testbed.folder / "bin"
+        tools.mkdir()
+        kubectl = tools / "kubectl"
+        kubectl.write_text(f'#!/bin/sh\nexec {binaries.folder() / "cluster"} kubectl "$@"\n')
+        kubectl.chmod(0o755)
+        environment = {
+            **os.environ,
+            "KUBECONFIG": str(testbed.kubeconfig),
+            "PATH": f"{tools}:{os.environ['PATH']}",
+        }
+        command = arguments.command or [os.environ.get("SHELL", "sh")]
+        return subprocess.run(command, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
