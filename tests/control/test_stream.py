@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from elasticdl.cluster.certificates import make_identities
+from elasticdl.cluster.cluster import Role
 from elasticdl.control import credentials
 from elasticdl.control.client import JobClient
 from elasticdl.control.messages import (
@@ -410,3 +412,37 @@ def test_a_message_takes_little_time(address: str, close: Callable[[Any], Any]) 
     seconds = (time.perf_counter() - began) / 200
     print(f"round trip {seconds * 1e6:.0f} µs")
     assert seconds < 0.1
+
+
+# ------------------------------------------------------------------ between machines
+
+
+def test_another_machine_is_reached_with_certificates_only() -> None:
+    with pytest.raises(BadSetting, match="only with the job's certificates"):
+        ControlServer("tcp:0.0.0.0:0", TOKEN, Events())
+    with pytest.raises(BadSetting, match="only with the job's certificates"):
+        MemberStream("tcp:10.1.2.3:5", TOKEN, "worker-0-1", MEMBER, Events())
+
+
+def test_both_ends_show_certificates_of_the_job(close: Callable[[Any], Any]) -> None:
+    here = Events()
+    job, other = make_identities(), make_identities()
+    server = close(ControlServer("tcp:127.0.0.1:0", TOKEN, here, job[Role.MASTER]))
+    mine = Events()
+    close(MemberStream(server.address, TOKEN, "worker-0-1", MEMBER, mine, job[Role.WORKER]))
+    assert mine.next() == StreamOpened()
+    opened = here.next()
+    assert isinstance(opened, MemberOpened)
+    assert opened.worker == "worker-0-1"
+    for stranger in (other[Role.WORKER], None):
+        close(MemberStream(server.address, TOKEN, "worker-1-1", MEMBER, Events(), stranger))
+    # a master of another job knows the token and is not believed all the same
+    false = close(ControlServer("tcp:127.0.0.1:0", TOKEN, here, other[Role.MASTER]))
+    close(MemberStream(false.address, TOKEN, "worker-2-1", MEMBER, Events(), job[Role.WORKER]))
+    # nor is a worker's certificate that of a master
+    worker = close(ControlServer("tcp:127.0.0.1:0", TOKEN, here, job[Role.WORKER]))
+    close(MemberStream(worker.address, TOKEN, "worker-3-1", MEMBER, Events(), job[Role.WORKER]))
+    close(MemberStream(server.address, TOKEN, "worker-4-1", MEMBER, Events(), job[Role.WORKER]))
+    later = here.next()
+    assert isinstance(later, MemberOpened)
+    assert later.worker == "worker-4-1"

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.shard import Position
 from elasticdl.errors import BadSetting, JobFailed, JournalConflict
+from elasticdl.master.filepages import FilePages
 from elasticdl.master.journal import Journal
 from elasticdl.master.records import (
     EpochRecord,
@@ -52,26 +53,26 @@ RECORDS: list[Record] = [
 
 
 def test_what_is_appended_is_read_back(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = Journal(FilePages(tmp_path))
     assert journal.read() == ((), 0)
     for number, record in enumerate(RECORDS, 1):
         journal.append(number, record)
-    assert Journal(tmp_path).read() == (tuple(RECORDS), len(RECORDS))
+    assert Journal(FilePages(tmp_path)).read() == (tuple(RECORDS), len(RECORDS))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         f"{number:06d}" for number in range(1, len(RECORDS) + 1)
     ]
 
 
 def test_a_number_is_given_once(tmp_path: Path) -> None:
-    Journal(tmp_path).append(1, EpochRecord(1))
+    Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     with pytest.raises(JournalConflict):
-        Journal(tmp_path).append(1, EpochRecord(1))
+        Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     with pytest.raises(JournalConflict):
-        Journal(tmp_path).append(3, EpochRecord(1))
+        Journal(FilePages(tmp_path)).append(3, EpochRecord(1))
 
 
 def test_a_record_of_unknown_outcome_is_recognised(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = Journal(FilePages(tmp_path))
     journal.append(1, EpochRecord(1))
     journal.append(1, EpochRecord(1))
     with pytest.raises(JournalConflict):
@@ -83,7 +84,7 @@ def test_a_record_of_unknown_outcome_is_recognised(tmp_path: Path) -> None:
 def test_a_full_disk_leaves_nothing_and_a_repetition_succeeds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str, failure: int
 ) -> None:
-    journal = Journal(tmp_path)
+    journal = Journal(FilePages(tmp_path))
     journal.append(1, EpochRecord(1))
 
     def refuse(*args: object, **kwargs: object) -> None:
@@ -93,9 +94,9 @@ def test_a_full_disk_leaves_nothing_and_a_repetition_succeeds(
         patch.setattr(os, step, refuse)
         with pytest.raises(OSError, match=os.strerror(failure)):
             journal.append(2, EpochRecord(2))
-    assert Journal(tmp_path).read() == ((EpochRecord(1),), 1)
+    assert Journal(FilePages(tmp_path)).read() == ((EpochRecord(1),), 1)
     journal.append(2, EpochRecord(2))
-    assert Journal(tmp_path).read()[1] == 2
+    assert Journal(FilePages(tmp_path)).read()[1] == 2
     assert {path.name for path in tmp_path.iterdir()} == {"000001", "000002"}
 
 
@@ -103,8 +104,8 @@ def test_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     write = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda descriptor, body: write(descriptor, bytes(body)[:7]))
-        Journal(tmp_path).append(1, view(1))
-    assert Journal(tmp_path).read() == ((view(1),), 1)
+        Journal(FilePages(tmp_path)).append(1, view(1))
+    assert Journal(FilePages(tmp_path)).read() == ((view(1),), 1)
 
 
 def test_a_full_file_system(tmp_path: Path) -> None:
@@ -118,35 +119,35 @@ def test_a_full_file_system(tmp_path: Path) -> None:
     ):
         pytest.skip("no right to mount a small file system here")
     try:
-        journal = Journal(mount)
+        journal = Journal(FilePages(mount))
         journal.append(1, EpochRecord(1))
         with contextlib.suppress(OSError), open(mount / "other", "wb", buffering=0) as file:
             while True:
                 file.write(bytes(4096))
         with pytest.raises(OSError, match="No space"):
             journal.append(2, view(1))
-        assert Journal(mount).read() == ((EpochRecord(1),), 1)
+        assert Journal(FilePages(mount)).read() == ((EpochRecord(1),), 1)
         (mount / "other").unlink()
         journal.append(2, view(1))
-        assert Journal(mount).read() == ((EpochRecord(1), view(1)), 2)
+        assert Journal(FilePages(mount)).read() == ((EpochRecord(1), view(1)), 2)
     finally:
         subprocess.run(["umount", "-l", mount], check=True)
 
 
 def test_a_torn_draft_is_no_record(tmp_path: Path) -> None:
-    Journal(tmp_path).append(1, EpochRecord(1))
+    Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     (tmp_path / ".draft-0123").write_text('{"format": 1, "rec')
-    journal = Journal(tmp_path)
+    journal = Journal(FilePages(tmp_path))
     assert journal.read() == ((EpochRecord(1),), 1)
     journal.tidy()
     assert [path.name for path in tmp_path.iterdir()] == ["000001"]
 
 
 def test_another_format_is_refused_and_left_alone(tmp_path: Path) -> None:
-    Journal(tmp_path).append(1, EpochRecord(1))
+    Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     (tmp_path / "000002").write_text(json.dumps({"format": 7, "record": {}}))
     with pytest.raises(BadSetting, match=r"format 7.*format 1"):
-        Journal(tmp_path).read()
+        Journal(FilePages(tmp_path)).read()
     assert (tmp_path / "000002").read_text() == json.dumps({"format": 7, "record": {}})
 
 
@@ -154,19 +155,19 @@ def test_another_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     "content", ["", "{", "[]", '{"format": 1}', '{"format": 1, "record": {"type": "none"}}']
 )
 def test_damage_is_said(tmp_path: Path, content: str) -> None:
-    Journal(tmp_path).append(1, EpochRecord(1))
+    Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     (tmp_path / "000002").write_text(content)
     with pytest.raises(JobFailed, match="damaged"):
-        Journal(tmp_path).read()
+        Journal(FilePages(tmp_path)).read()
 
 
 def test_a_missing_record_is_said(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
+    journal = Journal(FilePages(tmp_path))
     for number in (1, 2, 3):
         journal.append(number, EpochRecord(number))
     (tmp_path / "000002").unlink()
     with pytest.raises(JobFailed, match="record 2 of 3 is missing"):
-        Journal(tmp_path).read()
+        Journal(FilePages(tmp_path)).read()
 
 
 @settings(max_examples=40, deadline=None)
@@ -175,24 +176,24 @@ def test_compaction_says_the_same(
     tmp_path_factory: pytest.TempPathFactory, before: list[Record], between: list[Record]
 ) -> None:
     directory = tmp_path_factory.mktemp("journal")
-    journal = Journal(directory)
+    journal = Journal(FilePages(directory))
     for number, record in enumerate(before, 1):
         journal.append(number, record)
     journal.compact(len(before))
     for number, record in enumerate(between, len(before) + 2):
         journal.append(number, record)
-    records, length = Journal(directory).read()
+    records, length = Journal(FilePages(directory)).read()
     assert length == len(before) + 1 + len(between)
     assert read_journal(records, length) == read_journal([*before, *between], length)
     again, length = journal.compact(length)
-    assert Journal(directory).read() == (again, length)
+    assert Journal(FilePages(directory)).read() == (again, length)
 
 
 def test_compaction_gives_no_number_back(tmp_path: Path) -> None:
-    stale = Journal(tmp_path)
+    stale = Journal(FilePages(tmp_path))
     stale.append(1, EpochRecord(1))
     stale.append(2, view(1))
-    newer = Journal(tmp_path)
+    newer = Journal(FilePages(tmp_path))
     newer.append(3, EpochRecord(2))
     newer.append(4, view(2))
     newer.compact(4)
@@ -204,11 +205,11 @@ def test_compaction_gives_no_number_back(tmp_path: Path) -> None:
 
 
 def test_reading_beside_a_compaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = Journal(tmp_path)
+    writer = Journal(FilePages(tmp_path))
     for number, record in enumerate(RECORDS, 1):
         writer.append(number, record)
     expected = read_journal(RECORDS)
-    reader = Journal(tmp_path)
+    reader = Journal(FilePages(tmp_path))
     numbers = Journal._numbers
 
     def compact_in_between(journal: Journal) -> list[int]:
@@ -227,10 +228,11 @@ APPENDER = """
 import sys
 from pathlib import Path
 from elasticdl.errors import JournalConflict
+from elasticdl.master.filepages import FilePages
 from elasticdl.master.journal import Journal
 from elasticdl.master.records import EpochRecord
 
-journal = Journal(Path(sys.argv[1]))
+journal = Journal(FilePages(Path(sys.argv[1])))
 number = journal.read()[1] + 1
 print("ready", flush=True)
 sys.stdin.readline()
@@ -265,7 +267,7 @@ def test_racing_masters_share_no_number(tmp_path: Path) -> None:
     won = {
         epoch: list(map(int, process.communicate()[0].split())) for epoch, process in enumerate(processes, 1)
     }
-    records, length = Journal(tmp_path).read()
+    records, length = Journal(FilePages(tmp_path)).read()
     assert length == 60
     for epoch, numbers in won.items():
         assert [number for number, record in enumerate(records, 1) if record == EpochRecord(epoch)] == numbers
@@ -286,6 +288,6 @@ def test_a_kill_at_any_moment_loses_nothing_that_was_told(tmp_path: Path) -> Non
         # not `communicate`: it does not see what `readline` has read ahead
         told = max([told, *map(int, process.stdout.read().split())])
         process.wait()
-        records, length = Journal(tmp_path).read()
+        records, length = Journal(FilePages(tmp_path)).read()
         assert len(records) == length
         assert told <= length <= told + 1

@@ -344,6 +344,40 @@ def test_missing_heartbeats_alone_wait_five_seconds() -> None:
     assert desk.told("a") == [Stop(ViewId(1))]
 
 
+def test_who_contributes_to_every_step_is_not_dead_however_silent_towards_the_master() -> None:
+    """As after a restart of the master that some members can't reach yet: the ring is over all of them."""
+    desk = group("a", "b", "c")
+    desk.give(ConnectionLost(ord("b")))
+    for step in range(1, 40):
+        desk.now += 1.0
+        desk.give(Beat(MemberId("a"), 1, step, 2, 0.0), Tick())
+    assert desk.told("a") == []
+    # now the steps have ended, and both silences count from the last contribution
+    desk.wait(3.0)
+    assert desk.told("a") == [Stop(ViewId(1))]
+
+
+def test_nobody_is_suspected_by_a_new_master_that_nobody_has_found_yet() -> None:
+    """Its address may have to get around: the first member that comes shows that it has, and the others have a grace from then on."""
+    first = group("a", "b")
+    desk = Desk(*first.journal)
+    desk.wait(60.0)
+    desk.come_back("a", 501, 0, None)
+    stop = Tell(501, Stop(ViewId(1)))
+    assert stop not in desk.wait(9.0)
+    assert stop in desk.wait(2.0)
+
+
+def test_a_step_that_others_speak_of_does_not_save_who_is_accused() -> None:
+    desk = group("a", "b", "c")
+    desk.give(ConnectionLost(ord("b")))
+    for step in range(1, 10):
+        desk.now += 1.0
+        desk.give(Beat(MemberId("a"), 1, step, 2, 0.0), Tick())
+    desk.say("a", Lost(ViewId(1), 10, MemberId("b"), "eof"))
+    assert Stop(ViewId(1)) in desk.told("c")
+
+
 def test_a_member_that_waits_for_others_does_not_stall() -> None:
     desk = group("a", "b")
     for _ in range(30):

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.cluster import (
+    Blame,
+    ProcessEnded,
+    ProcessEvent,
+    ProcessGone,
+    ProcessName,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+)
 from elasticdl.master.relaunch import (
     Ending,
     Event,
@@ -188,3 +197,65 @@ def test_no_name_is_launched_twice_and_nobody_wanted_is_forgotten(script: list[t
         assert running
     else:
         assert {name.index for name in running} >= set(range(force.state.wanted))
+
+
+# ------------------------------------------------------------------ pods
+
+
+def test_a_worker_that_waits_for_room_is_not_started_again() -> None:
+    force = Force(1)
+    force(Tick())
+    assert force(ProcessPending(worker(0), "0/2 nodes are available"), 1000) == []
+    assert force(ProcessStarted(worker(0), None), 1000) == []
+
+
+@pytest.mark.parametrize("code", [0, 1, 137])
+def test_what_the_cluster_does_never_counts(code: int) -> None:
+    force = Force(1, limit=0)
+    force(Tick())
+    for life in range(1, 6):
+        force(Joined(worker(0, life)))
+        preempted = ProcessEnded(
+            worker(0, life), code, None, Blame.CLUSTER, "PreemptionByScheduler: make room"
+        )
+        assert force(preempted) == [Launch(worker(0, life + 1))]
+
+
+def test_a_worker_that_is_gone_without_proof_is_replaced_once() -> None:
+    force = Force(1, limit=0)
+    force(Tick())
+    force(Joined(worker(0)))
+    assert force(ProcessGone(worker(0))) == [Launch(worker(0, 2))]
+    assert force(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "DeletionByPodGC")) == []
+    assert force.state.running() == [worker(0, 2)]
+
+
+def test_a_worker_that_can_never_run_fails_the_job_at_once() -> None:
+    force = Force(2, limit=5)
+    force(Tick())
+    bad = ProcessEnded(worker(1), None, None, Blame.START, "ErrImageNeverPull: no such image")
+    (said,) = force(bad)
+    assert isinstance(said, Hopeless)
+    assert "worker-1-1 can't be started: ErrImageNeverPull: no such image" in said.reason
+
+
+def test_running_out_of_memory_counts() -> None:
+    force = Force(1, limit=1)
+    force(Tick())
+    force(Joined(worker(0)))
+    assert force(ProcessEnded(worker(0), None, 9, Blame.MEMORY, "more memory")) == [Launch(worker(0, 2))]
+    force(Joined(worker(0, 2)))
+    (said,) = force(ProcessEnded(worker(0, 2), None, 9, Blame.MEMORY, "more memory"))
+    assert isinstance(said, Hopeless)
+
+
+def test_the_list_of_pods_is_the_history() -> None:
+    history: list[ProcessEvent] = [
+        ProcessEnded(worker(0), None, None, Blame.CLUSTER, "preempted"),
+        ProcessPending(worker(0, 2), "no room"),
+        ProcessStarted(worker(1), None),
+        ProcessGone(worker(2)),
+    ]
+    state = recall(Workforce(3, 1), history)
+    assert state.running() == [worker(0, 2), worker(1)]
+    assert decide(0.0, state, Tick())[1] == (Launch(worker(2, 2)),)

@@ -14,6 +14,8 @@ from elasticdl.cli.flags import Commands, SettingsCommand, setting_flags
 
 if TYPE_CHECKING:
     from elasticdl.control.client import JobClient
+    from elasticdl.job.podjob import PodJob
+    from elasticdl.spec.jobspec import JobSpec
     from elasticdl.spec.place import JobPlace
 
 Answer = TypeVar("Answer")
@@ -53,6 +55,8 @@ def _train(job_file: str | None, **values: str | None) -> int:
     from elasticdl.job import submit
 
     started = _process_started()
+    if spec.on_kubernetes:
+        return _train_in_pods(spec)
     if not spec.detach:
         outcome = submit.submit(spec, started)
         if outcome.code in (1, 2):
@@ -63,6 +67,22 @@ def _train(job_file: str | None, **values: str | None) -> int:
     for command in (f"elasticdl status {name}", f"elasticdl logs -f {name}", f"elasticdl stop {name}"):
         click.echo(f"  {command}")
     return 0
+
+
+def _train_in_pods(spec: JobSpec) -> int:
+    from elasticdl.job import display, podrun
+
+    if spec.detach:
+        name = podrun.submit(spec).name
+        click.echo(f"{name} has been submitted to the namespace {spec.namespace}.")
+        return 0
+    summary = podrun.run(spec)
+    display.print_traceback(summary)
+    display.print_summary(summary)
+    code = int(summary["exit_code"])
+    if code in (1, 2):
+        click.echo(f"error: {summary.get('reason', '')}", err=True)
+    return code
 
 
 elasticdl.add_command(
@@ -110,11 +130,33 @@ def audit(directory: str) -> int:
     return 0
 
 
+_namespace = click.option(
+    "--namespace", metavar="NAME", help="The job is on Kubernetes, in this namespace; else on this machine."
+)
+
+
 @elasticdl.command()
 @click.argument("job")
-def status(job: str) -> int:
-    """Show how a job stands, or how it ended."""
+@_namespace
+def status(job: str, namespace: str | None) -> int:
+    """Show how a job stands, or how it ended.
+
+    \b
+    Examples:
+      elasticdl status mnist-functional-api
+      elasticdl status test-mnist --namespace=training
+    """
     from elasticdl.job import display
+
+    if namespace:
+        seen = _pod_job(job, namespace).look()
+        if seen.summary is not None:
+            display.print_traceback(seen.summary, sys.stdout)
+            display.print_summary(seen.summary)
+        lines = [seen.waits_for] if seen.status is None else display.status_lines(seen.status)
+        for line in lines if seen.summary is None else ():
+            click.echo(line)
+        return 0
     from elasticdl.spec import place as places
 
     place = places.find(job)
@@ -137,8 +179,9 @@ def status(job: str) -> int:
 @click.option(
     "--role", default="", metavar="NAME", help="Only these processes: master, worker, worker-3, worker-3-2."
 )
-def logs(job: str, follow: bool, role: str) -> int:
-    """Print the logs of a job's processes, merged by time.
+@_namespace
+def logs(job: str, follow: bool, role: str, namespace: str | None) -> int:
+    """Print the logs of a job's processes, merged by time (on Kubernetes as they come).
 
     \b
     Example:
@@ -147,17 +190,34 @@ def logs(job: str, follow: bool, role: str) -> int:
     from elasticdl.job.logs import merged
     from elasticdl.spec import place as places
 
-    for line in merged(places.find(job), role.replace("_", "-"), follow=follow):
+    role = role.replace("_", "-")
+    if namespace:
+        lines = _pod_job(job, namespace).logs(role, follow=follow)
+    else:
+        lines = merged(places.find(job), role, follow=follow)
+    for line in lines:
         click.echo(line)
     return 0
 
 
 @elasticdl.command(name="list")
 @click.option("--prune", is_flag=True, help="Remove the folders of all jobs that have ended.")
-def list_jobs(prune: bool) -> int:
-    """List the jobs of this user, the oldest first."""
+@click.option("--namespace", metavar="NAME", help="List the jobs on Kubernetes in this namespace.")
+def list_jobs(prune: bool, namespace: str | None) -> int:
+    """List the jobs of this user, the oldest first, or those of a namespace on Kubernetes."""
     from elasticdl.spec import place as places
 
+    if namespace:
+        from elasticdl.cluster.api import connect
+        from elasticdl.job.podjob import jobs
+
+        found = jobs(connect(namespace))
+        width = max((len(name) for name, _, _ in found), default=0)
+        for name, stands, made in found:
+            click.echo(f"{name:<{width}}  {made}  {stands}")
+        if not found:
+            click.echo(f"there are no jobs in the namespace {namespace}")
+        return 0
     if prune:
         for place in places.prune():
             click.echo(f"removed {place.path}")
@@ -178,10 +238,16 @@ def list_jobs(prune: bool) -> int:
 
 @elasticdl.command()
 @click.argument("job")
-def stop(job: str) -> int:
-    """End a job at the next step; it writes what there is."""
+@_namespace
+def stop(job: str, namespace: str | None) -> int:
+    """End a job at the next step; it writes what there is. On Kubernetes everything that it made is then removed."""
     from elasticdl.spec import place as places
 
+    if namespace:
+        from elasticdl.job.podrun import stop as stop_pods
+
+        click.echo(stop_pods(_pod_job(job, namespace)))
+        return 0
     click.echo(_ask(places.find(job), lambda client: client.stop("stopped by `elasticdl stop`")))
     return 0
 
@@ -195,7 +261,8 @@ def stop(job: str) -> int:
     metavar="N",
     help="How many workers the job wants.",
 )
-def scale(job: str, num_workers: int) -> int:
+@_namespace
+def scale(job: str, num_workers: int, namespace: str | None) -> int:
     """Add workers to a running job, or drain some.
 
     \b
@@ -204,6 +271,10 @@ def scale(job: str, num_workers: int) -> int:
     """
     from elasticdl.spec import place as places
 
+    if namespace:
+        _pod_job(job, namespace).ask_for_workers(num_workers)
+        click.echo(f"{job} has been asked for {num_workers} workers")
+        return 0
     click.echo(_ask(places.find(job), lambda client: client.scale(num_workers)))
     return 0
 
@@ -240,12 +311,113 @@ def chaos(
 
 
 @elasticdl.command()
+@click.option(
+    "--namespace", default="default", show_default=True, metavar="NAME", help="Where jobs will run."
+)
+def rbac(namespace: str) -> int:
+    """Print the rights that jobs need in a namespace, for kubectl.
+
+    \b
+    Example:
+      elasticdl rbac --namespace=training | kubectl apply -f -
+    """
+    import yaml
+
+    from elasticdl.cluster.rbac import objects
+
+    click.echo(yaml.safe_dump_all(objects(namespace), sort_keys=False).rstrip())
+    return 0
+
+
+_tool = click.option(
+    "--tool", default="", type=click.Choice(["", "docker", "podman", "buildah"]), metavar="NAME",
+    help="docker, podman or buildah; the first that is there by default.",
+)  # fmt: skip
+
+
+@elasticdl.group()
+def zoo() -> None:
+    """Make the image of a model zoo."""
+
+
+@zoo.command(name="init")
+@click.argument("directory", default=".")
+@click.option("--base", default="", metavar="IMAGE", help="Image with Python to build on.")
+def zoo_init(directory: str, base: str) -> int:
+    """Write a Dockerfile into a model zoo, to be changed as you like; `build` also works without.
+
+    \b
+    Example:
+      elasticdl zoo init model_zoo
+    """
+    from pathlib import Path
+
+    from elasticdl.job import zoo as images
+
+    click.echo(f"wrote {images.init(Path(directory), base)}")
+    return 0
+
+
+@zoo.command(name="build", context_settings={"ignore_unknown_options": True})
+@click.argument("directory")
+@click.option("--image", required=True, metavar="NAME", help="Name of the image.")
+@click.option("--wheel", metavar="FILE", help="This package as a wheel; from the package index by default.")
+@_tool
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+def zoo_build(directory: str, image: str, wheel: str | None, tool: str, more: tuple[str, ...]) -> int:
+    """Build the image of a model zoo; arguments after `--` go to the tool.
+
+    \b
+    Example:
+      elasticdl zoo build model_zoo --image=registry.example.com/me/elasticdl:mnist
+    """
+    from pathlib import Path
+
+    from elasticdl.job import zoo as images
+
+    images.build(Path(directory), image, Path(wheel) if wheel else None, tool, more)
+    click.echo(f"built {image}")
+    return 0
+
+
+@zoo.command(name="push", context_settings={"ignore_unknown_options": True})
+@click.argument("image")
+@_tool
+@click.argument("more", nargs=-1, type=click.UNPROCESSED)
+def zoo_push(image: str, tool: str, more: tuple[str, ...]) -> int:
+    """Push an image to its registry; arguments after `--` go to the tool.
+
+    \b
+    Example:
+      elasticdl zoo push registry.example.com/me/elasticdl:mnist
+    """
+    from elasticdl.job import zoo as images
+
+    images.push(image, tool, more)
+    click.echo(f"pushed {image}")
+    return 0
+
+
+@elasticdl.command()
 def version() -> int:
     """Print the version."""
     from importlib.metadata import version as installed
 
     click.echo(f"elasticdl {installed('elasticdl')}")
     return 0
+
+
+def _pod_job(name: str, namespace: str) -> PodJob:
+    from elasticdl.cluster.api import connect
+    from elasticdl.errors import BadSetting
+    from elasticdl.job.podjob import PodJob
+
+    job = PodJob(connect(namespace), name)
+    if not job.exists():
+        raise BadSetting(
+            f"the namespace {namespace} has no job named {name!r}; `elasticdl list --namespace={namespace}` shows all"
+        )
+    return job
 
 
 def _ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:

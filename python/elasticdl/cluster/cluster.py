@@ -1,11 +1,12 @@
 """Where processes live, as the master sees it.
 
-A Protocol with one implementation today (`cluster/local.py`, through the launcher); Kubernetes pods are the next one. It starts,
-signals and reports; it decides nothing.
+A Protocol with two implementations: processes of this machine (`cluster/local.py`, through the launcher) and pods
+(`cluster/kubernetes.py`). It starts, signals and reports; it decides nothing.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -36,24 +37,79 @@ def process_name(text: str) -> ProcessName:
     return ProcessName(Role(role), int(index), int(life))
 
 
+class Blame(StrEnum):
+    """Who ended a process."""
+
+    PROGRAM = "program"
+    """Itself, or whoever sent the signal that the event tells."""
+    CLUSTER = "cluster"
+    """Preemption, eviction, the loss of its node, or somebody who deleted it."""
+    MEMORY = "memory"
+    """It needed more memory than it may have."""
+    START = "start"
+    """It could never run: a bad image, a bad volume."""
+
+
 @dataclass(frozen=True, slots=True)
-class ProcessStarted:
-    """The process runs."""
+class ProcessPending:
+    """The process was asked for and waits for room."""
 
     name: ProcessName
-    pid: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStarted:
+    """The process runs; `pid` only on this machine."""
+
+    name: ProcessName
+    pid: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """The process is proven dead (`waitpid`): exactly one of `code` and `signal` is set."""
+    """The process is proven dead: `waitpid`, or a container that its kubelet says has terminated.
+
+    Attributes:
+        name: of the process.
+        code: its exit code, or None.
+        signal: the signal that ended it, or None; both are None where nobody knows.
+        blame: who ended it.
+        text: how the cluster says it, or empty.
+    """
 
     name: ProcessName
     code: int | None
     signal: int | None
+    blame: Blame = Blame.PROGRAM
+    text: str = ""
 
 
-ProcessEvent = ProcessStarted | ProcessEnded
+@dataclass(frozen=True, slots=True)
+class ProcessGone:
+    """Whether the process is dead is open, and may stay so: its pod was deleted by force, or its node does not answer."""
+
+    name: ProcessName
+
+
+ProcessEvent = ProcessPending | ProcessStarted | ProcessEnded | ProcessGone
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Somebody wants an early end of the job."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersAsked:
+    """Somebody wants another number of workers."""
+
+    workers: int
+
+
+ClusterEvent = ProcessEvent | StopAsked | WorkersAsked
 
 
 class Cluster(Protocol):
@@ -65,7 +121,7 @@ class Cluster(Protocol):
     def signal(self, name: ProcessName, number: int) -> None:
         """Send a signal; no error if the process has ended."""
 
-    def events(self, seconds: float) -> list[ProcessEvent]:
+    def events(self, seconds: float) -> Sequence[ClusterEvent]:
         """Wait at most `seconds` for events."""
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster import lifeline, wire
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.supervision import JobEnded, Record, Restart, after_master
 from elasticdl.spec import place as places
 from elasticdl.spec.place import JobPlace
@@ -320,10 +320,10 @@ class Launcher:
                     if child is not None:
                         _send(child, number)
 
-    def _history(self) -> list[ProcessEvent]:
+    def _history(self) -> list[wire.Event]:
         """Return all events told so far, the master's own lives excepted."""
         with self._lock:
-            events: list[ProcessEvent] = []
+            events: list[wire.Event] = []
             for name, child in self._children.items():
                 if name.role is not Role.MASTER:
                     if child.process is not None:
@@ -332,7 +332,7 @@ class Launcher:
                         events.append(child.ended)
             return events
 
-    def _tell(self, event: ProcessEvent) -> None:
+    def _tell(self, event: wire.Event) -> None:
         if isinstance(event, ProcessEnded):
             self._children[event.name].ended = event
         if event.name.role is Role.MASTER:
@@ -371,7 +371,7 @@ class LocalCluster:
         """Send a signal; no error if the process has ended."""
         self._ask(wire.Signal(name, number))
 
-    def events(self, seconds: float) -> list[ProcessEvent]:
+    def events(self, seconds: float) -> list[wire.Event]:
         """Wait at most `seconds` for events. Raises ConnectionError if the launcher has gone."""
         import select
 

@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, process_name
+from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, process_name
 
 FORMAT = 1
 """Format number of `hello`."""
@@ -47,6 +47,7 @@ class Signal:
 
 
 Request = Hello | Launch | Signal
+Event = ProcessStarted | ProcessEnded
 
 
 def write_request(request: Request) -> bytes:
@@ -75,16 +76,16 @@ def read_request(line: bytes) -> Request:
         raise Malformed(f"{line[:80]!r}: {error}") from None
 
 
-def write_event(event: ProcessEvent) -> bytes:
+def write_event(event: Event) -> bytes:
     """Encode one line of the launcher."""
     match event:
         case ProcessStarted(name, pid):
             return _line({"started": str(name), "pid": pid})
-        case ProcessEnded(name, code, number):
+        case ProcessEnded(name=name, code=code, signal=number):
             return _line({"ended": str(name), "code": code, "signal": number})
 
 
-def read_event(line: bytes) -> ProcessEvent:
+def read_event(line: bytes) -> Event:
     """Decode one line of the launcher. Raises Malformed."""
     body = _body(line)
     try:

@@ -12,7 +12,7 @@ from typing import Any
 
 from elasticdl.control import credentials as proofs
 from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.control.stream import options, target
+from elasticdl.control.stream import connect
 from elasticdl.errors import BadSetting, MasterAway
 
 _SECONDS = 5.0
@@ -35,7 +35,7 @@ class JobClient:
         self._codec = codec
         self._wire = wire
         self._token = token
-        self._channel = grpc.insecure_channel(target(address), options=options())
+        self._channel = connect(address, None)
         self._stub = service.ControlStub(self._channel)
 
     def __enter__(self) -> JobClient:

@@ -17,7 +17,8 @@ class WorkerStatus:
 
     Attributes:
         name: `worker-3-2`.
-        state: `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
+        state: `pending` (there is no room for it yet),
+            `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
         pid: process id where there is one, else None.
         member: its member id once it has registered.
     """

@@ -24,6 +24,7 @@ from elasticdl.control.messages import MasterMessage, MemberMessage, Progress
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.errors import BadSetting
+from elasticdl.spec.tls import MASTER, Identity
 
 if TYPE_CHECKING:
     import grpc
@@ -42,7 +43,7 @@ _PROGRESS_SECONDS = 0.05
 """Least time between two messages of progress within one view."""
 
 
-def options() -> list[tuple[str, int]]:
+def options() -> list[tuple[str, int | str]]:
     """Return the options of every channel and server of the control plane."""
     return [
         ("grpc.max_receive_message_length", MESSAGE_LIMIT),
@@ -54,8 +55,8 @@ def options() -> list[tuple[str, int]]:
     ]
 
 
-def target(address: str) -> str:
-    """Return gRPC's name of `unix:PATH` or `tcp:HOST:PORT`. Raises BadSetting for anything else."""
+def target(address: str, identity: Identity | None = None) -> str:
+    """Return gRPC's name of `unix:PATH` or `tcp:HOST:PORT`. Raises BadSetting for anything else, and for other machines without TLS."""
     kind, _, rest = address.partition(":")
     if kind == "unix" and rest:
         if len(rest.encode()) > 107:
@@ -63,12 +64,23 @@ def target(address: str) -> str:
         return address
     host = rest.rpartition(":")[0]
     if kind == "tcp" and host:
-        if host not in ("127.0.0.1", "[::1]", "localhost"):
+        if identity is None and host not in ("127.0.0.1", "[::1]", "localhost"):
             raise BadSetting(
-                f"the control plane of a local job listens on this machine only; received {address!r}"
+                f"the control plane leaves this machine only with the job's certificates; received {address!r} without any"
             )
         return rest
     raise BadSetting(f"an address is unix:PATH or tcp:HOST:PORT; received {address!r}")
+
+
+def connect(address: str, identity: Identity | None) -> grpc.Channel:
+    """Return a new channel to the master; with an identity both ends have to show their certificates."""
+    import grpc
+
+    at = target(address, identity)
+    if identity is None:
+        return grpc.insecure_channel(at, options=options())
+    shown = grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
+    return grpc.secure_channel(at, shown, options=[*options(), ("grpc.ssl_target_name_override", MASTER)])
 
 
 # ------------------------------------------------------------------ the master's end
@@ -133,8 +145,21 @@ class ControlServer:
     A Unix socket left by a killed master is taken over. Events are delivered on gRPC's threads, so `deliver` must not block.
     """
 
-    def __init__(self, address: str, token: bytes, deliver: Callable[[ServerEvent], None]) -> None:
-        """Bind and listen. Raises BadSetting if the address is in use or can't be had."""
+    def __init__(
+        self,
+        address: str,
+        token: bytes,
+        deliver: Callable[[ServerEvent], None],
+        identity: Identity | None = None,
+    ) -> None:
+        """Bind and listen. Raises BadSetting if the address is in use or can't be had.
+
+        Args:
+            address: `unix:PATH` or `tcp:HOST:PORT`.
+            token: the job's.
+            deliver: takes events, on gRPC's threads.
+            identity: the master's certificate; then only callers with one of the job's are heard.
+        """
         import grpc
 
         from elasticdl.control import codec
@@ -158,18 +183,24 @@ class ControlServer:
         self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "control"), options=options())
         service.add_ControlServicer_to_server(self._servicer(service), self._server)
         try:
-            port = self._server.add_insecure_port(target(address))
+            port = self._listen(target(address, identity), identity)
         except RuntimeError as error:
             raise BadSetting(
                 f"the control plane can't listen at {address}: the port or socket is in use"
             ) from error
-        self.address = (
-            f"tcp:{target(address).rpartition(':')[0]}:{port}" if address.startswith("tcp:") else address
-        )
+        self.address = f"{address.rpartition(':')[0]}:{port}" if address.startswith("tcp:") else address
         """Where it listens in fact."""
         if address.startswith("unix:"):
             Path(address.removeprefix("unix:")).chmod(0o600)
         self._server.start()
+
+    def _listen(self, at: str, identity: Identity | None) -> int:
+        if identity is None:
+            return int(self._server.add_insecure_port(at))
+        shown = self._grpc.ssl_server_credentials(
+            [(identity.key, identity.certificate)], identity.authority, require_client_auth=True
+        )
+        return int(self._server.add_secure_port(at, shown))
 
     def send(self, connection: int, message: MasterMessage) -> bool:
         """Send to a member; False if the connection is gone. What is sent to one connection arrives in order or not at all."""
@@ -362,10 +393,26 @@ class MemberStream:
     """
 
     def __init__(
-        self, address: str, token: bytes, name: str, member: MemberId, on_event: Callable[[StreamEvent], None]
+        self,
+        address: str,
+        token: bytes,
+        name: str,
+        member: MemberId,
+        on_event: Callable[[StreamEvent], None],
+        identity: Identity | None = None,
     ) -> None:
-        """Begin to connect. `name`: the process's, `worker-3-2`; `member`: its member id."""
-        self._target = target(address)
+        """Begin to connect.
+
+        Args:
+            address: where the master listens.
+            token: the job's.
+            name: the process's, `worker-3-2`.
+            member: its member id.
+            on_event: takes what happens, on the stream's thread.
+            identity: the member's certificate; then the master has to show one too.
+        """
+        target(address, identity)  # refuses a bad address here, not on the thread
+        self._identity = identity
         self._address = address
         self._token = token
         self._name = name
@@ -440,7 +487,7 @@ class MemberStream:
 
         outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         opening = proofs.credentials(self._token, self._name, self._member)
-        with contextlib.closing(grpc.insecure_channel(self._target, options=options())) as channel:
+        with contextlib.closing(connect(self._address, self._identity)) as channel:
             call: Any = service.ControlStub(channel).Member(
                 iter(outbox.get, None), metadata=opening.metadata()
             )

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl.cluster.cluster import (
     ProcessEnded,
-    ProcessEvent,
     ProcessName,
     ProcessStarted,
     Role,
@@ -93,7 +92,7 @@ class Sight:
     events: tuple[JobEvent, ...] = ()
     seals: Callable[[str], int] = _no_seals
 
-    def take(self, seen: JobStatus | JobEvent | ProcessEvent) -> Sight:
+    def take(self, seen: JobStatus | JobEvent | ProcessStarted | ProcessEnded) -> Sight:
         """Return the sight with one thing more."""
         match seen:
             case JobStatus():
@@ -552,7 +551,7 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
     """
     token = place.token()
     cluster = _connect(place, token)
-    news: queue.SimpleQueue[JobStatus | JobEvent | ProcessEvent | None] = queue.SimpleQueue()
+    news: queue.SimpleQueue[JobStatus | JobEvent | ProcessStarted | ProcessEnded | None] = queue.SimpleQueue()
     ended = threading.Event()
     watchers = [
         threading.Thread(target=_watch_processes, args=(cluster, news), name="chaos processes", daemon=True),

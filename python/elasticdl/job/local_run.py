@@ -12,7 +12,7 @@ import signal
 import threading
 from concurrent.futures import Future
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.supervision import JobEnded
 from elasticdl.job.display import open_display
 from elasticdl.job.launcher import Outcome, Watch, interrupts, sum_up
@@ -27,7 +27,7 @@ class OwnProcess:
     """A cluster of one process, the caller's; the only worker it can launch is the member on the caller's thread."""
 
     def __init__(self) -> None:
-        self._events: queue.SimpleQueue[ProcessEvent] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[ProcessStarted | ProcessEnded] = queue.SimpleQueue()
         self.drain: Future[None] = Future()
 
     def launch(self, name: ProcessName) -> None:
@@ -44,7 +44,7 @@ class OwnProcess:
         """Say that the member has ended."""
         self._events.put(ProcessEnded(_WORKER, code, None))
 
-    def events(self, seconds: float) -> list[ProcessEvent]:
+    def events(self, seconds: float) -> list[ProcessStarted | ProcessEnded]:
         """Wait at most `seconds` for events."""
         try:
             return [self._events.get(timeout=seconds)]
@@ -80,9 +80,11 @@ class _Ending:
 def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
     from elasticdl.job.master import make_shell
+    from elasticdl.master.board import FileBoard
+    from elasticdl.master.filepages import FilePages
 
     cluster, ending = OwnProcess(), _Ending(place)
-    shell = make_shell(place, spec, cluster)
+    shell = make_shell(place, spec, cluster, FilePages(place.journal), FileBoard(place))
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
     master = threading.Thread(target=lambda: ending.set(shell.run()), name="master", daemon=True)
     with interrupts(ending, place, watch):

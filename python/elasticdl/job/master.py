@@ -6,7 +6,6 @@ the master needs is imported. After a restart the launcher's history comes first
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import sys
@@ -15,16 +14,19 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.cluster.cluster import Cluster, ProcessEvent
+from elasticdl.cluster.cluster import Cluster, ClusterEvent, StopAsked, WorkersAsked
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import LocalCluster
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, ElasticDLError
 from elasticdl.master import relaunch
-from elasticdl.master.journal import Journal
+from elasticdl.master.board import Board, FileBoard
+from elasticdl.master.filepages import FilePages
+from elasticdl.master.journal import Journal, Pages
 from elasticdl.master.records import Record, read_journal
+from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.place import JobPlace, own_place
+from elasticdl.spec.place import Place, own_place
 
 if TYPE_CHECKING:
     from elasticdl.master.shell import Monitor, Shell
@@ -35,9 +37,17 @@ _HISTORY_SECONDS = 0.05
 """The launcher sends its history at once; this is for a machine under load."""
 
 
-def make_shell(place: JobPlace, spec: JobSpec, cluster: Cluster) -> Shell:
-    """Return the job's master, ready to run; the workers of a new job have been launched then."""
-    journal = Journal(place.journal)
+def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Board) -> Shell:
+    """Return the job's master, ready to run; the workers of a new job have been launched then.
+
+    Args:
+        place: the job's place.
+        spec: its settings.
+        cluster: where its workers live.
+        pages: where its journal is kept.
+        board: where it keeps what people see.
+    """
+    journal = Journal(pages)
     journal.tidy()
     read = journal.read()
     if len(read[0]) > _COMPACT_AT:
@@ -51,6 +61,7 @@ def make_shell(place: JobPlace, spec: JobSpec, cluster: Cluster) -> Shell:
         spec,
         cluster,
         journal,
+        board,
         read,
         force,
         history,
@@ -60,9 +71,7 @@ def make_shell(place: JobPlace, spec: JobSpec, cluster: Cluster) -> Shell:
     )
 
 
-def open_data(
-    place: JobPlace, spec: JobSpec, progress: Callable[[int, int], None]
-) -> tuple[Shard, ...] | None:
+def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> tuple[Shard, ...] | None:
     """Index the training data and return its shards; None if the model file has a reader of its own, which only workers run."""
     from elasticdl.data.reader import shards_of
     from elasticdl.data.recordfiles import open_reader
@@ -77,7 +86,7 @@ def open_data(
 
 def _workforce(
     spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int]
-) -> tuple[relaunch.Workforce, list[ProcessEvent]]:
+) -> tuple[relaunch.Workforce, list[ClusterEvent]]:
     """Launch the workers of a new job; of an old one, find out what there is."""
     if read[1] == 0:
         force = relaunch.Workforce(spec.num_workers.maximum, spec.relaunch_on_worker_failure)
@@ -86,7 +95,7 @@ def _workforce(
             if isinstance(instruction, relaunch.Launch):
                 cluster.launch(instruction.name)
         return force, []
-    history: list[ProcessEvent] = []
+    history: list[ClusterEvent] = []
     while events := cluster.events(_HISTORY_SECONDS):
         history += events
     said = read_journal(*read)
@@ -96,7 +105,8 @@ def _workforce(
         ending=said.stopping is not None or (said.view is not None and said.view.final),
         over=said.terminal is not None,
     )
-    return relaunch.recall(force, history), history
+    processes = [event for event in history if not isinstance(event, (StopAsked, WorkersAsked))]
+    return relaunch.recall(force, processes), history
 
 
 def _facts(spec: JobSpec) -> dict[str, Any]:
@@ -105,35 +115,57 @@ def _facts(spec: JobSpec) -> dict[str, Any]:
     return {"threads_per_worker": threads_per_worker(spec)}
 
 
-def _monitor(place: JobPlace) -> Monitor:
+def _monitor(place: Place) -> Monitor:
     from elasticdl._core import HeartMonitor
 
     return HeartMonitor(place.heart_address, place.token())
 
 
-def _refuse(place: JobPlace, error: ElasticDLError) -> int:
+def _refuse(place: Place, board: Board, error: ElasticDLError) -> int:
     """Say in the summary why this master can't begin; nothing else was touched."""
     code = 2 if isinstance(error, BadInput) else 1
-    body = {"job": place.name, "status": "failed", "reason": str(error)}
-    place.summary_path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
+    board.conclude({"job": place.name, "status": "failed", "reason": str(error), "exit_code": code})
     return code
+
+
+def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Board) -> int:
+    try:
+        return make_shell(place, spec, cluster, pages, board).run()
+    except ElasticDLError as error:
+        logging.error("%s", error)
+        return _refuse(place, board, error)
+    except Exception:
+        # Not the job's end: the master is started again, and the journal is all that it needs.
+        traceback.print_exc()
+        return 75
+
+
+def _run_local() -> int:
+    place = own_place()
+    watch_lifeline(place.close)
+    spec = place.spec()
+    _log_from(spec)
+    cluster = LocalCluster(place.launcher_address, place.token())
+    return _run(place, spec, cluster, FilePages(place.journal), FileBoard(place))
+
+
+def _run_in_pod() -> int:
+    from elasticdl.job.pod import MasterPod
+
+    place = podplace.own_pod()
+    spec = place.spec()
+    _log_from(spec)
+    pod = MasterPod(place, spec)
+    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.board))
+
+
+def _log_from(spec: JobSpec) -> None:
+    logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
 
 
 def main() -> int:
     """Run the master that the environment names."""
-    place = own_place()
-    watch_lifeline(place.close)
-    spec = place.spec()
-    logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        code = make_shell(place, spec, LocalCluster(place.launcher_address, place.token())).run()
-    except ElasticDLError as error:
-        logging.error("%s", error)
-        code = _refuse(place, error)
-    except Exception:
-        # Not the job's end: the launcher starts the master again, and the journal is all that it needs.
-        traceback.print_exc()
-        code = 75
+    code = _run_in_pod() if podplace.POD_ENVIRONMENT in os.environ else _run_local()
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

@@ -32,9 +32,10 @@ from elasticdl.control.stream import (
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, Cancelled
+from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import cores
-from elasticdl.spec.place import JobPlace, own_place
+from elasticdl.spec.place import Place, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ _AHEAD = 4
 class WorkerProcess:
     """One life of one worker."""
 
-    def __init__(self, place: JobPlace, name: str, leaving: Callable[[Exit], None]) -> None:
+    def __init__(self, place: Place, name: str, leaving: Callable[[Exit], None]) -> None:
         """`leaving` is called at once when the member ends, while the main thread may still be at work."""
         self._leaving = leaving
         self._place = place
@@ -70,7 +71,9 @@ class WorkerProcess:
         self._shards: Future[tuple[Shard, ...]] = Future()
         self._found: FoundShards | None = None
         self._ended = threading.Event()
-        self._stream = MemberStream(place.control_address, place.token(), name, self._id, self._on_stream)
+        self._stream = MemberStream(
+            place.control_address, place.token(), name, self._id, self._on_stream, place.identity
+        )
 
     # ------------------------------------------------------------------ events, on other threads
 
@@ -227,7 +230,7 @@ class WorkerProcess:
         return Schedule(ledger, spec.num_epochs, spec.max_step)
 
     def _build(
-        self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: JobPlace
+        self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: Place
     ) -> SynchronousWorker:
         from elasticdl._core import Endpoint, Heart
         from elasticdl.data.prefetch import ChunkSource
@@ -256,7 +259,7 @@ class WorkerProcess:
                 spec.on_nan.value,
                 output,
                 spec.output_format.value,
-                place.path / "snapshots",
+                place.snapshots(spec),
             ),
             leaving=self._leaving,
         )
@@ -279,7 +282,7 @@ def main() -> int:
     """Run the worker that the environment names."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
     watch_lifeline()
-    place = own_place()
+    place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
 

@@ -8,6 +8,7 @@ connection know by now?) and not by remembering what is still to be told. Rule n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -177,6 +178,23 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
+class Common:
+    """How far the members of a view have come together, by what any of them says.
+
+    Attributes:
+        view: the view.
+        step: the step under way.
+        begun_at: when that was first said.
+        alive_at: after this time every member has contributed to a step.
+    """
+
+    view: ViewId
+    step: int
+    begun_at: float
+    alive_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A loss that the group has not recovered from yet.
 
@@ -232,6 +250,7 @@ class Master:
         trouble: losses since the last commit.
         condemned: workers left out on suspicion → when; they are killed if they do not end.
         held_up_since: since when all that the next view waits for are members that are suspected.
+        common: how far the current view has come.
         progress: the last one heard.
         progress_at: when.
         paces: seconds of recent steps.
@@ -266,6 +285,7 @@ class Master:
     trouble: tuple[Trouble, ...] = ()
     condemned: Mapping[str, float] = field(default_factory=dict)
     held_up_since: float | None = None
+    common: Common | None = None
     progress: Progress | None = None
     progress_at: float = 0.0
     paces: tuple[float, ...] = ()
@@ -525,7 +545,20 @@ class Master:
             return self
         said = (beat.view, beat.step, beat.progress)
         moved_at = seen.moved_at if said == seen.beat else now
-        return self._note(replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at))
+        master = self._note(replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at))
+        return master._see_step(now - beat.age, ViewId(beat.view), beat.step)
+
+    def _see_step(self, at: float, view: ViewId, step: int) -> Master:
+        """Take what somebody says of the step under way in the current view."""
+        common = self.common
+        if self.view is None or view != self.view.id:
+            return self
+        if common is None or common.view != view:
+            return replace(self, common=Common(view, step, at, -math.inf))
+        if step <= common.step:
+            return self
+        # The step before this one is committed, so everybody contributed to it, after it had been begun.
+        return replace(self, common=Common(view, step, at, common.begun_at))
 
     def _worker_ended(self, now: float, worker: str, cause: str) -> Master:
         if worker in self.gone:
@@ -556,6 +589,11 @@ class Master:
         return master._count_progress(now, link, view, progress, out)
 
     def _count_progress(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Master:
+        return self._see_step(now, view.id, progress.state.step + 1)._count_step(
+            now, link, view, progress, out
+        )
+
+    def _count_step(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Master:
         before = self.progress
         if (
             before is not None
@@ -819,15 +857,19 @@ class Master:
         """Return what speaks against a member of the current view."""
         times = self.settings.times
         seen = self.seen.get(peer.id)
-        grace = self.started_at + times.alone
+        # While nobody has found this master, it is the one that can't be reached.
+        found_at = min((other.registered_at for other in self._members_seen(view)), default=math.inf)
+        grace = max(self.started_at, found_at) + times.alone
+        # Every step needs a contribution of every member: who is silent towards me alone was alive when the last one was given.
+        alive = -math.inf if self.common is None else self.common.alive_at
         if seen is None:
-            return (Statement(Witness.STREAM, grace),)
+            return (Statement(Witness.STREAM, max(grace, alive)),)
         said: list[Statement] = []
         if seen.connection is None:
-            said.append(Statement(Witness.STREAM, grace if seen.cut_at is None else seen.cut_at))
+            said.append(Statement(Witness.STREAM, max(grace if seen.cut_at is None else seen.cut_at, alive)))
         # a worker that was just started may beat late; after a restart of the master all do
         last_beat = seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at
-        said.append(Statement(Witness.BEAT, last_beat + 3 * times.heartbeat))
+        said.append(Statement(Witness.BEAT, max(last_beat, alive) + 3 * times.heartbeat))
         accused = self.accused_at.get(peer.id)
         if accused is not None:
             said.append(Statement(Witness.ACCUSED, accused))

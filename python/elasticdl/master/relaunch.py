@@ -11,7 +11,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.cluster import (
+    Blame,
+    ProcessEnded,
+    ProcessEvent,
+    ProcessGone,
+    ProcessName,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+)
 
 FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
@@ -52,7 +61,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Wanted | Joined | Ending | Over | Tick | ProcessStarted | ProcessEnded
+Event = Wanted | Joined | Ending | Over | Tick | ProcessEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +146,11 @@ def recall(state: Workforce, history: Iterable[ProcessEvent]) -> Workforce:
         post = state.posts.get(event.name.index, Post())
         if event.name.role is not Role.WORKER or event.name.life < post.life:
             continue
-        if isinstance(event, ProcessStarted):
-            post = replace(post, life=event.name.life, running=True, retired=False, joined=False)
-        else:
+        if isinstance(event, ProcessEnded):
             post = replace(post, life=event.name.life, running=False, faults=post.faults + is_fault(event))
+        else:
+            lives = not isinstance(event, ProcessGone)
+            post = replace(post, life=event.name.life, running=lives, retired=False, joined=False)
         state = state._with(event.name.index, post)
     return state
 
@@ -159,14 +169,17 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             state, reason = replace(state, ending=True), "the job is ending"
         case Over():
             state = replace(state, over=True)
-        case ProcessStarted(name):
+        case ProcessPending(name) | ProcessStarted(name):
             state = _started(now, state, name)
-        case ProcessEnded():
+        case ProcessEnded() | ProcessGone():
             before = state.posts.get(event.name.index, Post())
             if event.name.role is not Role.WORKER or event.name.life < before.life or not before.running:
                 return state, (), ""
             state, reason = _ended(now, state, before, event)
             post = state.posts[event.name.index]
+            if isinstance(event, ProcessEnded) and event.blame is Blame.START and not state.over:
+                why = f"{event.name} can't be started: {event.text}"
+                return replace(state, over=True), (Hopeless(event.name, why),), why
             if post.faults > state.limit and post.faults > before.faults and not state.over:
                 why = (
                     f"{event.name} has ended ({cause_of(event)}): worker {event.name.index} has failed {post.faults} "
@@ -181,8 +194,14 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
     return state, instructions, reason
 
 
-def cause_of(ended: ProcessEnded) -> str:
-    """Return how a process ended, for people: `killed by SIGKILL`, `exit code 3`."""
+def cause_of(ended: ProcessEnded | ProcessGone) -> str:
+    """Return how a process ended, for people: `killed by SIGKILL`, `exit code 3`, `PreemptionByScheduler: …`."""
+    if isinstance(ended, ProcessGone):
+        return "its pod was deleted by force, or its node does not answer"
+    if ended.text and ended.blame is not Blame.PROGRAM:
+        return ended.text
+    if ended.code is None and ended.signal is None:
+        return "nobody knows how"
     if ended.signal is None:
         return f"exit code {ended.code}"
     try:
@@ -191,8 +210,12 @@ def cause_of(ended: ProcessEnded) -> str:
         return f"killed by signal {ended.signal}"
 
 
-def is_fault(ended: ProcessEnded) -> bool:
+def is_fault(ended: ProcessEnded | ProcessGone) -> bool:
     """Tell whether an end counts against the program."""
+    if isinstance(ended, ProcessGone) or ended.blame is Blame.CLUSTER:
+        return False
+    if ended.blame is Blame.MEMORY:
+        return True  # the same program with the same memory would end in the same way
     if ended.signal is not None:
         return ended.signal in _CRASHES
     return ended.code not in (_RELEASED, _EVICTED)
@@ -205,7 +228,9 @@ def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
     return state._with(name.index, replace(post, life=name.life, running=True, launched_at=now, joined=False))
 
 
-def _ended(now: float, state: Workforce, post: Post, ended: ProcessEnded) -> tuple[Workforce, str]:
+def _ended(
+    now: float, state: Workforce, post: Post, ended: ProcessEnded | ProcessGone
+) -> tuple[Workforce, str]:
     was_short = not post.joined and now - post.launched_at < SHORT_LIFE
     short = post.short + 1 if was_short else 0
     delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0

@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import logging
-import os
 import queue
 import shutil
 import signal
@@ -26,10 +24,15 @@ from typing import Any, Protocol, assert_never
 
 from elasticdl.cluster.cluster import (
     Cluster,
+    ClusterEvent,
     ProcessEnded,
     ProcessEvent,
+    ProcessGone,
     ProcessName,
+    ProcessPending,
     ProcessStarted,
+    StopAsked,
+    WorkersAsked,
     process_name,
 )
 from elasticdl.control.messages import FoundShards, NextView, Register
@@ -51,6 +54,7 @@ from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, BadSetting, JournalConflict
 from elasticdl.master import auditmark, relaunch
 from elasticdl.master import events as machine_events
+from elasticdl.master.board import Board
 from elasticdl.master.journal import Journal
 from elasticdl.master.machine import Master, Settings
 from elasticdl.master.publishing import publish, remove_unpublished
@@ -64,11 +68,11 @@ from elasticdl.master.records import (
     ViewRecord,
 )
 from elasticdl.master.relaunch import Workforce
-from elasticdl.master.story import Story, Told, told_from_line
+from elasticdl.master.story import Story, Told
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import check_workers
-from elasticdl.spec.place import JobPlace
+from elasticdl.spec.place import Place
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +121,7 @@ class _Indexing:
     total: int
 
 
-_Incoming = ServerEvent | ProcessStarted | ProcessEnded | _DataOpened | _DataRefused | _Indexing
+_Incoming = ServerEvent | ClusterEvent | _DataOpened | _DataRefused | _Indexing
 
 
 class Shell:
@@ -125,13 +129,14 @@ class Shell:
 
     def __init__(
         self,
-        place: JobPlace,
+        place: Place,
         spec: JobSpec,
         cluster: Cluster,
         journal: Journal,
+        board: Board,
         read: tuple[tuple[Record, ...], int],
         force: Workforce,
-        history: Sequence[ProcessEvent],
+        history: Sequence[ClusterEvent],
         monitor: Callable[[], Monitor],
         open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None],
         facts: Callable[[], Mapping[str, Any]],
@@ -143,6 +148,7 @@ class Shell:
             spec: its settings.
             cluster: where its workers live.
             journal: its journal.
+            board: what it keeps for people.
             read: what `journal.read()` returned.
             force: the workers that run, or were told to.
             history: what the cluster said until now.
@@ -164,13 +170,16 @@ class Shell:
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
         self._machine = Master(settings(spec))
         self._story = Story(place.submitted_at)
-        self._events_path = place.path / "events.jsonl"
+        self._board = board
+        self._words: dict[str, str] = {}
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._unwritten: machine_events.Append | None = None
         self._next_try = 0.0
         self._pids: dict[str, int | None] = {}
+        self._pending: dict[str, str] = {}
         self._ended: dict[str, float] = {}
+        self._unproven: set[str] = set()
         self._told_ends: set[str] = set()
         self._status_at = 0.0
         self._changed = True
@@ -184,7 +193,9 @@ class Shell:
     def run(self) -> int:
         """Be the job's master until it ends or is replaced; return the exit code."""
         try:
-            self._server = ControlServer(self._place.control_address, self._place.token(), self._inbox.put)
+            self._server = ControlServer(
+                self._place.control_address, self._place.token(), self._inbox.put, self._place.identity
+            )
             self._monitor = self._make_monitor()
         except BadInput as error:
             if self._read[1] == 0:
@@ -205,7 +216,7 @@ class Shell:
                 for refused in self._write_manifest(record.shards, again=True):
                     self._handle(refused)
         for event in self._history:
-            self._process(event)
+            self._take(event)
         self._direct(relaunch.Tick())
         tick = time.monotonic() + TICK_SECONDS
         while self._end is None:
@@ -250,17 +261,16 @@ class Shell:
                 self._handle(machine_events.ConnectionOpened(connection, member, worker))
             case MemberClosed(connection):
                 self._handle(machine_events.ConnectionLost(connection))
-            case ProcessStarted() | ProcessEnded():
+            case ProcessPending() | ProcessStarted() | ProcessEnded() | ProcessGone():
                 self._process(event)
             case StopWanted(reason, answer):
                 self._handle(machine_events.StopAsked(self._request(answer), reason))
+            case StopAsked(reason):
+                self._handle(machine_events.StopAsked(self._request(_log_answer), reason))
             case ScaleWanted(workers, answer):
-                try:
-                    check_workers(workers, "--num_workers")
-                except BadSetting as error:
-                    answer(False, str(error))
-                else:
-                    self._handle(machine_events.ScaleAsked(self._request(answer), workers))
+                self._scale(workers, answer)
+            case WorkersAsked(workers):
+                self._scale(workers, _log_answer)
             case _DataOpened(shards):
                 for shard in shards:
                     if not shard.count:
@@ -272,6 +282,15 @@ class Shell:
                 self._show_indexing(event)
             case _:
                 assert_never(event)
+
+    def _scale(self, workers: int, answer: Answer) -> None:
+        try:
+            if not self._spec.on_kubernetes:
+                check_workers(workers, "--num_workers")
+        except BadSetting as error:
+            answer(False, str(error))
+        else:
+            self._handle(machine_events.ScaleAsked(self._request(answer), workers))
 
     def _hear(self, connection: int, message: Any) -> None:
         heard = machine_events.Heard(connection, message)
@@ -299,12 +318,22 @@ class Shell:
 
     def _process(self, event: ProcessEvent) -> None:
         name = str(event.name)
-        if isinstance(event, ProcessStarted):
+        if isinstance(event, ProcessPending):
+            self._pending[name] = event.why
+            self._changed = True
+        elif isinstance(event, ProcessStarted):
             self._pids[name] = event.pid
-        elif name not in self._ended:
+            self._pending.pop(name, None)
+        elif name not in self._ended or (name in self._unproven and isinstance(event, ProcessEnded)):
             self._ended[name] = time.monotonic()
+            self._pending.pop(name, None)
             cause = relaunch.cause_of(event)
-            self._handle(machine_events.WorkerEnded(name, cause))
+            if isinstance(event, ProcessEnded):
+                self._unproven.discard(name)
+                self._words[name] = event.text
+                self._handle(machine_events.WorkerEnded(name, cause))
+            else:
+                self._unproven.add(name)  # the group judges by its own witnesses (D2)
             if name not in self._told_ends:
                 self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
             for member in self._lives_of(name):
@@ -460,12 +489,7 @@ class Shell:
 
     def _last_words(self, name: ProcessName) -> str:
         """Return the end of a worker's log: a crash leaves no traceback but this."""
-        try:
-            with open(self._place.log_path(str(name)), "rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
-                return "\n".join(file.read().decode(errors="replace").splitlines()[-20:])
-        except OSError:
-            return ""
+        return self._words.get(str(name)) or self._place.last_words(str(name))
 
     # ------------------------------------------------------------------ for people
 
@@ -510,30 +534,18 @@ class Shell:
         self._server.publish(told.event)
         _log.info("%s: %s", kind, text)
         self._changed = True
-        try:
-            with open(self._events_path, "a", encoding="utf-8") as file:
-                file.write(told.to_line())
-        except OSError as error:
-            _log.warning("the event can't be kept: %s", error)
+        self._board.tell(told)
 
     def _recall(self) -> None:
         """Read what masters before this one told."""
+        events = self._board.recall()
         if not self._read[1]:
             return
-        try:
-            lines = self._events_path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        except OSError:
-            lines = []
-        for line in lines:
-            told = told_from_line(line)
-            if told is not None:
-                if told.event.kind == "ended":
-                    self._told_ends.add(told.event.worker)
-                self._story.tell(told)
-                self._server.publish(told.event)
-        if lines and not lines[-1].endswith("\n"):
-            with open(self._events_path, "a", encoding="utf-8") as file:
-                file.write("\n")  # the next event must not continue a torn line
+        for told in events:
+            if told.event.kind == "ended":
+                self._told_ends.add(told.event.worker)
+            self._story.tell(told)
+            self._server.publish(told.event)
         self._tell("master", "the master is back and reads its journal; training has gone on")
 
     def _show_indexing(self, indexing: _Indexing) -> None:
@@ -547,7 +559,9 @@ class Shell:
 
     def _show_status(self) -> None:
         self._status_at, self._changed = time.monotonic(), False
-        self._server.publish(self._status(self._status_at))
+        status = self._status(self._status_at)
+        self._server.publish(status)
+        self._board.show(status)
 
     def _status(self, now: float) -> JobStatus:
         machine, story, schedule = self._machine, self._story, self._machine.schedule
@@ -592,10 +606,12 @@ class Shell:
         found = []
         for name in map(str, self._force.running()):
             member = members.get(name)
-            state = "starting" if member is None else self._machine.state_of(member)
+            state = "pending" if name in self._pending else "starting"
+            if member is not None:
+                state = self._machine.state_of(member)
             if state == "healing" and self._has_committed_in_view():
                 state = "training"  # a commit waits for all who heal; their next report says that they hold a state
-            if self._force.posts[process_name(name).index].retired and state != "starting":
+            if self._force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
                 state = "draining"
             found.append(WorkerStatus(name, state, self._pids.get(name), member))
         for name, at in self._ended.items():
@@ -672,17 +688,22 @@ class Shell:
             status, code, reason = "failed", 1, f"{_NOTHING_TRAINED} ({reason})"
         if interrupted and (isinstance(record, FinishedRecord) or self._machine.view is None):
             status, code = "interrupted", 130
-        self._write_summary(status, reason)
+        self._write_summary(status, reason, code)
         self._show_status()
         self._server.close()
         self._monitor.close()
         self._clean()
         return code
 
-    def _write_summary(self, status: str, reason: str) -> None:
+    def _write_summary(self, status: str, reason: str, code: int) -> None:
         machine, record = self._machine, self._machine.journal.terminal
         view = machine.view
-        body: dict[str, Any] = {"job": self._place.name, "status": status, "reason": reason}
+        body: dict[str, Any] = {
+            "job": self._place.name,
+            "status": status,
+            "reason": reason,
+            "exit_code": code,
+        }
         body |= self._story.summary(time.time())
         body.update(self._facts())
         body["members"] = {"joined": len(machine.journal.known), **body["members"]}
@@ -695,23 +716,22 @@ class Shell:
             body |= {"steps": record.state.step, "metrics": dict(record.metrics), "digest": record.digest}
         if isinstance(record, FailedRecord):
             body |= {"traceback": record.traceback, "failed_worker": record.worker}
-        path = self._place.summary_path
-        draft = path.with_name(f".{path.name}.draft")
-        try:
-            draft.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
-            draft.replace(path)
-        except OSError as error:
-            _log.error("the summary can't be written: %s", error)
-            draft.unlink(missing_ok=True)
+        self._board.conclude(body)
 
     def _clean(self) -> None:
         """Remove what only a running job needs."""
-        for folder in ("snapshots", "data"):
-            shutil.rmtree(self._place.path / folder, ignore_errors=True)
+        for folder in (self._place.snapshots(self._spec), self._place.path / "data"):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
         if self._spec.output:
             remove_unpublished(Path(self._spec.output))
         if self._owns_audit and self._machine.view is None:
             auditmark.remove(Path(self._spec.audit))
+
+
+def _log_answer(accepted: bool, text: str) -> None:
+    """Answer somebody who asked by an annotation: what comes of it is seen in the status."""
+    _log.log(logging.INFO if accepted else logging.ERROR, "%s", text)
 
 
 def settings(spec: JobSpec) -> Settings:

@@ -119,6 +119,8 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
             raise BadSetting(
                 f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
             )
+    if spec.checkpoint_dir:
+        _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
     targets = [os.path.realpath(target) for target in (spec.output, spec.summary, spec.audit) if target]
     if len(set(targets)) != len(targets):
         raise BadSetting("--output, --summary and --audit must be different paths")
@@ -139,6 +141,7 @@ def absolute(spec: JobSpec) -> JobSpec:
         output=full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
+        checkpoint_dir=full(spec.checkpoint_dir),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.spec import setting as kinds
 from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.pods import Priority, Volume
 from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 1
@@ -33,6 +34,22 @@ class OnNaN(StrEnum):
 
     FAIL = "fail"
     SKIP_STEP = "skip_step"
+
+
+class Platform(StrEnum):
+    """Where a job's processes live."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    KUBERNETES = "kubernetes"
+
+
+class PullPolicy(StrEnum):
+    """When a node fetches a pod's image, in the words of Kubernetes."""
+
+    ALWAYS = "Always"
+    IF_NOT_PRESENT = "IfNotPresent"
+    NEVER = "Never"
 
 
 class OutputFormat(StrEnum):
@@ -75,6 +92,15 @@ class JobSpec:
     job_name: str = setting(
         kinds.text("NAME"), "", group="identity", what="Name of the job; made from the model's name if not given.",
         why="`status`, `logs`, `stop` and the others find the job by it.",
+    )  # fmt: skip
+    platform: Platform = setting(
+        kinds.choice(Platform), Platform.AUTO, group="identity",
+        what="Where the processes live; auto: on Kubernetes if there is an image, else on this machine.",
+        why="An image is what a job on Kubernetes needs and a local one has no use for.",
+    )  # fmt: skip
+    namespace: str = setting(
+        kinds.text("NAME"), "default", group="identity", what="Namespace of the job on Kubernetes.",
+        why="The namespace that every cluster has.",
     )  # fmt: skip
 
     # ------------------------------------------------------------------ model
@@ -198,6 +224,11 @@ class JobSpec:
         kinds.path("DIR"), "", group="output", what="Directory for the workers' records of what they trained, for `elasticdl audit`.",
         why="It grows with the data, so it is written for those who ask.",
     )  # fmt: skip
+    checkpoint_dir: str = setting(
+        kinds.path("DIR"), "", group="output",
+        what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes.",
+        why="On one machine every worker sees the job's folder; pods share only what is mounted.",
+    )  # fmt: skip
     checkpoint_steps: int = setting(
         kinds.integer(0), 0, group="output", unit="steps", what="Steps between snapshots; 0: one at the end of each epoch.",
         why="Snapshots serve only the case that all workers die at once.",
@@ -205,6 +236,55 @@ class JobSpec:
     log_loss_steps: int = setting(
         kinds.integer(1), 100, group="output", unit="steps", what="Steps between two lines of progress where there is no terminal.",
         why="Enough to see a curve in a log file, too little to drown it.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ pods
+    image_name: str = setting(
+        kinds.text("IMAGE"), "", group="pods",
+        what="Image of the job's pods, with this package and the framework; makes it a job on Kubernetes.",
+        why="A local job needs none.",
+    )  # fmt: skip
+    worker_image: str = setting(
+        kinds.text("IMAGE"), "", group="pods", what="Image of the workers, if it is another one.",
+        why="Masters need no GPU libraries, but one image is less to build.",
+    )  # fmt: skip
+    image_pull_policy: PullPolicy = setting(
+        kinds.choice(PullPolicy), PullPolicy.IF_NOT_PRESENT, group="pods", what="When a node fetches the image.",
+        why="An image is large, and a tag that moves under a running job would mix versions.",
+    )  # fmt: skip
+    master_resource_request: Mapping[str, str] = setting(
+        kinds.resources(), {"cpu": "100m", "memory": "512Mi"}, group="pods", what="Resources that the master's pod is promised.",
+        why="It waits most of the time; indexing data takes the memory.",
+    )  # fmt: skip
+    worker_resource_request: Mapping[str, str] = setting(
+        kinds.resources(), {"cpu": "1", "memory": "2Gi"}, group="pods", what="Resources that each worker's pod is promised.",
+        why="A core and enough memory for a framework and a small model.",
+    )  # fmt: skip
+    master_resource_limit: Mapping[str, str] = setting(
+        kinds.resources(), {}, group="pods", what="Resources that the master's pod may not exceed.",
+        why="Without a limit idle cores are used.",
+    )  # fmt: skip
+    worker_resource_limit: Mapping[str, str] = setting(
+        kinds.resources(), {}, group="pods", what="Resources that a worker's pod may not exceed.",
+        why="Without a limit idle cores are used.",
+    )  # fmt: skip
+    master_pod_priority: str = setting(
+        kinds.text("CLASS"), "", group="pods", what="PriorityClass of the master's pod.",
+        why="The cluster has a default.",
+    )  # fmt: skip
+    worker_pod_priority: Priority = setting(
+        kinds.priority(), Priority(), group="pods",
+        what="PriorityClass of the workers' pods; a share such as 0.5: that many get `high`, the others `low`.",
+        why="The cluster has a default.",
+    )  # fmt: skip
+    volume: tuple[Volume, ...] = setting(
+        kinds.volumes(), (), group="pods",
+        what="Volumes of every pod: claim_name, host_path, secret, config_map, empty_dir or nfs, each with mount_path.",
+        why="Data and results lie somewhere else for everybody.",
+    )  # fmt: skip
+    envs: Mapping[str, str] = setting(
+        kinds.environment(), {}, group="pods", what="Environment variables of every pod.",
+        why="Pods begin with what their image says.",
     )  # fmt: skip
 
     # ------------------------------------------------------------------ faults
@@ -255,6 +335,13 @@ class JobSpec:
 
     def __post_init__(self) -> None:
         check(self)
+
+    @property
+    def on_kubernetes(self) -> bool:
+        """Whether the job's processes are pods."""
+        return self.platform is Platform.KUBERNETES or (
+            self.platform is Platform.AUTO and bool(self.image_name)
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON values with their format number; `from_json` is the inverse."""

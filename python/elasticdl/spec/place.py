@@ -18,10 +18,11 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from elasticdl.errors import BadSetting
 from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.tls import Identity
 
 FORMAT = 1
 """Format number of `place.json`."""
@@ -33,6 +34,47 @@ _TOKEN_BYTES = 32
 _SOCKET_LIMIT = 107
 _MEMBER_LENGTH = 16  # of 32 hexadecimal digits: 64 random bits are unique enough inside one folder
 _SOCKETS_PREFIX = "edl-"
+
+
+class Place(Protocol):
+    """What a process knows of the job that it belongs to, wherever it runs.
+
+    Attributes:
+        name: the job's unique name.
+        path: folder for what the process needs while the job runs.
+        submitted_at: when the job was submitted, in seconds since the Unix epoch.
+        identity: the certificate to show to other machines; None: the job stays on this one.
+        control_address: where the master's control plane listens; the same after a restart of the master.
+        heart_address: where the master takes heartbeats.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102 (said above, as the others)
+    @property
+    def path(self) -> Path: ...  # noqa: D102
+    @property
+    def submitted_at(self) -> float: ...  # noqa: D102
+    @property
+    def identity(self) -> Identity | None: ...  # noqa: D102
+    @property
+    def control_address(self) -> str: ...  # noqa: D102
+    @property
+    def heart_address(self) -> str: ...  # noqa: D102
+
+    def data_address(self, member: str) -> str:
+        """Return where a member's data plane listens; `member` is its id of 32 hexadecimal digits."""
+
+    def token(self) -> bytes:
+        """Read the job's token."""
+
+    def spec(self) -> JobSpec:
+        """Read the job's settings."""
+
+    def snapshots(self, spec: JobSpec) -> Path | None:
+        """Return the folder of the job's snapshots, which every worker can read; None if there is no such place."""
+
+    def last_words(self, process: str) -> str:
+        """Return the end of a process's log, where this process can see it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +114,11 @@ class JobPlace:
         return self.path / "summary.json"
 
     @property
+    def identity(self) -> Identity | None:
+        """Return nothing: a local job's processes reach each other by sockets that only this user can open."""
+        return None
+
+    @property
     def control_address(self) -> str:
         """Return where the master's control plane listens; the same after a restart of the master."""
         return f"unix:{self.sockets}/control"
@@ -93,6 +140,19 @@ class JobPlace:
     def log_path(self, process: str) -> Path:
         """Return the log of one life of one process, such as `worker-3-2`."""
         return self.logs / f"{process}.log"
+
+    def snapshots(self, spec: JobSpec) -> Path:
+        """Return the folder of the job's snapshots."""
+        return Path(spec.checkpoint_dir) / self.name if spec.checkpoint_dir else self.path / "snapshots"
+
+    def last_words(self, process: str) -> str:
+        """Return the end of a process's log."""
+        try:
+            with open(self.log_path(process), "rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - 4096))
+                return "\n".join(file.read().decode(errors="replace").splitlines()[-20:])
+        except OSError:
+            return ""
 
     def token(self) -> bytes:
         """Read the job's token. Raises BadSetting once the job has ended."""

@@ -7,7 +7,8 @@ parsed here: whatever value was given, the sentence is the same.
 from __future__ import annotations
 
 _SERVERS = "needs parameter servers, which this version does not have; train with AllreduceStrategy"
-_PODS = "needs Kubernetes, which this version does not have; jobs run on this machine"
+_PODS = "is not among what this version can do for pods; `elasticdl train --help` lists the settings of pods"
+_COMMANDS = "is not among the commands of this version; see `elasticdl --help`"
 _EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
@@ -28,9 +29,7 @@ SETTINGS: dict[str, str] = {
         _SERVERS,
     ),
     **_all(
-        "namespace platform image_name worker_image master_resource_request worker_resource_request master_resource_limit"
-        " worker_resource_limit master_pod_priority worker_pod_priority volume envs populate_env_names image_pull_policy"
-        " cluster_spec cluster_spec_json pod_template oom_memory_limit dry_run",
+        "populate_env_names cluster_spec cluster_spec_json pod_template oom_memory_limit dry_run",
         _PODS,
     ),
     **_all(
@@ -38,7 +37,7 @@ SETTINGS: dict[str, str] = {
         _EVALUATION,
     ),
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
-    **_all("checkpoint_dir keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
+    **_all("keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
     **_all("job_command need_tf_config", _LOOPS),
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
     "--global_batch_size keeps the batch, and with it the right learning rate, the same",
@@ -58,9 +57,7 @@ VALUES: dict[tuple[str, str], str] = {("distribution_strategy", "parameterserver
 COMMANDS: dict[str, str] = {
     "evaluate": _EVALUATION,
     "predict": _PREDICTION,
-    "zoo": _PODS,
-    "rbac": _PODS,
-    "doctor": _PODS,
+    "doctor": _COMMANDS,
     "export": _CHECKPOINTS,
     "checkpoint": _CHECKPOINTS,
 }

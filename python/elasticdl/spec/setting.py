@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from elasticdl.spec import grammar
+from elasticdl.spec import grammar, pods
 from elasticdl.spec.grammar import WorkerRange
 
 
@@ -198,6 +198,54 @@ def parameters() -> Kind:
         return {name: grammar.literal(name, repr(content)) for name, content in value.items()}
 
     return Kind("k=v; k=v with Python literals as values", "K=V;K=V", read, grammar.parameters_text)
+
+
+def resources() -> Kind:
+    """Amounts of a pod's resources; a mapping from Python and job files."""
+    return _pairs(pods.resources, "amounts such as cpu=500m,memory=2Gi,gpu=1", "cpu=N,memory=N,…")
+
+
+def environment() -> Kind:
+    """Environment variables; a mapping from Python and job files."""
+    return _pairs(pods.environment, "variables such as NAME=value,OTHER=value", "NAME=VALUE,…")
+
+
+def volumes() -> Kind:
+    """Volumes of pods; from Python and job files also a list of them."""
+
+    def read(value: object) -> tuple[pods.Volume, ...]:
+        if isinstance(value, (list, tuple)) and all(isinstance(one, str) for one in value):
+            value = ";".join(value)
+        if not isinstance(value, str):
+            raise TypeError
+        return pods.volumes(value)
+
+    expected = "volumes such as claim_name=NAME,mount_path=/data; host_path=/x,mount_path=/y"
+    return Kind(expected, "KIND=NAME,mount_path=PATH;…", read, pods.volumes_text)
+
+
+def priority() -> Kind:
+    """The name of a priority class, or a share."""
+
+    def read(value: object) -> pods.Priority:
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise TypeError
+        return pods.priority(str(value))
+
+    return Kind("the name of a PriorityClass, or a share such as 0.5", "CLASS|SHARE", read, str)
+
+
+def _pairs(read_text: Callable[[str], dict[str, str]], expected: str, metavar: str) -> Kind:
+    def read(value: object) -> dict[str, str]:
+        if isinstance(value, Mapping) and not any(
+            isinstance(one, (bool, Mapping, list)) for one in value.values()
+        ):
+            value = pods.resources_text({str(name): str(one) for name, one in value.items()})
+        if not isinstance(value, str):
+            raise TypeError
+        return read_text(value)
+
+    return Kind(expected, metavar, read, pods.resources_text)
 
 
 def _alternatives(words: tuple[str, ...]) -> str:

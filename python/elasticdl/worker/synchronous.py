@@ -83,14 +83,14 @@ class LoopSettings:
         on_nan: `fail` or `skip_step`.
         output: final path of the result, None if nothing is exported.
         output_format: `keras` or `saved_model`.
-        snapshots: folder for snapshots.
+        snapshots: folder for snapshots, one that every worker can read; None: there is none, so no snapshot is kept.
     """
 
     silence: float
     on_nan: str
     output: Path | None
     output_format: str
-    snapshots: Path
+    snapshots: Path | None
 
 
 @dataclass(slots=True)
@@ -534,15 +534,16 @@ class SynchronousWorker:
 
     def _keep_snapshot(self, keep: KeepSnapshot) -> None:
         copy, self._copy = self._copy, None
-        if copy is None or copy[0] != keep.state:
+        folder = self._settings.snapshots
+        if copy is None or copy[0] != keep.state or folder is None:
             return
-        arguments = (keep, *copy)
+        arguments = (folder, keep, *copy)
         threading.Thread(target=self._write_snapshot, args=arguments, name="snapshot", daemon=True).start()
 
     def _write_snapshot(
-        self, keep: KeepSnapshot, state: StateId, position: Position, data: bytearray
+        self, folder: Path, keep: KeepSnapshot, state: StateId, position: Position, data: bytearray
     ) -> None:
-        path = self._settings.snapshots / f"step-{state.step}-view-{state.view}.state"
+        path = folder / f"step-{state.step}-view-{state.view}.state"
         try:
             write(path, data)
         except OSError as error:

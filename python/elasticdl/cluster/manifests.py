@@ -1,0 +1,334 @@
+"""The objects of a job on Kubernetes, from its settings: pure functions, so that what is created can be read before it is.
+
+Everything is owned by the master's Job, which is created suspended, before the others, and goes on when they are there. Workers'
+pods are no children of the Job in its own eyes: they don't carry its selector's labels, and their owner reference is not that of a
+controller.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.spec import podplace
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.pods import Volume
+from elasticdl.spec.tls import Identity
+
+Object = dict[str, Any]
+
+SERVICE_ACCOUNT = "elasticdl"
+"""What the master's pod asks the API as; `elasticdl rbac` prints it with the Role that it needs."""
+STOP, WORKERS = "elasticdl.org/stop", "elasticdl.org/workers"
+"""Annotations of the Job by which people steer it: the reason of an early end, and how many workers are wanted."""
+PROGRESS = "elasticdl.org/progress"
+"""Annotation of the Job with one line about how it stands."""
+
+_USER = 1000
+_GRACE = 30
+_AWAY_SECONDS = 5
+"""How long pods stay bound to a node that is not ready; the group itself notices much earlier."""
+_RESTARTS = 2**31 - 1
+"""A master is started again for ever; one that ends the job as failed sets its Job's limit to nothing first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The names of a job's objects."""
+
+    job: str
+
+    @property
+    def secret(self) -> str:
+        """Return the name of the Secret with token and certificates."""
+        return f"{self.job}-secret"
+
+    @property
+    def spec(self) -> str:
+        """Return the name of the ConfigMap with the settings and the model zoo."""
+        return f"{self.job}-spec"
+
+    @property
+    def journal(self) -> str:
+        """Return the name of the ConfigMap with the master's journal."""
+        return f"{self.job}-journal"
+
+    @property
+    def board(self) -> str:
+        """Return the name of the ConfigMap with what people see of the job."""
+        return f"{self.job}-board"
+
+    def pod(self, name: ProcessName) -> str:
+        """Return the name of a worker's pod."""
+        return f"{self.job}-{name}"
+
+
+def labels(job: str, role: Role, uid: str = "") -> dict[str, str]:
+    """Return the labels of an object: the well-known ones for people, own ones for selectors."""
+    found = {
+        "app.kubernetes.io/name": "elasticdl",
+        "app.kubernetes.io/instance": job,
+        "app.kubernetes.io/component": role.value,
+        "app.kubernetes.io/part-of": job,
+        "app.kubernetes.io/managed-by": "elasticdl",
+        "elasticdl.org/job-name": job,
+        "elasticdl.org/role": role.value,
+    }
+    return found | ({"elasticdl.org/job-uid": uid} if uid else {})
+
+
+def master_job(spec: JobSpec) -> Object:
+    """Return the master's Job, suspended: it goes on when the objects that it owns are there."""
+    job = spec.job_name
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {
+            "name": job,
+            "namespace": spec.namespace,
+            "labels": labels(job, Role.MASTER),
+            "annotations": {PROGRESS: "submitted"},
+        },
+        "spec": {
+            "suspend": True,
+            "parallelism": 1,
+            "completions": 1,
+            "backoffLimit": _RESTARTS,
+            # A master on a lost node is replaced, not waited for.
+            "podReplacementPolicy": "TerminatingOrFailed",
+            "template": {
+                "metadata": {"labels": labels(job, Role.MASTER)},
+                "spec": {
+                    **_pod_spec(spec, Role.MASTER, "master-0-1"),
+                    "serviceAccountName": SERVICE_ACCOUNT,
+                    **_priority(spec.master_pod_priority),
+                },
+            },
+        },
+    }
+
+
+def worker_pod(spec: JobSpec, uid: str, name: ProcessName) -> Object:
+    """Return the pod of one life of one worker."""
+    job = spec.job_name
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": Names(job).pod(name),
+            "namespace": spec.namespace,
+            "labels": {
+                **labels(job, name.role, uid),
+                "elasticdl.org/index": str(name.index),
+                "elasticdl.org/incarnation": str(name.life),
+            },
+            "ownerReferences": [owner(job, uid)],
+        },
+        "spec": {
+            **_pod_spec(spec, name.role, str(name)),
+            # Workers need nothing of the cluster's API.
+            "automountServiceAccountToken": False,
+            "topologySpreadConstraints": [
+                {
+                    "maxSkew": 1,
+                    "topologyKey": "kubernetes.io/hostname",
+                    "whenUnsatisfiable": "ScheduleAnyway",
+                    "labelSelector": {
+                        "matchLabels": {"elasticdl.org/job-uid": uid, "elasticdl.org/role": name.role.value}
+                    },
+                }
+            ],
+            **_priority(spec.worker_pod_priority.of(name.index, spec.num_workers.maximum)),
+        },
+    }
+
+
+def service(spec: JobSpec, uid: str) -> Object:
+    """Return the Service behind which the master is found, wherever it runs."""
+    ports = {"control": podplace.CONTROL_PORT, "heart": podplace.HEART_PORT}
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": _owned(spec, spec.job_name, uid),
+        "spec": {
+            "selector": {"elasticdl.org/job-name": spec.job_name, "elasticdl.org/role": Role.MASTER.value},
+            "ports": [{"name": name, "port": port, "targetPort": port} for name, port in ports.items()],
+            # Workers that find a new master may speak to it before it says of itself that it is ready.
+            "publishNotReadyAddresses": True,
+        },
+    }
+
+
+def secret(spec: JobSpec, uid: str, token: bytes, identities: Mapping[Role, Identity]) -> Object:
+    """Return the Secret with the token, and the certificates of each role."""
+    files = {"token": token}
+    for role, identity in identities.items():
+        files["ca.crt"] = identity.authority
+        files[f"{role}.crt"], files[f"{role}.key"] = identity.certificate, identity.key
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _owned(spec, Names(spec.job_name).secret, uid),
+        "type": "Opaque",
+        "immutable": True,
+        "data": {name: b64encode(content).decode() for name, content in sorted(files.items())},
+    }
+
+
+def settings(spec: JobSpec, uid: str, texts: Mapping[str, str], archive: bytes) -> Object:
+    """Return the ConfigMap with the job's settings, and the model zoo as an archive (empty: it is in the image)."""
+    body: Object = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": _owned(spec, Names(spec.job_name).spec, uid),
+        "immutable": True,
+        "data": dict(texts),
+    }
+    if archive:
+        body["binaryData"] = {podplace.ZOO_ARCHIVE: b64encode(archive).decode()}
+    return body
+
+
+def empty_item(spec: JobSpec, uid: str, name: str) -> Object:
+    """Return a ConfigMap for the master to write to."""
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _owned(spec, name, uid), "data": {}}
+
+
+def owner(job: str, uid: str) -> Object:
+    """Return the reference to the Job that owns everything."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": job,
+        "uid": uid,
+        "controller": False,
+        "blockOwnerDeletion": False,
+    }
+
+
+def _owned(spec: JobSpec, name: str, uid: str) -> Object:
+    return {
+        "name": name,
+        "namespace": spec.namespace,
+        "labels": labels(spec.job_name, Role.MASTER, uid),
+        "ownerReferences": [owner(spec.job_name, uid)],
+    }
+
+
+def _priority(name: str) -> Object:
+    return {"priorityClassName": name} if name else {}
+
+
+def _pod_spec(spec: JobSpec, role: Role, process: str) -> Object:
+    names = Names(spec.job_name)
+    volumes = [
+        {"name": "job", "configMap": {"name": names.spec}},
+        {"name": "secret", "secret": {"secretName": names.secret, "items": _secret_items(role)}},
+        {"name": "work", "emptyDir": {}},
+        *(_volume(f"volume-{number}", volume) for number, volume in enumerate(spec.volume)),
+    ]
+    mounts = [
+        {"name": "job", "mountPath": podplace.JOB_FOLDER, "readOnly": True},
+        {"name": "secret", "mountPath": podplace.SECRET_FOLDER, "readOnly": True},
+        {"name": "work", "mountPath": podplace.WORK_FOLDER},
+        {"name": "work", "mountPath": "/tmp", "subPath": "tmp"},
+        *(_mount(f"volume-{number}", volume) for number, volume in enumerate(spec.volume)),
+    ]
+    container: Object = {
+        "name": role.value,
+        "image": (spec.worker_image if role is Role.WORKER else "") or spec.image_name,
+        "imagePullPolicy": spec.image_pull_policy.value,
+        "command": ["python3", "-P", "-m", f"elasticdl.job.{role.value}"],
+        "env": _environment(spec, process),
+        "resources": _resources(spec, role),
+        "volumeMounts": mounts,
+        # The end of the log of a pod that failed is then part of its status.
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+        },
+    }
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": _GRACE,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "runAsGroup": _USER,
+            "fsGroup": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": [
+            {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _AWAY_SECONDS}
+            for state in ("not-ready", "unreachable")
+        ],
+        "containers": [container],
+        "volumes": volumes,
+    }  # fmt: skip
+
+
+def _secret_items(role: Role) -> list[Object]:
+    """Return what a role sees of the Secret: not the others' keys."""
+    files = {"token": "token", "ca.crt": "ca.crt", f"{role}.crt": "tls.crt", f"{role}.key": "tls.key"}
+    return [{"key": key, "path": path, "mode": 0o440} for key, path in files.items()]
+
+
+def _environment(spec: JobSpec, process: str) -> list[Object]:
+    fixed = {
+        podplace.PROCESS_ENVIRONMENT: process,
+        podplace.POD_ENVIRONMENT: podplace.JOB_FOLDER,
+        "HOME": podplace.WORK_FOLDER,
+        "PYTHONUNBUFFERED": "1",
+    }
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return [
+        *({"name": name, "value": value} for name, value in {**spec.envs, **fixed}.items()),
+        {"name": podplace.ADDRESS_ENVIRONMENT, "valueFrom": address},
+    ]
+
+
+def _resources(spec: JobSpec, role: Role) -> Object:
+    if role is Role.MASTER:
+        request, limit = spec.master_resource_request, spec.master_resource_limit
+    else:
+        request, limit = spec.worker_resource_request, spec.worker_resource_limit
+    # Vendors' resources can't be shared: Kubernetes wants the same amount as request and limit.
+    vendors = {name: value for name, value in request.items() if "/" in name}
+    limits = {**vendors, **limit}
+    return {"requests": dict(request)} | ({"limits": limits} if limits else {})
+
+
+def _volume(name: str, volume: Volume) -> Object:
+    match volume.kind:
+        case "claim_name":
+            source: Object = {
+                "persistentVolumeClaim": {"claimName": volume.source, "readOnly": volume.read_only}
+            }
+        case "host_path":
+            kind = {"type": volume.type} if volume.type else {}
+            source = {"hostPath": {"path": volume.source, **kind}}
+        case "secret":
+            source = {"secret": {"secretName": volume.source}}
+        case "config_map":
+            source = {"configMap": {"name": volume.source}}
+        case "empty_dir":
+            source = {"emptyDir": {"medium": "Memory"} if volume.source == "memory" else {}}
+        case _:
+            server, _, path = volume.source.partition(":")
+            source = {"nfs": {"server": server, "path": path, "readOnly": volume.read_only}}
+    return {"name": name, **source}
+
+
+def _mount(name: str, volume: Volume) -> Object:
+    body: Object = {"name": name, "mountPath": volume.mount_path}
+    if volume.sub_path:
+        body["subPath"] = volume.sub_path
+    if volume.read_only:
+        body["readOnly"] = True
+    return body

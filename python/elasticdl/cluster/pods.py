@@ -1,0 +1,125 @@
+"""What a pod says of its process: a pure reading of the API's objects, in the order in which causes count.
+
+A disruption says so itself (`DisruptionTarget`); running out of memory and a bad image have words of their own; what is left is the
+exit code. Dead is only what a kubelet reports as terminated, or what garbage collection declares failed with its node (rule D2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from elasticdl.cluster.cluster import (
+    Blame,
+    ProcessEnded,
+    ProcessEvent,
+    ProcessGone,
+    ProcessName,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+)
+
+_HOPELESS = frozenset(
+    {
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "RunContainerError",
+        "ImagePullBackOff",
+    }
+)
+"""Reasons of a container that waits for something that will not come by itself. `ErrImagePull` is the first try of several."""
+_SIGNALS = 128
+"""Exit codes above it are signals, in the words of every container runtime."""
+
+
+def process_of(pod: Mapping[str, Any]) -> ProcessName | None:
+    """Return the process that a pod is, by its labels; None if it is none of ours."""
+    labels = pod["metadata"].get("labels", {})
+    try:
+        return ProcessName(
+            Role(labels["elasticdl.org/role"]),
+            int(labels["elasticdl.org/index"]),
+            int(labels["elasticdl.org/incarnation"]),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
+    """Return what a pod shows, None if it is on its way between two states."""
+    name = process_of(pod)
+    if name is None:
+        return None
+    status = pod.get("status", {})
+    container = (status.get("containerStatuses") or [{}])[0]
+    state = container.get("state", {})
+    if "terminated" in state:
+        return _ended(name, status, state["terminated"])
+    if status.get("phase") in ("Failed", "Succeeded"):
+        # No kubelet has said more: preempted before it ran, or its node was declared lost for good.
+        blame, text = _disruption(status) or (Blame.CLUSTER, _said(status))
+        return ProcessEnded(name, None, None, blame, text)
+    if "running" in state:
+        return ProcessGone(name) if _is_on_lost_node(pod) else ProcessStarted(name, None)
+    waiting = state.get("waiting", {})
+    if waiting.get("reason") in _HOPELESS:
+        text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+        return ProcessEnded(name, None, None, Blame.START, text)
+    return ProcessPending(name, _waits_for(status, waiting))
+
+
+def _is_on_lost_node(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod is to go because its node does not answer: nobody will say for a while whether it is dead."""
+    conditions = pod.get("status", {}).get("conditions") or []
+    tainted = any(
+        condition.get("type") == "DisruptionTarget" and condition.get("reason") == "DeletionByTaintManager"
+        for condition in conditions
+    )
+    return tainted and "deletionTimestamp" in pod["metadata"]
+
+
+def never_ran(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod that was deleted had no node yet: then there is nothing that could live on."""
+    return not pod.get("spec", {}).get("nodeName")
+
+
+def _ended(name: ProcessName, status: Mapping[str, Any], terminated: Mapping[str, Any]) -> ProcessEnded:
+    code, signal = _outcome(terminated)
+    words = str(terminated.get("message", ""))
+    disruption = _disruption(status)
+    if disruption is not None:
+        return ProcessEnded(name, code, signal, *disruption)
+    if terminated.get("reason") == "OOMKilled":
+        return ProcessEnded(name, code, signal, Blame.MEMORY, "it needed more memory than its pod may have")
+    if terminated.get("reason") in ("StartError", "ContainerCannotRun"):
+        return ProcessEnded(name, None, None, Blame.START, words)
+    return ProcessEnded(name, code, signal, Blame.PROGRAM, words)
+
+
+def _outcome(terminated: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    """Return exit code and signal, one of them None."""
+    code, signal = int(terminated.get("exitCode", 0)), int(terminated.get("signal", 0))
+    if _SIGNALS < code <= _SIGNALS + 64:
+        signal = code - _SIGNALS
+    return (None, signal) if signal else (code, None)
+
+
+def _disruption(status: Mapping[str, Any]) -> tuple[Blame, str] | None:
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return Blame.CLUSTER, f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
+    return None
+
+
+def _said(status: Mapping[str, Any]) -> str:
+    return f"{status.get('reason', '')}: {status.get('message', '')}".strip(": ") or "the cluster gave it up"
+
+
+def _waits_for(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return str(condition.get("message") or condition.get("reason") or "no node yet")
+    return str(waiting.get("message") or waiting.get("reason") or "its node is preparing it")

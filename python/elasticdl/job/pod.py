@@ -1,0 +1,56 @@
+"""A master in a pod: its hands on the cluster, its memory in objects, and how its end becomes its Job's."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from elasticdl.cluster import manifests
+from elasticdl.cluster.api import Api, ApiError, Unreachable, connect_from_pod
+from elasticdl.cluster.items import ConfigMapItem
+from elasticdl.cluster.kubernetes import KubernetesCluster
+from elasticdl.master.board import ItemBoard
+from elasticdl.master.objectpages import ObjectPages
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.podplace import PodPlace
+
+_log = logging.getLogger(__name__)
+
+_LEAVE_SECONDS = 10.0
+_RETRY_SECONDS = 1.0
+
+
+class MasterPod:
+    """What one life of a master on Kubernetes works with."""
+
+    def __init__(self, place: PodPlace, spec: JobSpec) -> None:
+        """Connect to the cluster as the pod's service account."""
+        names = manifests.Names(place.name)
+        self._api: Api = connect_from_pod(place.namespace)
+        self._place = place
+        self.cluster = KubernetesCluster(
+            self._api, place.name, place.uid, lambda name: manifests.worker_pod(spec, place.uid, name)
+        )
+        self.pages = ObjectPages(ConfigMapItem(self._api, names.journal), f"ConfigMap {names.journal}")
+        self.board = ItemBoard(ConfigMapItem(self._api, names.board))
+
+    def finish(self, code: int) -> int:
+        """Clear up after the job's end, and return the exit code that makes the Job end in the same way.
+
+        A Job ends by a success of its pod, or by a failure that it may not repeat. Everything else starts a master again.
+        """
+        if code not in (0, 1, 2, 130):
+            return code
+        self.cluster.clear(_LEAVE_SECONDS)
+        if code in (0, 130):
+            return 0
+        while True:
+            try:
+                self._api.patch("Job", self._place.name, {"spec": {"backoffLimit": 0}})
+                return 1
+            except Unreachable as error:
+                _log.warning("the Job can't be told that it has failed, trying again: %s", error)
+            except ApiError as error:
+                _log.error("the Job can't be told that it has failed: %s", error)
+                return 1
+            time.sleep(_RETRY_SECONDS)

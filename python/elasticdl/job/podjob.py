@@ -1,0 +1,300 @@
+"""A job on Kubernetes from the side of whoever submits it: create its objects, watch it, steer it, end with its exit code.
+
+Nothing of this is needed by the job: a client may go at any time. What it sees, it reads from the objects that the master writes; what
+it wants, it says by annotations of the Job. So a client needs no way to the pods, only to the cluster's API.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cluster import manifests
+from elasticdl.cluster.api import Api, ApiError, Object, Unreachable, connect
+from elasticdl.cluster.certificates import make_identities
+from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.errors import BadSetting, JobFailed
+from elasticdl.master.board import EVENTS, STATUS, SUMMARY
+from elasticdl.spec import podplace
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.podplace import pack_zoo
+
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+_TOKEN_BYTES = 32
+_ZOO_LIMIT = 700_000
+"""Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
+_LOOK_SECONDS = 0.5
+_GONE_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at a job.
+
+    Attributes:
+        status: how it stands, None before its master has said so.
+        events: what has happened since the last look.
+        summary: how it ended, None while it runs.
+        waits_for: why the master does not run yet, empty once it does.
+    """
+
+    status: JobStatus | None
+    events: tuple[JobEvent, ...]
+    summary: dict[str, Any] | None
+    waits_for: str
+
+
+class PodJob:
+    """A job on a cluster, found by its name."""
+
+    def __init__(self, api: Api, name: str) -> None:
+        self._api = api
+        self.name = name
+        self._told = 0.0
+        self._version = ""
+
+    def exists(self) -> bool:
+        """Tell whether the cluster knows the job. Raises Unreachable."""
+        try:
+            self._api.get("Job", self.name)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    def look(self) -> Seen:
+        """Look at the job. Raises Unreachable, JobFailed if it was deleted."""
+        try:
+            job = self._api.get("Job", self.name)
+            board = self._api.get("ConfigMap", manifests.Names(self.name).board)
+        except ApiError as error:
+            if error.status == 404:
+                raise JobFailed(f"the job {self.name} was deleted") from None
+            raise JobFailed(f"the job {self.name} can't be looked at: {error}") from None
+        texts = board.get("data") or {}
+        summary = json.loads(texts[SUMMARY]) if SUMMARY in texts else None
+        status = _status(json.loads(texts[STATUS])) if STATUS in texts else None
+        if summary is None and (reason := _failed(job)):
+            summary = {"job": self.name, "status": "failed", "reason": reason, "exit_code": 1}
+        waits_for = "" if status or summary else self._master_waits_for()
+        return Seen(status, tuple(self._news(texts.get(EVENTS, ""))), summary, waits_for)
+
+    def ask_to_stop(self, reason: str) -> None:
+        """Ask for an early end. Raises Unreachable, JobFailed."""
+        self._annotate(manifests.STOP, reason)
+
+    def ask_for_workers(self, workers: int) -> None:
+        """Ask for another number of workers. Raises Unreachable, JobFailed."""
+        self._annotate(manifests.WORKERS, str(workers))
+
+    def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
+        """Yield the lines of the job's pods, merged as they come, each with its process's name; `role` picks some.
+
+        Raises JobFailed if there is no such job.
+        """
+        if not self.exists():
+            raise JobFailed(f"there is no job {self.name!r} in the namespace {self._api.namespace}")
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        followed: set[str] = set()
+        running = 0
+        while True:
+            found, _ = self._api.list("Pod", f"elasticdl.org/job-name={self.name}")
+            for pod in found:
+                name = pod["metadata"]["name"]
+                process = _process_name(pod)
+                started = pod.get("status", {}).get("phase") not in (None, "Pending")
+                if name not in followed and started and f"{process}-".startswith(f"{role}-" if role else ""):
+                    followed.add(name)
+                    running += 1
+                    threading.Thread(
+                        target=self._read_log, args=(name, process, follow, lines), daemon=True
+                    ).start()
+            while running:
+                try:
+                    line = lines.get(timeout=_LOOK_SECONDS * 2)
+                except queue.Empty:
+                    break
+                if line is None:
+                    running -= 1
+                else:
+                    yield line
+            if not running and (not follow or self.look().summary is not None):
+                return
+            if not running:
+                time.sleep(_LOOK_SECONDS)
+
+    def _read_log(self, pod: str, process: str, follow: bool, lines: queue.SimpleQueue[str | None]) -> None:
+        try:
+            for line in self._api.log(pod, follow=follow):
+                lines.put(f"{process} | {line}")
+        except (ApiError, Unreachable) as error:
+            lines.put(f"{process} | (no more of this log: {error})")
+        finally:
+            lines.put(None)
+
+    def remove(self) -> None:
+        """Delete the job with everything that it made."""
+        self._api.delete("Job", self.name)
+
+    def _annotate(self, name: str, value: str) -> None:
+        try:
+            self._api.patch("Job", self.name, {"metadata": {"annotations": {name: value}}})
+        except ApiError as error:
+            raise JobFailed(f"the job {self.name} can't be asked: {error}") from None
+
+    def _news(self, lines: str) -> Iterator[JobEvent]:
+        for line in lines.splitlines():
+            body = json.loads(line)
+            body.pop("cause"), body.pop("redone")
+            event = JobEvent(**body)
+            if event.time > self._told:
+                self._told = event.time
+                yield event
+
+    def _master_waits_for(self) -> str:
+        selector = f"elasticdl.org/job-name={self.name},elasticdl.org/role=master"
+        found, _ = self._api.list("Pod", selector)
+        if not found:
+            return "the master's pod is being made"
+        status = found[-1].get("status", {})
+        container = (status.get("containerStatuses") or [{}])[0]
+        waiting = container.get("state", {}).get("waiting", {})
+        for condition in status.get("conditions") or []:
+            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+                return f"the master's pod waits: {condition.get('message', '')}"
+        if waiting.get("reason"):
+            return f"the master's pod waits: {waiting['reason']} {waiting.get('message', '')}".rstrip()
+        return "the master starts"
+
+
+def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
+    """Create a job's objects; if one can't be created, none stays.
+
+    Raises BadSetting, naming what is missing.
+    """
+    _check(spec)
+    api = api or connect(spec.namespace)
+    name, names = spec.job_name, manifests.Names(spec.job_name)
+    zoo = Path(spec.model_zoo)
+    archive = pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
+    uid = _create_job(api, spec)
+    try:
+        service = api.create(manifests.service(spec, uid))
+        texts = {
+            "spec.json": json.dumps(spec.to_json(), indent=1),
+            "job.json": podplace.job_text(
+                name, spec.namespace, uid, time.time(), service["spec"]["clusterIP"]
+            ),
+        }
+        token = secrets.token_bytes(_TOKEN_BYTES)
+        for body in (
+            manifests.secret(spec, uid, token, make_identities()),
+            manifests.settings(spec, uid, texts, archive),
+            manifests.empty_item(spec, uid, names.journal),
+            manifests.empty_item(spec, uid, names.board),
+        ):
+            api.create(body)
+        api.patch("Job", name, {"spec": {"suspend": False}})
+    except BaseException as error:
+        api.delete("Job", name)
+        if isinstance(error, ApiError):
+            raise BadSetting(f"the job {name} can't be created: {error}") from None
+        if isinstance(error, Unreachable):
+            raise BadSetting(
+                f"the job {name} can't be created, the cluster stopped answering: {error}"
+            ) from None
+        raise
+    return PodJob(api, name)
+
+
+def jobs(api: Api) -> list[tuple[str, str, str]]:
+    """Return (name, how it stands, when it was made) of the namespace's jobs, the oldest first. Raises ApiError, Unreachable."""
+    found, _ = api.list("Job", "app.kubernetes.io/managed-by=elasticdl")
+    rows = []
+    for job in sorted(found, key=lambda one: str(one["metadata"]["creationTimestamp"])):
+        metadata, conditions = job["metadata"], job.get("status", {}).get("conditions") or []
+        ends = [
+            one["type"].lower()
+            for one in conditions
+            if one["type"] in ("Complete", "Failed") and one["status"] == "True"
+        ]
+        stands = ends[0] if ends else metadata.get("annotations", {}).get(manifests.PROGRESS, "running")
+        rows.append((metadata["name"], stands, metadata["creationTimestamp"]))
+    return rows
+
+
+def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
+    """Show a job until it has ended, and return its summary. A cluster that does not answer is waited for."""
+    while True:
+        try:
+            seen = job.look()
+        except Unreachable:
+            time.sleep(_LOOK_SECONDS)
+            continue
+        show(seen)
+        if seen.summary is not None:
+            return seen.summary
+        time.sleep(_LOOK_SECONDS)
+
+
+def _check(spec: JobSpec) -> None:
+    if not spec.image_name:
+        raise BadSetting(
+            "--image_name is required on Kubernetes: the image of the pods, made by `elasticdl zoo build`"
+        )
+    if not _NAME.fullmatch(spec.job_name):
+        raise BadSetting(
+            f"--job_name: on Kubernetes a name has at most 40 lower-case letters, digits and '-', and begins with a letter; "
+            f"received {spec.job_name!r}"
+        )
+    for flag in ("training_data", "output", "audit", "checkpoint_dir"):
+        path = getattr(spec, flag)
+        if path and not path.startswith("/") and "://" not in path:
+            raise BadSetting(
+                f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
+                f"received {path!r}"
+            )
+
+
+def _create_job(api: Api, spec: JobSpec) -> str:
+    try:
+        return str(api.create(manifests.master_job(spec))["metadata"]["uid"])
+    except Unreachable as error:
+        raise BadSetting(f"no job was submitted: {error}") from None
+    except ApiError as error:
+        if error.reason == "AlreadyExists":
+            raise BadSetting(
+                f"--job_name: the namespace {spec.namespace} has a job named {spec.job_name!r}; name it otherwise, or remove that "
+                f"one with `elasticdl stop {spec.job_name} --namespace={spec.namespace}`"
+            ) from None
+        if error.status == 404:
+            raise BadSetting(f"--namespace: the cluster has no namespace {spec.namespace!r}") from None
+        raise BadSetting(f"no job was submitted: {error}") from None
+
+
+def _process_name(pod: Object) -> str:
+    labels = pod["metadata"].get("labels", {})
+    role = labels.get("elasticdl.org/role", "")
+    index, life = labels.get("elasticdl.org/index"), labels.get("elasticdl.org/incarnation")
+    return f"{role}-{index}-{life}" if index else role
+
+
+def _failed(job: Object) -> str:
+    for condition in job.get("status", {}).get("conditions") or []:
+        if condition.get("type") == "Failed" and condition.get("status") == "True":
+            return f"the master has failed: {condition.get('message', '')}"
+    return ""
+
+
+def _status(body: dict[str, Any]) -> JobStatus:
+    workers = tuple(WorkerStatus(**worker) for worker in body.pop("workers"))
+    return JobStatus(**body, workers=workers)

@@ -1,0 +1,102 @@
+"""The journal's pages on a local disk: numbered files.
+
+A page is one file, made by `link(2)` from a synced draft, because that is the one step of a file system that fails if somebody else
+was first: a lock on one long file would be kept by a stopped master, or lost by it unknowingly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from elasticdl.errors import JournalConflict
+
+_DRAFT = ".draft-"
+
+
+class FilePages:
+    """Files `000001`, `000002`, … of a directory; an emptied one stays as an empty file."""
+
+    def __init__(self, directory: Path) -> None:
+        """Use `directory`, which exists."""
+        self._directory = directory
+        self._draft = directory / f"{_DRAFT}{secrets.token_hex(16)}"
+
+    @property
+    def where(self) -> str:
+        """Return the directory."""
+        return str(self._directory)
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the files that there are."""
+        names = [path.name for path in self._directory.iterdir()]
+        return sorted(int(name) for name in names if name.isascii() and name.isdigit())
+
+    def read(self, number: int) -> bytes:
+        """Return a file's content."""
+        return self._path(number).read_bytes()
+
+    def write(self, number: int, body: bytes) -> None:
+        """Write a file that is not there yet, and sync it."""
+        try:
+            self._write_draft(body)
+            self._link(number, body)
+            self._sync_directory()
+        finally:
+            with contextlib.suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+
+    def empty(self, number: int) -> None:
+        """Replace files by empty ones."""
+        for earlier in range(number, 0, -1):
+            path = self._path(earlier)
+            if path.stat().st_size == 0:
+                break  # this one and all before it were emptied some time ago
+            self._draft.write_bytes(b"")
+            self._draft.rename(path)
+
+    def tidy(self) -> None:
+        """Remove drafts that killed masters left; a live one whose draft goes writes it again."""
+        for path in self._directory.glob(f"{_DRAFT}*"):
+            path.unlink(missing_ok=True)
+
+    def _write_draft(self, body: bytes) -> None:
+        # A new file for each attempt: after a failed fsync the old one's pages may count as clean without being on disk.
+        self._draft.unlink(missing_ok=True)
+        descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _write_all(descriptor, body)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _link(self, number: int, body: bytes) -> None:
+        if number > 1 and not self._path(number - 1).exists():
+            raise JournalConflict(
+                f"record {number} of the journal can't follow: there is no record {number - 1}"
+            )
+        try:
+            os.link(self._draft, self._path(number))
+        except FileExistsError:
+            if self._path(number).read_bytes() != body:
+                raise JournalConflict(
+                    f"record {number} of the journal exists, another master wrote it"
+                ) from None
+
+    def _sync_directory(self) -> None:
+        descriptor = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _path(self, number: int) -> Path:
+        return self._directory / f"{number:06d}"
+
+
+def _write_all(descriptor: int, body: bytes) -> None:
+    view = memoryview(body)
+    while view:
+        view = view[os.write(descriptor, view) :]

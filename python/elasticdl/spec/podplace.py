@@ -1,0 +1,202 @@
+"""A pod's view of its job: folders that are mounted into it, and addresses that it was told.
+
+The counterpart of a local job's place; the settings come from a ConfigMap, token and certificate from a Secret, and what the
+process writes for itself goes to an empty directory that ends with the pod.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from elasticdl.errors import BadSetting
+from elasticdl.spec import tls
+from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.tls import Identity
+
+FORMAT = 1
+"""Format number of `job.json`."""
+
+POD_ENVIRONMENT = "ELASTICDL_POD"
+"""Environment variable that tells a pod's process where the job's settings are mounted."""
+PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
+"""Environment variable with a process's own name, `worker-3-2`."""
+ADDRESS_ENVIRONMENT = "ELASTICDL_POD_ADDRESS"
+"""Environment variable with the pod's address, by which others reach it."""
+
+JOB_FOLDER = "/elasticdl/job"
+SECRET_FOLDER = "/elasticdl/secret"
+WORK_FOLDER = "/elasticdl/work"
+ZOO_ARCHIVE = "zoo.tar.gz"
+CONTROL_PORT, HEART_PORT = 50001, 50002
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlace:
+    """One pod's place.
+
+    Attributes:
+        name: the job's.
+        namespace: the job's.
+        uid: of the job's own object, by which everything of this very job is found.
+        submitted_at: when it was submitted, in seconds since the Unix epoch.
+        path: folder for what this process needs while it runs.
+        address: of this pod.
+        master: where the master is found, the same whatever node it runs on.
+        identity: the certificate of this pod's role.
+        job_folder: where the settings are mounted.
+        secret_folder: where the token is mounted.
+    """
+
+    name: str
+    namespace: str
+    uid: str
+    submitted_at: float
+    path: Path
+    address: str
+    master: str
+    identity: Identity
+    job_folder: Path
+    secret_folder: Path
+
+    @property
+    def control_address(self) -> str:
+        """Return where the master's control plane is found."""
+        return f"tcp:{_host(self.master)}:{CONTROL_PORT}"
+
+    @property
+    def heart_address(self) -> str:
+        """Return where the master takes heartbeats."""
+        return f"tcp:{_host(self.master)}:{HEART_PORT}"
+
+    def data_address(self, member: str) -> str:
+        """Return where this pod's data plane listens: on any port of its own address."""
+        return f"tcp:{_host(self.address)}:0"
+
+    def token(self) -> bytes:
+        """Read the job's token."""
+        return (self.secret_folder / "token").read_bytes()
+
+    def spec(self) -> JobSpec:
+        """Read the job's settings; a model zoo that was sent with them is unpacked."""
+        spec = from_json(json.loads((self.job_folder / "spec.json").read_text(encoding="utf-8")))
+        archive = self.job_folder / ZOO_ARCHIVE
+        if not archive.exists():
+            return spec
+        zoo = self.path / "model_zoo"
+        if not zoo.is_dir():
+            draft = self.path / "model_zoo.draft"
+            _unpack(archive, draft)
+            draft.rename(zoo)
+        return replace(spec, model_zoo=str(zoo))
+
+    def snapshots(self, spec: JobSpec) -> Path | None:
+        """Return the folder of the job's snapshots, on a volume; without one a job whose workers all die at once begins anew."""
+        return Path(spec.checkpoint_dir) / f"{self.name}-{self.uid}" if spec.checkpoint_dir else None
+
+    def last_words(self, process: str) -> str:
+        """Return nothing: another pod's log is told with its end."""
+        return ""
+
+
+def job_text(name: str, namespace: str, uid: str, submitted_at: float, master: str) -> str:
+    """Write `job.json`, which `open_pod` reads."""
+    body = {
+        "format": FORMAT,
+        "name": name,
+        "namespace": namespace,
+        "uid": uid,
+        "submitted_at": submitted_at,
+        "master": master,
+    }
+    return json.dumps(body)
+
+
+def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master: bool) -> PodPlace:
+    """Open the place of this pod. Raises BadSetting if what is mounted is not a job's, or of another format."""
+    try:
+        body: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise BadSetting(f"{folder} is not what a job's pod is given: {error}") from None
+    if body.get("format") != FORMAT:
+        raise BadSetting(
+            f"the job has format {body.get('format')!r}, the image's version of elasticdl reads format {FORMAT}; "
+            "submit the job with the version that the image has"
+        )
+    return PodPlace(
+        name=body["name"],
+        namespace=body["namespace"],
+        uid=body["uid"],
+        submitted_at=body["submitted_at"],
+        path=work,
+        address=address,
+        # The master listens at its own address; the others find it behind its Service.
+        master=address if is_master else body["master"],
+        identity=tls.read_identity(secret),
+        job_folder=folder,
+        secret_folder=secret,
+    )
+
+
+def own_pod() -> PodPlace:
+    """Open the place of the pod that this process lives in. Raises BadSetting."""
+    try:
+        process, address = os.environ[PROCESS_ENVIRONMENT], os.environ[ADDRESS_ENVIRONMENT]
+    except KeyError as error:
+        raise BadSetting(
+            f"{error.args[0]} is not set: this process is started in a job's pod, not by hand"
+        ) from None
+    folder = Path(os.environ[POD_ENVIRONMENT])
+    return open_pod(
+        folder, Path(SECRET_FOLDER), Path(WORK_FOLDER), address, is_master=process.startswith("master")
+    )
+
+
+def pack_zoo(directory: Path, limit: int) -> bytes:
+    """Return a model zoo as an archive, the same for the same files. Raises BadSetting if it is larger than `limit` bytes."""
+    buffer = io.BytesIO()
+    import gzip
+
+    with (
+        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0) as squeezed,
+        tarfile.open(fileobj=squeezed, mode="w") as files,
+    ):
+        for path in sorted(directory.rglob("*")):
+            hidden = any(
+                part.startswith(".") or part == "__pycache__" for part in path.relative_to(directory).parts
+            )
+            if hidden or not path.is_file():
+                continue
+            entry = files.gettarinfo(path, arcname=str(path.relative_to(directory)))
+            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
+            with path.open("rb") as content:
+                files.addfile(entry, content)
+    packed = buffer.getvalue()
+    if len(packed) > limit:
+        raise BadSetting(
+            f"--model_zoo: {str(directory)!r} has {len(packed):,} bytes when packed, more than the {limit:,} that fit into an object "
+            "of the cluster; leave data out of it, or build an image with it"
+        )
+    return packed
+
+
+def _unpack(archive: Path, folder: Path) -> None:
+    """Unpack what `pack_zoo` packed: plain files below `folder`. Raises BadSetting for anything else."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as files:
+        for entry in files:
+            target = (folder / entry.name).resolve()
+            content = files.extractfile(entry) if entry.isfile() else None
+            if content is None or folder.resolve() not in target.parents:
+                raise BadSetting(f"{archive}: {entry.name!r} is no file of a model zoo")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(content.read())
+
+
+def _host(address: str) -> str:
+    return f"[{address}]" if ":" in address else address

@@ -1,0 +1,150 @@
+"""What pods say of their processes, by the words of real API objects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.cluster import pods
+from elasticdl.cluster.cluster import (
+    Blame,
+    ProcessEnded,
+    ProcessGone,
+    ProcessName,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+)
+
+NAME = ProcessName(Role.WORKER, 3, 2)
+LABELS = {"elasticdl.org/role": "worker", "elasticdl.org/index": "3", "elasticdl.org/incarnation": "2"}
+
+
+def pod(
+    phase: str = "Running", conditions: list[dict[str, str]] | None = None, **state: Any
+) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "job-worker-3-2", "labels": LABELS},
+        "spec": {"nodeName": "node1"},
+        "status": {
+            "phase": phase,
+            "conditions": conditions or [],
+            "containerStatuses": [{"name": "worker", "state": state}] if state else [],
+        },
+    }
+
+
+def disrupted(reason: str, message: str = "") -> list[dict[str, str]]:
+    return [{"type": "DisruptionTarget", "status": "True", "reason": reason, "message": message}]
+
+
+def ended(code: int, **more: Any) -> dict[str, Any]:
+    return {"exitCode": code, **more}
+
+
+def test_a_pod_of_somebody_else_is_no_process() -> None:
+    assert pods.read({"metadata": {"name": "x", "labels": {"elasticdl.org/role": "master"}}}) is None
+    assert pods.read({"metadata": {"name": "x"}}) is None
+
+
+def test_waiting_for_room() -> None:
+    unschedulable = [
+        {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "message": "0/2 nodes are available: 2 Insufficient cpu.",
+        }
+    ]
+    assert pods.read(pod("Pending", unschedulable)) == ProcessPending(
+        NAME, "0/2 nodes are available: 2 Insufficient cpu."
+    )
+    assert pods.read(pod("Pending")) == ProcessPending(NAME, "its node is preparing it")
+    first_try = pod("Pending", waiting={"reason": "ErrImagePull", "message": "no such image"})
+    assert pods.read(first_try) == ProcessPending(NAME, "no such image")
+
+
+def test_running() -> None:
+    assert pods.read(pod(running={"startedAt": "2026-01-01T00:00:00Z"})) == ProcessStarted(NAME, None)
+
+
+@pytest.mark.parametrize(
+    "reason", ["ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"]
+)
+def test_what_will_never_run(reason: str) -> None:
+    seen = pods.read(pod("Pending", waiting={"reason": reason, "message": "why"}))
+    assert seen == ProcessEnded(NAME, None, None, Blame.START, f"{reason}: why")
+
+
+@pytest.mark.parametrize(
+    ("terminated", "event"),
+    [
+        (ended(0, reason="Completed"), ProcessEnded(NAME, 0, None)),
+        (ended(3, reason="Error"), ProcessEnded(NAME, 3, None)),
+        (
+            ended(1, reason="Error", message="ValueError: no"),
+            ProcessEnded(NAME, 1, None, Blame.PROGRAM, "ValueError: no"),
+        ),
+        (ended(137, reason="Error"), ProcessEnded(NAME, None, 9)),
+        (ended(139, reason="Error"), ProcessEnded(NAME, None, 11)),
+        (
+            ended(137, reason="OOMKilled"),
+            ProcessEnded(NAME, None, 9, Blame.MEMORY, "it needed more memory than its pod may have"),
+        ),
+        (
+            ended(128, reason="StartError", message="no exec"),
+            ProcessEnded(NAME, None, None, Blame.START, "no exec"),
+        ),
+    ],
+)
+def test_ends(terminated: dict[str, Any], event: ProcessEnded) -> None:
+    assert pods.read(pod("Failed", terminated=terminated)) == event
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["PreemptionByScheduler", "EvictionByEvictionAPI", "DeletionByTaintManager", "TerminationByKubelet"],
+)
+def test_a_disruption_counts_before_all_else(reason: str) -> None:
+    for terminated in (
+        ended(137, reason="OOMKilled"),
+        ended(1, reason="Error"),
+        ended(0, reason="Completed"),
+    ):
+        seen = pods.read(pod("Failed", disrupted(reason, "make room"), terminated=terminated))
+        assert isinstance(seen, ProcessEnded)
+        assert (seen.blame, seen.text) == (Blame.CLUSTER, f"{reason}: make room")
+
+
+def test_a_disruption_that_is_only_announced_is_no_end() -> None:
+    running = pod(conditions=disrupted("DeletionByTaintManager"), running={})
+    assert pods.read(running) == ProcessStarted(NAME, None)
+
+
+def test_a_pod_whose_node_does_not_answer_is_gone_and_not_proven_dead() -> None:
+    lost = pod(conditions=disrupted("DeletionByTaintManager"), running={})
+    lost["metadata"] = {**lost["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert pods.read(lost) == ProcessGone(NAME)
+
+
+def test_a_pod_of_a_node_that_is_out_of_service_is_dead() -> None:
+    collected = pod("Failed", disrupted("DeletionByPodGC", "node is out of service"), running={})
+    assert pods.read(collected) == ProcessEnded(
+        NAME, None, None, Blame.CLUSTER, "DeletionByPodGC: node is out of service"
+    )
+
+
+def test_evicted_before_it_ran() -> None:
+    body = pod("Failed")
+    body["status"] |= {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    assert pods.read(body) == ProcessEnded(
+        NAME, None, None, Blame.CLUSTER, "Evicted: The node was low on resource: memory."
+    )
+
+
+def test_only_a_pod_without_a_node_never_ran() -> None:
+    body = pod("Pending")
+    assert not pods.never_ran(body)
+    del body["spec"]["nodeName"]
+    assert pods.never_ran(body)

@@ -1,0 +1,271 @@
+"""The master's hands and eyes against a real API server; the tests play kubelet and scheduler."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from elasticdl.cluster import manifests, pods
+from elasticdl.cluster.api import Api, ApiError, Unreachable
+from elasticdl.cluster.cluster import (
+    Blame,
+    ClusterEvent,
+    ProcessEnded,
+    ProcessGone,
+    ProcessName,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+    StopAsked,
+    WorkersAsked,
+)
+from elasticdl.cluster.items import ConfigMapItem, Stale
+from elasticdl.cluster.kubernetes import KubernetesCluster
+from elasticdl.errors import JournalConflict
+from elasticdl.master.journal import Journal
+from elasticdl.master.objectpages import ObjectPages
+from elasticdl.master.records import EpochRecord, WantedRecord
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobSpec
+
+from .control_plane import ControlPlane
+
+SECONDS = 60.0
+
+
+def worker(index: int, life: int = 1) -> ProcessName:
+    return ProcessName(Role.WORKER, index, life)
+
+
+class Rig:
+    """A job's objects in a namespace, and the cluster as its master sees it."""
+
+    def __init__(self, api: Api, plane: ControlPlane) -> None:
+        self.api = api
+        self.plane = plane
+        settings = {
+            "model_def": "m.model",
+            "training_data": "/data",
+            "job_name": "job",
+            "image_name": "image",
+            "namespace": api.namespace,
+        }
+        self.spec: JobSpec = build(from_arguments(settings))
+        self.uid: str = api.create(manifests.master_job(self.spec))["metadata"]["uid"]
+        self.cluster = self.connect()
+
+    def connect(self) -> KubernetesCluster:
+        return KubernetesCluster(
+            self.api, "job", self.uid, lambda name: manifests.worker_pod(self.spec, self.uid, name)
+        )
+
+    def item(self, name: str) -> ConfigMapItem:
+        self.api.create(manifests.empty_item(self.spec, self.uid, name))
+        return ConfigMapItem(self.api, name)
+
+    def until(self, wanted: ClusterEvent) -> list[ClusterEvent]:
+        """Wait for an event, and return what came before it."""
+        before: list[ClusterEvent] = []
+        while True:
+            found = self.cluster.events(SECONDS)
+            assert found, f"{wanted} did not come; there were {before}"
+            for at, event in enumerate(found):
+                if event == wanted:
+                    return [*before, *found[:at]]
+            before += found
+
+    def pod(self, name: ProcessName) -> dict[str, Any]:
+        return self.api.get("Pod", f"job-{name}")
+
+    def report(self, name: ProcessName, **status: Any) -> None:
+        """Say something as the pod's kubelet."""
+        patch = json.dumps({"status": status})
+        self.plane.kubectl(
+            "patch", "pod", f"job-{name}", "--subresource=status", f"--namespace={self.api.namespace}",
+            "--type=merge", f"--patch={patch}",
+        )  # fmt: skip
+
+    def container(self, name: ProcessName, phase: str, **state: Any) -> None:
+        container = {
+            "name": "worker", "image": "image", "imageID": "", "ready": False, "restartCount": 0, "state": state,
+        }  # fmt: skip
+        self.report(name, phase=phase, containerStatuses=[container])
+
+    def place(self, name: ProcessName) -> None:
+        """Give a pod a node, as the scheduler does."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": f"job-{name}"},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": "somewhere"},
+        }
+        path = f"/api/v1/namespaces/{self.api.namespace}/pods/job-{name}/binding"
+        self.plane.kubectl("create", f"--raw={path}", "--filename=-", stdin=json.dumps(binding))
+
+
+@pytest.fixture
+def rig(api: Api, control_plane: ControlPlane) -> Iterator[Rig]:
+    made = Rig(api, control_plane)
+    yield made
+    made.cluster.close()
+
+
+def pending(rig: Rig, name: ProcessName) -> None:
+    """Launch a worker and wait until the scheduler has said that there is no room for it."""
+    rig.cluster.launch(name)
+    rig.until(ProcessPending(name, "no nodes available to schedule pods"))
+
+
+def test_the_life_of_a_pod(rig: Rig) -> None:
+    name = worker(0)
+    pending(rig, name)
+    rig.cluster.launch(name)  # it is there: nothing happens
+    rig.container(name, "Running", running={"startedAt": "2026-01-01T00:00:00Z"})
+    rig.until(ProcessStarted(name, None))
+    rig.container(name, "Failed", terminated={"exitCode": 1, "reason": "Error", "message": "ValueError: no"})
+    assert rig.until(ProcessEnded(name, 1, None, Blame.PROGRAM, "ValueError: no")) == []
+
+
+def test_what_there_is_is_the_history(rig: Rig) -> None:
+    for index in range(3):
+        pending(rig, worker(index))
+    rig.container(worker(1), "Running", running={})
+    rig.until(ProcessStarted(worker(1), None))
+    again = rig.connect()
+    found = {
+        event.name: event
+        for event in again.events(SECONDS)
+        if not isinstance(event, StopAsked | WorkersAsked)
+    }
+    again.close()
+    assert isinstance(found[worker(0)], ProcessPending)
+    assert found[worker(1)] == ProcessStarted(worker(1), None)
+    assert isinstance(found[worker(2)], ProcessPending)
+
+
+def test_a_pod_deleted_before_it_ran_is_dead(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.cluster.signal(worker(0), signal.SIGTERM)
+    rig.until(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "it was deleted before it ran"))
+
+
+def test_a_pod_deleted_by_force_is_no_proof(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.place(worker(0))
+    rig.container(worker(0), "Running", running={})
+    rig.until(ProcessStarted(worker(0), None))
+    rig.api.delete("Pod", "job-worker-0-1", grace=0)
+    rig.until(ProcessGone(worker(0)))
+
+
+def test_a_killed_pod_has_a_moment_and_stays_known_until_its_kubelet_has_spoken(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.place(worker(0))
+    rig.container(worker(0), "Running", running={})
+    rig.until(ProcessStarted(worker(0), None))
+    rig.cluster.signal(worker(0), signal.SIGKILL)
+    wait(lambda: rig.pod(worker(0))["metadata"].get("deletionGracePeriodSeconds") == 1)
+    rig.container(worker(0), "Failed", terminated={"exitCode": 137, "reason": "Error"})
+    rig.until(ProcessEnded(worker(0), None, signal.SIGKILL))
+
+
+def test_the_api_server_is_away_for_a_while(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.plane.api_server.kill()
+    with pytest.raises(Unreachable):
+        rig.api.list("Pod")
+    rig.cluster.launch(worker(1))
+    rig.cluster.signal(worker(0), signal.SIGTERM)
+    rig.plane.start_api_server()
+    seen = rig.until(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "it was deleted before it ran"))
+    if not any(isinstance(event, ProcessPending) and event.name == worker(1) for event in seen):
+        rig.until(ProcessPending(worker(1), "no nodes available to schedule pods"))
+
+
+def test_a_watch_from_too_long_ago_says_so(rig: Rig) -> None:
+    with pytest.raises(ApiError) as error:
+        next(rig.api.watch("Pod", "1"))
+    assert error.value.status == 410
+
+
+def test_people_steer_by_annotations(rig: Rig) -> None:
+    rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.WORKERS: "5"}}})
+    rig.until(WorkersAsked(5))
+    rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.WORKERS: "many"}}})
+    rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.STOP: "enough"}}})
+    assert rig.until(StopAsked("enough")) == []
+
+
+def test_a_quota_is_room_that_may_become_free(rig: Rig) -> None:
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "small"},
+        "spec": {"hard": {"pods": "1"}},
+    }
+    rig.plane.kubectl("create", "-f", "-", f"--namespace={rig.api.namespace}", stdin=json.dumps(quota))
+    path = "-o=jsonpath={.status.hard.pods}"
+    wait(lambda: rig.plane.kubectl("get", "quota", "small", path, f"--namespace={rig.api.namespace}") == "1")
+    pending(rig, worker(0))
+    rig.cluster.launch(worker(1))
+    said = rig.cluster.events(SECONDS)
+    assert any(isinstance(event, ProcessPending) and "exceeded quota: small" in event.why for event in said)
+    rig.cluster.clear(0.0)
+    rig.until(ProcessPending(worker(1), "no nodes available to schedule pods"))
+
+
+def test_two_masters_on_one_journal(rig: Rig) -> None:
+    item = rig.item("job-journal")
+    old, new = (Journal(ObjectPages(one, "journal")) for one in (item, ConfigMapItem(rig.api, "job-journal")))
+    old.append(1, EpochRecord(1))
+    assert new.read() == ((EpochRecord(1),), 1)
+    new.append(2, EpochRecord(2))
+    with pytest.raises(JournalConflict):
+        old.append(2, WantedRecord(3))
+    _, version = item.read()
+    item.replace({"a": "1"}, version)
+    with pytest.raises(Stale):
+        item.replace({"a": "2"}, version)
+    owner = rig.api.get("ConfigMap", "job-journal")["metadata"]["ownerReferences"][0]["name"]
+    assert owner == "job"
+
+
+def test_racing_masters_share_no_number(rig: Rig) -> None:
+    rig.item("job-journal")
+    won: dict[int, list[int]] = {1: [], 2: [], 3: []}
+
+    def race(epoch: int) -> None:
+        journal = Journal(ObjectPages(ConfigMapItem(rig.api, "job-journal"), "journal"))
+        for number in range(1, 16):
+            try:
+                journal.append(number, EpochRecord(epoch))
+            except JournalConflict:
+                continue
+            won[epoch].append(number)
+
+    threads = [threading.Thread(target=race, args=(epoch,)) for epoch in won]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    records, length = Journal(ObjectPages(ConfigMapItem(rig.api, "job-journal"), "journal")).read()
+    assert length == 15
+    for epoch, numbers in won.items():
+        assert [at for at, record in enumerate(records, 1) if record == EpochRecord(epoch)] == numbers
+
+
+def wait(ready: Callable[[], bool]) -> None:
+    from .processes import wait_for
+
+    wait_for("it", ready, SECONDS)
+
+
+def test_every_label_of_a_worker_is_read_back() -> None:
+    settings = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
+    name = worker(12, 34)
+    assert pods.process_of(manifests.worker_pod(build(from_arguments(settings)), "uid", name)) == name

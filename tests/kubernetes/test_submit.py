@@ -1,0 +1,222 @@
+"""Submission against a real API server: all objects or none, and what a person is told."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.cluster import manifests, rbac
+from elasticdl.cluster.api import Api, ApiError, connect
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.errors import BadSetting, JobFailed
+from elasticdl.job import podjob
+from elasticdl.job.podjob import PodJob
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.podplace import open_pod
+
+from .control_plane import ControlPlane
+from .processes import wait_for
+
+OWNED = ("ConfigMap", "Secret", "Service")
+
+
+def spec(api: Api, zoo: Path, **settings: object) -> JobSpec:
+    given = {
+        "model_zoo": str(zoo),
+        "model_def": "model.custom_model",
+        "training_data": "/data/train",
+        "job_name": "test-job",
+        "image_name": "elasticdl:test",
+        "namespace": api.namespace,
+    }
+    return build(from_arguments(given | settings))
+
+
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    folder = tmp_path / "zoo"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "model.py").write_text("def custom_model(): ...\n")
+    (folder / "parts" / "loss.py").write_text("def loss(labels, predictions): ...\n")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("secret")
+    return folder
+
+
+def owned(api: Api) -> dict[str, dict[str, Any]]:
+    """Return what the job owns, by kind and name; the API server makes things of its own in every namespace."""
+    found = {}
+    for kind in OWNED:
+        for body in api.list(kind)[0]:
+            if any(one["name"] == "test-job" for one in body["metadata"].get("ownerReferences", [])):
+                found[f"{kind}/{body['metadata']['name']}"] = body
+    return found
+
+
+def test_all_objects_are_made_and_owned_by_the_job(api: Api, zoo: Path, tmp_path: Path) -> None:
+    job = podjob.submit(spec(api, zoo), api)
+    assert sorted(owned(api)) == [
+        "ConfigMap/test-job-board",
+        "ConfigMap/test-job-journal",
+        "ConfigMap/test-job-spec",
+        "Secret/test-job-secret",
+        "Service/test-job",
+    ]
+    body = api.get("Job", "test-job")
+    assert body["spec"]["suspend"] is False
+    assert job.look().summary is None
+
+
+def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path: Path) -> None:
+    """Lay out the mounted files as a kubelet does, and open the place."""
+    submitted = spec(api, zoo, num_workers="2:4", envs={"A": "1"})
+    podjob.submit(submitted, api)
+    found = owned(api)
+    folder, secret, work = (tmp_path / name for name in ("job", "secret", "work"))
+    for path in (folder, secret, work):
+        path.mkdir()
+    settings = found["ConfigMap/test-job-spec"]
+    for name, text in settings["data"].items():
+        (folder / name).write_text(text)
+    for name, data in settings["binaryData"].items():
+        (folder / name).write_bytes(base64.b64decode(data))
+    pod = manifests.worker_pod(submitted, "uid", ProcessName(Role.WORKER, 0, 1))
+    (mounted,) = [one["secret"] for one in pod["spec"]["volumes"] if one["name"] == "secret"]
+    for item in mounted["items"]:
+        data = found["Secret/test-job-secret"]["data"][item["key"]]
+        (secret / item["path"]).write_bytes(base64.b64decode(data))
+    place = open_pod(folder, secret, work, "10.1.2.3", is_master=False)
+    assert place.name == "test-job"
+    assert place.control_address.startswith("tcp:10.96.")
+    assert place.data_address("m") == "tcp:10.1.2.3:0"
+    read = place.spec()
+    assert Path(read.model_zoo, "parts", "loss.py").read_text() == "def loss(labels, predictions): ...\n"
+    assert not Path(read.model_zoo, ".git").exists()
+    assert read.num_workers == submitted.num_workers
+    assert len(place.token()) == 32
+
+
+def test_a_name_that_is_taken(api: Api, zoo: Path) -> None:
+    podjob.submit(spec(api, zoo), api)
+    before = owned(api)
+    with pytest.raises(BadSetting, match="has a job named 'test-job'"):
+        podjob.submit(spec(api, zoo), api)
+    assert owned(api) == before
+
+
+def test_a_namespace_that_is_not_there(api: Api, zoo: Path) -> None:
+    elsewhere = connect("nowhere")
+    with pytest.raises(BadSetting, match="no namespace 'nowhere'"):
+        podjob.submit(spec(elsewhere, zoo), elsewhere)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"job_name": "Test_Job"}, "lower-case letters"),
+        ({"job_name": "x" * 41}, "at most 40"),
+        ({"training_data": "data/train"}, "--training_data: on Kubernetes a path is one inside the pods"),
+        ({"output": "model.keras"}, "--output: on Kubernetes"),
+        ({"platform": "kubernetes", "image_name": ""}, "--image_name is required on Kubernetes"),
+    ],
+)
+def test_what_can_be_known_before_is_refused_before(
+    api: Api, zoo: Path, settings: dict[str, str], said: str
+) -> None:
+    with pytest.raises(BadSetting, match=said):
+        podjob.submit(spec(api, zoo, **settings), api)
+    assert api.list("Job")[0] == []
+
+
+def test_a_model_zoo_that_does_not_fit(api: Api, zoo: Path) -> None:
+    (zoo / "weights.bin").write_bytes(os.urandom(800_000))
+    with pytest.raises(BadSetting, match="more than the 700,000 that fit"):
+        podjob.submit(spec(api, zoo), api)
+    assert api.list("Job")[0] == []
+
+
+def limited(plane: ControlPlane, namespace: str, rules: list[dict[str, Any]]) -> Api:
+    """Return the API as a user with these rights only."""
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": "limited", "namespace": namespace},
+        "rules": rules,
+    }
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "limited", "namespace": namespace},
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": "limited", "namespace": namespace},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited"},
+        "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}],
+    }
+    for body in (account, role, binding):
+        plane.kubectl("create", "-f", "-", stdin=json.dumps(body))
+    token = plane.kubectl("create", "token", "limited", f"--namespace={namespace}").strip()
+    path = plane.write_kubeconfig(f"limited-{namespace}", token, namespace)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(path))
+        return connect(namespace)
+
+
+def test_without_rights_nothing_is_left(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
+    """May create jobs, and delete them, but no secrets."""
+    rules = [
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]},
+    ]
+    user = limited(control_plane, api.namespace, rules)
+    with pytest.raises(BadSetting, match=r"can't be created: secrets is forbidden"):
+        podjob.submit(spec(api, zoo), user)
+    assert [job for job in api.list("Job")[0] if "deletionTimestamp" not in job["metadata"]] == []
+
+
+def test_no_rights_at_all(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
+    user = limited(control_plane, api.namespace, [])
+    with pytest.raises(BadSetting, match=r"no job was submitted: .*forbidden"):
+        podjob.submit(spec(api, zoo), user)
+    assert api.list("Job")[0] == []
+
+
+def test_the_role_gives_no_more_than_it_says(control_plane: ControlPlane, api: Api) -> None:
+    rules = [
+        {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
+        for group, resource, verbs in rbac.RULES
+    ]
+    user = limited(control_plane, api.namespace, rules)
+    assert user.may("create", "Pod")
+    assert not user.may("get", "Secret")
+    assert not user.may("patch", "Pod")
+    with pytest.raises(ApiError):
+        user.list("Secret")
+
+
+def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:
+    job = podjob.submit(spec(api, zoo), api)
+    job.remove()
+    wait_for("the end of the job", lambda: not job.exists(), 60.0)
+    with pytest.raises(JobFailed, match="was deleted"):
+        job.look()
+
+
+def test_steering(api: Api, zoo: Path) -> None:
+    job = podjob.submit(spec(api, zoo), api)
+    job.ask_for_workers(5)
+    job.ask_to_stop("enough")
+    notes = api.get("Job", "test-job")["metadata"]["annotations"]
+    assert (notes[manifests.WORKERS], notes[manifests.STOP]) == ("5", "enough")
+    with pytest.raises(JobFailed):
+        PodJob(api, "nobody").ask_to_stop("enough")
+    assert not PodJob(api, "nobody").exists()
+    assert [row[0] for row in podjob.jobs(api)] == ["test-job"]

@@ -1,0 +1,85 @@
+"""What a master keeps for people: the next master finds it, and a cluster that does not answer costs nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.master.board import EVENTS, EVENTS_LIMIT, STATUS, SUMMARY, FileBoard, ItemBoard
+from elasticdl.master.story import Told
+from elasticdl.spec import place as places
+from elasticdl.spec.edge import build, from_arguments
+
+from .shelf import Shelf, Wire
+
+SETTINGS = {"model_def": "m.model", "training_data": "data", "job_name": "job"}
+
+
+def told(number: int) -> Told:
+    return Told(JobEvent(float(number), "note", "worker-0-1", 1, number, f"event {number}"), cause="why")
+
+
+def status(step: int) -> JobStatus:
+    return JobStatus("job", "training", "", 1, step, 0, 1, 0.5, 0.1, 10, 5.0, 1.0, 2, ())
+
+
+def test_the_next_master_of_a_local_job_finds_what_was_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    place = places.create(build(from_arguments(SETTINGS)))
+    try:
+        first = FileBoard(place)
+        assert first.recall() == []
+        first.tell(told(1))
+        with open(place.path / "events.jsonl", "a") as file:
+            file.write('{"torn')
+        second = FileBoard(place)
+        assert second.recall() == [told(1)]
+        second.tell(told(2))
+        assert FileBoard(place).recall() == [told(1), told(2)]
+        second.conclude({"status": "finished"})
+        assert place.summary() == {"status": "finished"}
+    finally:
+        place.close()
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
+    shelf = Shelf()
+    first = ItemBoard(Wire(shelf, seed))
+    first.recall()
+    first.tell(told(1))
+    first.show(status(7))
+    first.conclude({"status": "failed"})
+    assert json.loads(shelf.texts[STATUS])["step"] == 7
+    assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
+    second = ItemBoard(shelf)
+    assert second.recall() == [told(1)]
+    second.tell(told(2))
+    second.conclude({"status": "finished"})
+    assert len(shelf.texts[EVENTS].splitlines()) == 2
+
+
+def test_a_master_that_cannot_begin_says_so_too() -> None:
+    shelf = Shelf()
+    shelf.texts[EVENTS] = told(1).to_line()
+    ItemBoard(shelf).conclude({"status": "failed"})
+    assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
+    assert shelf.texts[EVENTS] == told(1).to_line()
+
+
+def test_old_events_make_room_for_new_ones() -> None:
+    shelf = Shelf()
+    board = ItemBoard(shelf)
+    board.recall()
+    for number in range(1, 5001):
+        board.tell(told(number))
+    board.conclude({})
+    kept = shelf.texts[EVENTS].splitlines()
+    assert len(shelf.texts[EVENTS]) <= EVENTS_LIMIT
+    assert json.loads(kept[-1])["text"] == "event 5000"
+    assert len(kept) > 1000
