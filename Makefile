@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster demo test test-kubernetes cluster check bench chaos docs wheel clean
+.PHONY: setup setup-cluster demo test test-api test-kubernetes cluster check bench chaos docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -34,6 +34,11 @@ setup-cluster: setup
 	@.ci/cluster
 	$(BIN)/python -m tests.kubernetes.binaries
 
+# Against a real API server, without nodes: needs Go, not root.
+test-api: setup
+	$(BIN)/pytest tests/kubernetes/test_api.py tests/kubernetes/test_submit.py
+
+# The same, and whole jobs in pods on two real nodes.
 test-kubernetes: setup
 	$(BIN)/pytest tests/kubernetes
 
