@@ -49,6 +49,13 @@ def zoo(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.fixture(autouse=True)
+def rights(control_plane: ControlPlane, api: Api) -> None:
+    """What `elasticdl rbac` prints has been applied."""
+    for body in rbac.objects(api.namespace):
+        control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+
 def owned(api: Api) -> dict[str, dict[str, Any]]:
     """Return what the job owns, by kind and name; the API server makes things of its own in every namespace."""
     found = {}
@@ -112,7 +119,7 @@ def test_a_name_that_is_taken(api: Api, zoo: Path) -> None:
 
 def test_a_namespace_that_is_not_there(api: Api, zoo: Path) -> None:
     elsewhere = connect("nowhere")
-    with pytest.raises(BadSetting, match="no namespace 'nowhere'"):
+    with pytest.raises(BadSetting, match=r"no such namespace.*elasticdl rbac --namespace=nowhere"):
         podjob.submit(spec(elsewhere, zoo), elsewhere)
 
 
@@ -131,6 +138,51 @@ def test_what_can_be_known_before_is_refused_before(
 ) -> None:
     with pytest.raises(BadSetting, match=said):
         podjob.submit(spec(api, zoo, **settings), api)
+    assert api.list("Job")[0] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"worker_pod_priority": "0.5"}, "--worker_pod_priority: the cluster has no PriorityClass 'high'"),
+        ({"worker_pod_priority": "batch"}, "no PriorityClass 'batch'"),
+        (
+            {"master_pod_priority": "urgent"},
+            "--master_pod_priority: the cluster has no PriorityClass 'urgent'",
+        ),
+        ({"volume": "claim_name=data,mount_path=/data"}, "has no claim 'data'"),
+    ],
+)
+def test_what_pods_would_wait_for_in_silence_is_said_before(
+    api: Api, zoo: Path, settings: dict[str, str], said: str
+) -> None:
+    with pytest.raises(BadSetting, match=said):
+        podjob.submit(spec(api, zoo, **settings), api)
+    assert api.list("Job")[0] == []
+
+
+def test_what_is_there_is_no_obstacle(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "namespace": api.namespace},
+        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    control_plane.kubectl("create", "-f", "-", stdin=json.dumps(claim))
+    settings = {
+        "worker_pod_priority": "system-cluster-critical",
+        "volume": "claim_name=data,mount_path=/data",
+    }
+    podjob.submit(spec(api, zoo, **settings), api)
+    assert len(api.list("Job")[0]) == 1
+
+
+def test_without_the_service_account_nothing_is_submitted(
+    control_plane: ControlPlane, api: Api, zoo: Path
+) -> None:
+    control_plane.kubectl("delete", "serviceaccount", "elasticdl", f"--namespace={api.namespace}")
+    with pytest.raises(BadSetting, match=r"no service account 'elasticdl'.*elasticdl rbac"):
+        podjob.submit(spec(api, zoo), api)
     assert api.list("Job")[0] == []
 
 
@@ -200,6 +252,18 @@ def test_the_role_gives_no_more_than_it_says(control_plane: ControlPlane, api: A
     assert not user.may("patch", "Pod")
     with pytest.raises(ApiError):
         user.list("Secret")
+
+
+def test_a_master_that_ends_again_and_again_is_said(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
+    job = podjob.submit(spec(api, zoo), api)
+    wait_for("the master's pod", lambda: bool(api.list("Pod")[0]), 60.0)
+    name = api.list("Pod")[0][0]["metadata"]["name"]
+    control_plane.kubectl(
+        "patch", "pod", name, f"--namespace={api.namespace}", "--subresource=status", "--type=merge",
+        '--patch={"status": {"phase": "Failed"}}',
+    )  # fmt: skip
+    said = "1 master has ended by an error before it could say anything; `elasticdl logs test-job"
+    wait_for("the sentence", lambda: said in job.look().waits_for, 60.0)
 
 
 def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:

@@ -23,11 +23,13 @@ _LINE_LIMIT = 16 * 1024 * 1024
 
 PATHS: Mapping[str, str] = {
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
-    "Event": "/api/v1/namespaces/{namespace}/events",
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
+    "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
+    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "Service": "/api/v1/namespaces/{namespace}/services",
+    "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
 }
 """Where each kind of object is found."""
 
@@ -67,6 +69,14 @@ class Api:
     def get(self, kind: str, name: str) -> Object:
         """Return an object. Raises ApiError with status 404 if there is none, Unreachable."""
         return self._ask("GET", self._path(kind, name))
+
+    def has(self, kind: str, name: str) -> bool:
+        """Tell whether an object is there; one that this user may not look at is taken to be. Raises Unreachable."""
+        try:
+            self.get(kind, name)
+        except ApiError as error:
+            return error.status != 404
+        return True
 
     def replace(self, body: Object) -> Object:
         """Replace an object that still has the version in `body`. Raises ApiError with status 409 if not, Unreachable."""

@@ -163,6 +163,15 @@ class PodJob:
     def _master_waits_for(self) -> str:
         selector = f"elasticdl.org/job-name={self.name},elasticdl.org/role=master"
         found, _ = self._api.list("Pod", selector)
+        failed = sum(pod.get("status", {}).get("phase") == "Failed" for pod in found)
+        if failed:
+            who = (
+                "1 master has ended by an error" if failed == 1 else f"{failed} masters have ended by errors"
+            )
+            return (
+                f"{who} before it could say anything; `elasticdl logs {self.name} --namespace={self._api.namespace} --role=master` "
+                "shows why, another one is made"
+            )
         if not found:
             return "the master's pod is being made"
         status = found[-1].get("status", {})
@@ -183,6 +192,7 @@ def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
     """
     _check(spec)
     api = api or connect(spec.namespace)
+    _check_cluster(spec, api)
     name, names = spec.job_name, manifests.Names(spec.job_name)
     zoo = Path(spec.model_zoo)
     archive = pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
@@ -263,6 +273,32 @@ def _check(spec: JobSpec) -> None:
                 f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
                 f"received {path!r}"
             )
+
+
+def _check_cluster(spec: JobSpec, api: Api) -> None:
+    """Check what pods would otherwise wait for without a word that reaches the person."""
+    try:
+        if not api.has("ServiceAccount", manifests.SERVICE_ACCOUNT):
+            raise BadSetting(
+                f"the namespace {spec.namespace} has no service account {manifests.SERVICE_ACCOUNT!r} (or there is no such namespace); "
+                f"run `elasticdl rbac --namespace={spec.namespace} | kubectl apply -f -` once"
+            )
+        workers = range(spec.num_workers.maximum)
+        classes = {spec.worker_pod_priority.of(index, len(workers)) for index in workers}
+        for flag, names in (
+            ("master_pod_priority", {spec.master_pod_priority}),
+            ("worker_pod_priority", classes),
+        ):
+            for name in sorted(names - {""}):
+                if not api.has("PriorityClass", name):
+                    raise BadSetting(
+                        f"--{flag}: the cluster has no PriorityClass {name!r}; `kubectl get priorityclasses` shows those it has"
+                    )
+        for volume in spec.volume:
+            if volume.kind == "claim_name" and not api.has("PersistentVolumeClaim", volume.source):
+                raise BadSetting(f"--volume: the namespace {spec.namespace} has no claim {volume.source!r}")
+    except Unreachable as error:
+        raise BadSetting(f"no job was submitted: {error}") from None
 
 
 def _create_job(api: Api, spec: JobSpec) -> str:
