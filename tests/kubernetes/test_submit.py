@@ -14,7 +14,7 @@ from elasticdl.cluster import manifests, rbac
 from elasticdl.cluster.api import Api, ApiError, connect
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import podjob
+from elasticdl.job import podjob, podrun
 from elasticdl.job.podjob import PodJob
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
@@ -264,6 +264,13 @@ def test_a_master_that_ends_again_and_again_is_said(control_plane: ControlPlane,
     )  # fmt: skip
     said = "1 master has ended by an error before it could say anything; `elasticdl logs test-job"
     wait_for("the sentence", lambda: said in job.look().waits_for, 60.0)
+
+
+def test_a_job_that_has_not_begun_is_just_removed(api: Api, zoo: Path) -> None:
+    job = podjob.submit(spec(api, zoo), api)
+    assert "removed" in podrun.stop(job)
+    wait_for("the end of the job", lambda: not job.exists(), 60.0)
+    wait_for("the end of what it owns", lambda: owned(api) == {}, 60.0)
 
 
 def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:

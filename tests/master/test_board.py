@@ -49,15 +49,16 @@ def test_the_next_master_of_a_local_job_finds_what_was_told(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
-    shelf = Shelf()
-    first = ItemBoard(Wire(shelf, seed))
+    shelf, lines = Shelf(), list[str]()
+    first = ItemBoard(Wire(shelf, seed), lines.append)
     first.recall()
     first.tell(told(1))
     first.show(status(7))
     first.conclude({"status": "failed"})
     assert json.loads(shelf.texts[STATUS])["step"] == 7
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
-    second = ItemBoard(shelf)
+    assert lines == ["training, 0/2 workers, epoch 1, 50 %"]
+    second = ItemBoard(shelf, lines.append)
     assert second.recall() == [told(1)]
     second.tell(told(2))
     second.conclude({"status": "finished"})
@@ -67,14 +68,14 @@ def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
 def test_a_master_that_cannot_begin_says_so_too() -> None:
     shelf = Shelf()
     shelf.texts[EVENTS] = told(1).to_line()
-    ItemBoard(shelf).conclude({"status": "failed"})
+    ItemBoard(shelf, lambda line: None).conclude({"status": "failed"})
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
     assert shelf.texts[EVENTS] == told(1).to_line()
 
 
 def test_old_events_make_room_for_new_ones() -> None:
     shelf = Shelf()
-    board = ItemBoard(shelf)
+    board = ItemBoard(shelf, lambda line: None)
     board.recall()
     for number in range(1, 5001):
         board.tell(told(number))

@@ -32,7 +32,16 @@ class MasterPod:
             self._api, place.name, place.uid, lambda name: manifests.worker_pod(spec, place.uid, name)
         )
         self.pages = ObjectPages(ConfigMapItem(self._api, names.journal), f"ConfigMap {names.journal}")
-        self.board = ItemBoard(ConfigMapItem(self._api, names.board))
+        self.board = ItemBoard(ConfigMapItem(self._api, names.board), self._annotate)
+
+    def _annotate(self, line: str) -> None:
+        """Show one line with the Job; kubectl can show it as a column."""
+        try:
+            self._api.patch(
+                "Job", self._place.name, {"metadata": {"annotations": {manifests.PROGRESS: line}}}
+            )
+        except ApiError as error:
+            raise Unreachable(str(error)) from error
 
     def finish(self, code: int) -> int:
         """Clear up after the job's end, and return the exit code that makes the Job end in the same way.

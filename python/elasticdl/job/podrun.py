@@ -46,9 +46,12 @@ def submit(spec: JobSpec) -> PodJob:
 
 
 def stop(job: PodJob) -> str:
-    """End a job in order, wait for it, and remove everything that it made; return a sentence."""
+    """End a job in order, wait for it, and remove everything that it made; return a sentence.
+
+    A job whose master has not run yet has nothing to end in order.
+    """
     seen = job.look()
-    if seen.summary is None:
+    if seen.summary is None and seen.status is not None:
         job.ask_to_stop("stopped by `elasticdl stop`")
         podjob.watch(job, lambda seen: None)
     job.remove()

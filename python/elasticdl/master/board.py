@@ -6,10 +6,11 @@ ConfigMap, written about once a second, which whoever may read the namespace can
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -26,6 +27,15 @@ EVENTS_LIMIT = 400_000
 """Bytes of events that an object keeps; older ones go first."""
 _PERIOD = 1.0
 _LAST_SECONDS = 30.0
+
+
+def headline(status: JobStatus) -> str:
+    """Return one line about how a job stands: `training, 3/4 workers, epoch 2, 41 %`."""
+    training = sum(worker.state == "training" for worker in status.workers)
+    parts = [status.state, f"{training}/{status.wanted_workers} workers", f"epoch {status.epoch + 1}"]
+    if status.done is not None:
+        parts.append(f"{status.done * 100:.0f} %")
+    return ", ".join(parts)
 
 
 class Board(Protocol):
@@ -87,9 +97,11 @@ class FileBoard:
 class ItemBoard:
     """A job's on Kubernetes: three texts of one object, written by a thread of their own."""
 
-    def __init__(self, item: Item) -> None:
-        """Begin to write to `item`, which exists."""
+    def __init__(self, item: Item, headline: Callable[[str], None]) -> None:
+        """Write to `item`, which exists; `headline` is given one line about how the job stands, and may raise OSError."""
         self._item = item
+        self._headline = headline
+        self._line = self._line_shown = ""
         self._lock = threading.Condition()
         self._lines: list[str] = []
         self._texts: dict[str, str] = {}
@@ -122,6 +134,7 @@ class ItemBoard:
         """Keep a status with the next writing."""
         with self._lock:
             self._texts[STATUS] = json.dumps(asdict(status))
+            self._line = headline(status)
             self._changed = True
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
@@ -142,6 +155,7 @@ class ItemBoard:
                 self._lock.wait_for(lambda: self._over, _PERIOD)
                 over, changed, self._changed = self._over, self._changed, False
                 texts = {**self._texts, EVENTS: "".join(self._lines)}
+            self._show_line()
             if changed and not self._put(texts):
                 with self._lock:
                     self._changed = True
@@ -149,6 +163,13 @@ class ItemBoard:
                 continue
             if over:
                 return
+
+    def _show_line(self) -> None:
+        line = self._line
+        if line != self._line_shown:
+            with contextlib.suppress(OSError):  # the next one will do
+                self._headline(line)
+                self._line_shown = line
 
     def _put(self, texts: Mapping[str, str]) -> bool:
         try:
