@@ -163,15 +163,18 @@ class KubernetesCluster:
 
     def _list_patiently(self) -> str:
         """Look at all pods, and return the version from which to watch."""
-        pause = _SHORTEST_PAUSE
-        while True:
+        found: list[Object] = []
+        pause, version = _SHORTEST_PAUSE, ""
+        while not self._closed.is_set():
             try:
                 found, version = self._api.list("Pod", self._selector)
                 break
             except (Unreachable, ApiError) as error:
                 _log.warning("the pods can't be listed, trying again: %s", error)
-            time.sleep(pause)
+            self._closed.wait(pause)
             pause = min(_LONGEST_PAUSE, 2 * pause)
+        if self._closed.is_set():
+            return version
         names = {pod["metadata"]["name"] for pod in found}
         for name, pod in list(self._seen.items()):
             if name not in names:
