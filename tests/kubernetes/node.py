@@ -86,8 +86,12 @@ class Node:
         """End the node and remove what it left."""
         self.lose()
         for hierarchy in self._hierarchies():
-            for folder, _, _ in os.walk(hierarchy / self._cgroup, topdown=False):
-                Path(folder).rmdir()
+            # A killed process leaves its group a moment after its death.
+            wait_for(
+                f"the end of {self.name}'s processes",
+                lambda top=hierarchy / self._cgroup: _removed(top),
+                30.0,
+            )  # type: ignore[misc]
 
     def load(self, archive: Path) -> None:
         """Hand an image to the node."""
@@ -161,6 +165,16 @@ class Node:
             for file in ("cpuset.cpus", "cpuset.mems"):
                 if (group / file).exists() and (hierarchy / file).exists():
                     (group / file).write_text((hierarchy / file).read_text())
+
+
+def _removed(group: Path) -> bool:
+    """Remove a control group with all below it; false as long as somebody is in it."""
+    try:
+        for folder, _, _ in os.walk(group, topdown=False):
+            Path(folder).rmdir()
+    except OSError:
+        return False
+    return True
 
 
 def _write(path: Path, body: Mapping[str, object]) -> None:

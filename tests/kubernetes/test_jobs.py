@@ -265,7 +265,11 @@ def test_an_error_of_the_program_ends_the_job_once_with_its_traceback(start: Sta
     assert job.process.wait(SECONDS) == 2  # the model file is wrong, and the first worker shows it
     said = job.output.read_text()
     assert "paced.py: custom_model failed: ArithmeticError: the mistake of the user" in said
-    state = job.kubectl(
-        "get", "job", "test-job", '-o=jsonpath={.status.conditions[?(@.type=="Failed")].status}'
-    )
-    assert state == "True"
+    # The summary comes first: the master has to be able to say why before its Job ends.
+    wait_for("the Job's failure", lambda: "Failed" in conditions(job), 60.0)
+
+
+def conditions(job: Job) -> list[str]:
+    """Return what holds of the job's object."""
+    found = job.api.get("Job", "test-job").get("status", {}).get("conditions") or []
+    return [str(one["type"]) for one in found if one["status"] == "True"]
