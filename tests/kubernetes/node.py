@@ -6,6 +6,7 @@ are the node's own too, and vanish with it.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -87,11 +88,8 @@ class Node:
         self.lose()
         for hierarchy in self._hierarchies():
             # A killed process leaves its group a moment after its death.
-            wait_for(
-                f"the end of {self.name}'s processes",
-                lambda top=hierarchy / self._cgroup: _removed(top),
-                30.0,
-            )  # type: ignore[misc]
+            gone = functools.partial(_removed, hierarchy / self._cgroup)
+            wait_for(f"the end of {self.name}'s processes", gone, 30.0)
 
     def load(self, archive: Path) -> None:
         """Hand an image to the node."""

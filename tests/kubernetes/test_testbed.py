@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 from pathlib import Path
@@ -51,6 +52,10 @@ def phase(cluster: Testbed, name: str) -> str:
     return str(state(cluster, name).get("status", {}).get("phase", ""))
 
 
+def runs(cluster: Testbed, name: str) -> bool:
+    return phase(cluster, name) == "Running"
+
+
 def is_evicted(cluster: Testbed, name: str) -> bool:
     pod = state(cluster, name)
     reasons = [one.get("reason") for one in pod.get("status", {}).get("conditions", [])]
@@ -61,7 +66,7 @@ def test_pods_run_on_real_nodes_and_a_lost_node_is_seen(cluster: Testbed) -> Non
     for node in cluster.nodes:
         cluster.kubectl("apply", "-f", "-", stdin=pod(f"on-{node.name}", node.name))
     for node in cluster.nodes:
-        wait_for(node.name, lambda node=node: phase(cluster, f"on-{node.name}") == "Running", SECONDS)  # type: ignore[misc]
+        wait_for(node.name, functools.partial(runs, cluster, f"on-{node.name}"), SECONDS)
     _, lost = cluster.nodes
     lost.lose()
     wait_for("the eviction of a lost node's pod", lambda: is_evicted(cluster, f"on-{lost.name}"), SECONDS)

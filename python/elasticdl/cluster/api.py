@@ -86,16 +86,15 @@ class Api:
         """Merge `change` into an object. Raises ApiError, Unreachable."""
         return self._ask("PATCH", self._path(kind, name), change, content="application/merge-patch+json")
 
-    def delete(self, kind: str, name: str, grace: int | None = None, *, foreground: bool = False) -> None:
+    def delete(self, kind: str, name: str, grace: int | None = None) -> None:
         """Ask for an object's end; no error if there is none. Raises ApiError, Unreachable.
 
         Args:
             kind: of the object.
             name: of the object.
             grace: seconds that a pod has to end by itself; by default what the pod says.
-            foreground: the object goes after everything that it owns.
         """
-        options: Object = {"propagationPolicy": "Foreground" if foreground else "Background"}
+        options: Object = {"propagationPolicy": "Background"}
         if grace is not None:
             options["gracePeriodSeconds"] = grace
         try:

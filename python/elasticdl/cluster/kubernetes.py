@@ -31,8 +31,26 @@ from elasticdl.cluster.cluster import (
 _log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
+_QUOTA_SECONDS = 2.0
+"""Between two attempts to make a pod for which a quota has no room."""
 _KILL_GRACE = 1
 """Seconds; with 0 the API would forget the pod at once, and nobody could say when it is dead."""
+
+
+class _Patience:
+    """Pauses that double from one failure to the next, and end when the cluster is closed."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        self._closed = closed
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin with the shortest again: something has succeeded."""
+        self._pause = _SHORTEST_PAUSE
+
+    def wait(self) -> None:
+        self._closed.wait(self._pause)
+        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
 
 
 class KubernetesCluster:
@@ -101,7 +119,7 @@ class KubernetesCluster:
                         self._api.delete("Pod", self._names.pod(event.name))
             if over or not left:
                 return
-            time.sleep(_SHORTEST_PAUSE)
+            self._closed.wait(_SHORTEST_PAUSE)
 
     def close(self) -> None:
         """Stop watching; pods go on."""
@@ -112,7 +130,7 @@ class KubernetesCluster:
 
     def _carry_out(self) -> None:
         while (request := self._requests.get()) is not None:
-            pause = _SHORTEST_PAUSE
+            patience = _Patience(self._closed)
             while not self._closed.is_set():
                 try:
                     request()
@@ -122,57 +140,52 @@ class KubernetesCluster:
                 except ApiError as error:
                     _log.error("the cluster refuses: %s", error)
                     break
-                self._closed.wait(pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
+                patience.wait()
 
     def _create(self, name: ProcessName) -> None:
-        pause = _SHORTEST_PAUSE
-        while not self._closed.is_set():
-            try:
-                self._api.create(self._make_pod(name))
+        try:
+            self._api.create(self._make_pod(name))
+        except ApiError as error:
+            if error.status == 409 and error.reason == "AlreadyExists":
                 return
-            except ApiError as error:
-                if error.status == 409 and error.reason == "AlreadyExists":
-                    return
-                if error.status != 403 or "quota" not in str(error):
-                    self._tell(ProcessEnded(name, None, None, Blame.START, str(error)))
-                    return
-                # A quota is room that is taken: like a full cluster, it may become free.
-                self._tell(ProcessPending(name, str(error)))
-            self._closed.wait(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause)
+            if error.status != 403 or "quota" not in str(error):
+                self._tell(ProcessEnded(name, None, None, Blame.START, str(error)))
+                return
+            # A quota is room that is taken: like a full cluster, it may become free. What else is asked for does not wait for it.
+            self._tell(ProcessPending(name, str(error)))
+            again = threading.Timer(_QUOTA_SECONDS, self.launch, (name,))
+            again.daemon = True
+            again.start()
 
     # ------------------------------------------------------------------ pods
 
     def _watch_pods(self, version: str) -> None:
-        pause = _SHORTEST_PAUSE
+        patience = _Patience(self._closed)
         while not self._closed.is_set():
             try:
                 for kind, pod in self._api.watch("Pod", version, self._selector):
                     version = pod["metadata"]["resourceVersion"]
-                    pause = _SHORTEST_PAUSE
+                    patience.reset()
                     if kind == "DELETED":
                         self._forget(pod)
                     elif kind != "BOOKMARK":
                         self._look(pod)
             except (ApiError, Unreachable) as error:
                 _log.info("watching the pods begins anew: %s", error)
-                self._closed.wait(pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
+                patience.wait()
                 version = self._list_patiently()
 
     def _list_patiently(self) -> str:
         """Look at all pods, and return the version from which to watch."""
         found: list[Object] = []
-        pause, version = _SHORTEST_PAUSE, ""
+        patience, version = _Patience(self._closed), ""
         while not self._closed.is_set():
             try:
                 found, version = self._api.list("Pod", self._selector)
                 break
             except (Unreachable, ApiError) as error:
                 _log.warning("the pods can't be listed, trying again: %s", error)
-            self._closed.wait(pause)
-            pause = min(_LONGEST_PAUSE, 2 * pause)
+            patience.wait()
         if self._closed.is_set():
             return version
         names = {pod["metadata"]["name"] for pod in found}
@@ -210,7 +223,7 @@ class KubernetesCluster:
     # ------------------------------------------------------------------ the job
 
     def _watch_job(self) -> None:
-        pause, version = _SHORTEST_PAUSE, ""
+        patience, version = _Patience(self._closed), ""
         only = f"metadata.name={self._job}"
         while not self._closed.is_set():
             try:
@@ -220,14 +233,13 @@ class KubernetesCluster:
                         self._obey(job)
                 for kind, job in self._api.watch("Job", version, fields=only):
                     version = job["metadata"]["resourceVersion"]
-                    pause = _SHORTEST_PAUSE
+                    patience.reset()
                     if kind in ("ADDED", "MODIFIED"):
                         self._obey(job)
             except (ApiError, Unreachable) as error:
                 _log.info("watching the job begins anew: %s", error)
                 version = ""
-                self._closed.wait(pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
+                patience.wait()
 
     def _obey(self, job: Object) -> None:
         """Tell what people ask for by annotations, once for each value."""

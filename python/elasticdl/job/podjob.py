@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cluster import manifests
+from elasticdl.cluster import manifests, pods
 from elasticdl.cluster.api import Api, ApiError, Object, Unreachable, connect
 from elasticdl.cluster.certificates import make_identities
+from elasticdl.cluster.cluster import Role
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY
@@ -32,7 +33,6 @@ _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
 _LOOK_SECONDS = 0.5
-_GONE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,17 +59,10 @@ class PodJob:
         self._api = api
         self.name = name
         self._told = 0.0
-        self._version = ""
 
     def exists(self) -> bool:
         """Tell whether the cluster knows the job. Raises Unreachable."""
-        try:
-            self._api.get("Job", self.name)
-        except ApiError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+        return self._api.has("Job", self.name)
 
     def look(self) -> Seen:
         """Look at the job. Raises Unreachable, JobFailed if it was deleted."""
@@ -110,7 +103,7 @@ class PodJob:
             found, _ = self._api.list("Pod", f"elasticdl.org/job-name={self.name}")
             for pod in found:
                 name = pod["metadata"]["name"]
-                process = _process_name(pod)
+                process = str(pods.process_of(pod) or Role.MASTER)
                 started = pod.get("status", {}).get("phase") not in (None, "Pending")
                 if name not in followed and started and f"{process}-".startswith(f"{role}-" if role else ""):
                     followed.add(name)
@@ -315,13 +308,6 @@ def _create_job(api: Api, spec: JobSpec) -> str:
         if error.status == 404:
             raise BadSetting(f"--namespace: the cluster has no namespace {spec.namespace!r}") from None
         raise BadSetting(f"no job was submitted: {error}") from None
-
-
-def _process_name(pod: Object) -> str:
-    labels = pod["metadata"].get("labels", {})
-    role = labels.get("elasticdl.org/role", "")
-    index, life = labels.get("elasticdl.org/index"), labels.get("elasticdl.org/incarnation")
-    return f"{role}-{index}-{life}" if index else role
 
 
 def _failed(job: Object) -> str:

@@ -37,29 +37,31 @@ _SOCKETS_PREFIX = "edl-"
 
 
 class Place(Protocol):
-    """What a process knows of the job that it belongs to, wherever it runs.
-
-    Attributes:
-        name: the job's unique name.
-        path: folder for what the process needs while the job runs.
-        submitted_at: when the job was submitted, in seconds since the Unix epoch.
-        identity: the certificate to show to other machines; None: the job stays on this one.
-        control_address: where the master's control plane listens; the same after a restart of the master.
-        heart_address: where the master takes heartbeats.
-    """
+    """What a process knows of the job that it belongs to, wherever it runs."""
 
     @property
-    def name(self) -> str: ...  # noqa: D102 (said above, as the others)
+    def name(self) -> str:
+        """Return the job's unique name."""
+
     @property
-    def path(self) -> Path: ...  # noqa: D102
+    def path(self) -> Path:
+        """Return the folder for what the process needs while the job runs."""
+
     @property
-    def submitted_at(self) -> float: ...  # noqa: D102
+    def submitted_at(self) -> float:
+        """Return when the job was submitted, in seconds since the Unix epoch."""
+
     @property
-    def identity(self) -> Identity | None: ...  # noqa: D102
+    def identity(self) -> Identity | None:
+        """Return the certificate to show to other machines; None: the job stays on this one."""
+
     @property
-    def control_address(self) -> str: ...  # noqa: D102
+    def control_address(self) -> str:
+        """Return where the master's control plane listens; the same after a restart of the master."""
+
     @property
-    def heart_address(self) -> str: ...  # noqa: D102
+    def heart_address(self) -> str:
+        """Return where the master takes heartbeats."""
 
     def data_address(self, member: str) -> str:
         """Return where a member's data plane listens; `member` is its id of 32 hexadecimal digits."""
