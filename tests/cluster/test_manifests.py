@@ -33,6 +33,7 @@ FULL = {
     "master_resource_limit": "memory=2Gi",
     "worker_resource_request": "cpu=2,memory=4Gi,gpu=1,vendor.com/card=2",
     "worker_resource_limit": "memory=8Gi",
+    "oom_memory_limit": "12Gi",
     "master_pod_priority": "high",
     "worker_pod_priority": "0.5",
     "envs": "TF_CPP_MIN_LOG_LEVEL=2,GREETING=hello\\, world",
@@ -65,7 +66,9 @@ def objects() -> dict[str, list[dict[str, Any]]]:
             manifests.empty_item(job, UID, names.journal),
             manifests.empty_item(job, UID, names.board),
             manifests.worker_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
-            manifests.worker_pod(job, UID, ProcessName(Role.WORKER, 4, 12)),
+            manifests.worker_pod(
+                job, UID, ProcessName(Role.WORKER, 4, 12), 10 << 30 if name == "full" else 0
+            ),
         ]
     found["rbac"] = rbac.objects("training")
     return found

@@ -148,3 +148,11 @@ def test_only_a_pod_without_a_node_never_ran() -> None:
     assert not pods.never_ran(body)
     del body["spec"]["nodeName"]
     assert pods.never_ran(body)
+
+
+def test_who_ran_out_of_memory_says_how_much_it_had() -> None:
+    body = pod(terminated=ended(137, reason="OOMKilled"))
+    body["spec"]["containers"] = [{"name": "worker", "resources": {"limits": {"memory": "1500Mi"}}}]
+    seen = pods.read(body)
+    assert isinstance(seen, ProcessEnded)
+    assert (seen.blame, seen.memory) == (Blame.MEMORY, 1500 << 20)

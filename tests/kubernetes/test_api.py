@@ -61,7 +61,10 @@ class Rig:
 
     def connect(self) -> KubernetesCluster:
         return KubernetesCluster(
-            self.api, "job", self.uid, lambda name: manifests.worker_pod(self.spec, self.uid, name)
+            self.api,
+            "job",
+            self.uid,
+            lambda name, memory: manifests.worker_pod(self.spec, self.uid, name, memory),
         )
 
     def item(self, name: str) -> ConfigMapItem:

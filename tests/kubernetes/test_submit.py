@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster import manifests, rbac
-from elasticdl.cluster.api import Api, ApiError, connect
+from elasticdl.cluster.api import Api, connect
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import podjob, podrun
@@ -22,6 +22,7 @@ from elasticdl.spec.podplace import open_pod
 
 from .control_plane import ControlPlane
 from .processes import wait_for
+from .rights import limited
 
 OWNED = ("ConfigMap", "Secret", "Service")
 
@@ -193,35 +194,6 @@ def test_a_model_zoo_that_does_not_fit(api: Api, zoo: Path) -> None:
     assert api.list("Job")[0] == []
 
 
-def limited(plane: ControlPlane, namespace: str, rules: list[dict[str, Any]]) -> Api:
-    """Return the API as a user with these rights only."""
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "Role",
-        "metadata": {"name": "limited", "namespace": namespace},
-        "rules": rules,
-    }
-    account = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": "limited", "namespace": namespace},
-    }
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "limited", "namespace": namespace},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "limited"},
-        "subjects": [{"kind": "ServiceAccount", "name": "limited", "namespace": namespace}],
-    }
-    for body in (account, role, binding):
-        plane.kubectl("create", "-f", "-", stdin=json.dumps(body))
-    token = plane.kubectl("create", "token", "limited", f"--namespace={namespace}").strip()
-    path = plane.write_kubeconfig(f"limited-{namespace}", token, namespace)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(path))
-        return connect(namespace)
-
-
 def test_without_rights_nothing_is_left(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     """May create jobs, and delete them, but no secrets."""
     rules = [
@@ -239,19 +211,6 @@ def test_no_rights_at_all(control_plane: ControlPlane, api: Api, zoo: Path) -> N
     with pytest.raises(BadSetting, match=r"no job was submitted: .*forbidden"):
         podjob.submit(spec(api, zoo), user)
     assert api.list("Job")[0] == []
-
-
-def test_the_role_gives_no_more_than_it_says(control_plane: ControlPlane, api: Api) -> None:
-    rules = [
-        {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
-        for group, resource, verbs in rbac.RULES
-    ]
-    user = limited(control_plane, api.namespace, rules)
-    assert user.may("create", "Pod")
-    assert not user.may("get", "Secret")
-    assert not user.may("patch", "Pod")
-    with pytest.raises(ApiError):
-        user.list("Secret")
 
 
 def test_a_master_that_ends_again_and_again_is_said(control_plane: ControlPlane, api: Api, zoo: Path) -> None:

@@ -49,8 +49,8 @@ def test_the_next_master_of_a_local_job_finds_what_was_told(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
-    shelf, lines = Shelf(), list[str]()
-    first = ItemBoard(Wire(shelf, seed), lines.append)
+    shelf, lines, announced = Shelf(), list[str](), list[JobEvent]()
+    first = ItemBoard(Wire(shelf, seed), lines.append, announced.append)
     first.recall()
     first.tell(told(1))
     first.show(status(7))
@@ -58,24 +58,25 @@ def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
     assert json.loads(shelf.texts[STATUS])["step"] == 7
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
     assert lines == ["training, 0/2 workers, epoch 1, 50 %"]
-    second = ItemBoard(shelf, lines.append)
+    second = ItemBoard(shelf, lines.append, announced.append)
     assert second.recall() == [told(1)]
     second.tell(told(2))
     second.conclude({"status": "finished"})
     assert len(shelf.texts[EVENTS].splitlines()) == 2
+    assert announced == [told(1).event, told(2).event]
 
 
 def test_a_master_that_cannot_begin_says_so_too() -> None:
     shelf = Shelf()
     shelf.texts[EVENTS] = told(1).to_line()
-    ItemBoard(shelf, lambda line: None).conclude({"status": "failed"})
+    ItemBoard(shelf, lambda line: None, lambda event: None).conclude({"status": "failed"})
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
     assert shelf.texts[EVENTS] == told(1).to_line()
 
 
 def test_old_events_make_room_for_new_ones() -> None:
     shelf = Shelf()
-    board = ItemBoard(shelf, lambda line: None)
+    board = ItemBoard(shelf, lambda line: None, lambda event: None)
     board.recall()
     for number in range(1, 5001):
         board.tell(told(number))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -247,6 +248,34 @@ def test_running_out_of_memory_counts() -> None:
     force(Joined(worker(0, 2)))
     (said,) = force(ProcessEnded(worker(0, 2), None, 9, Blame.MEMORY, "more memory"))
     assert isinstance(said, Hopeless)
+
+
+def out_of_memory(name: ProcessName, memory: int) -> ProcessEnded:
+    return ProcessEnded(name, None, 9, Blame.MEMORY, "more memory", memory)
+
+
+def test_who_ran_out_of_memory_gets_more_up_to_the_limit() -> None:
+    force = Force(2, limit=0)
+    force.state = replace(force.state, most_memory=1000)
+    force(Tick())
+    force(Joined(worker(0)))
+    assert force(out_of_memory(worker(0), 500)) == [Launch(worker(0, 2), 750)]
+    force(Joined(worker(0, 2)))
+    # the other one had the first amount too: it is not raised twice for that
+    force(Joined(worker(1)))
+    assert force(out_of_memory(worker(1), 500)) == [Launch(worker(1, 2), 750)]
+    assert force(out_of_memory(worker(0, 2), 750)) == [Launch(worker(0, 3), 1000)]
+    force(Joined(worker(0, 3)))
+    (said,) = force(out_of_memory(worker(0, 3), 1000))
+    assert isinstance(said, Hopeless)
+    assert "oom_memory_limit" in said.reason
+
+
+def test_more_memory_is_remembered_by_the_next_master() -> None:
+    history = [out_of_memory(worker(0), 500), ProcessStarted(worker(0, 2), None)]
+    state = recall(Workforce(2, 0, most_memory=1000), history)
+    assert decide(0.0, state, Tick())[1] == (Launch(worker(1), 750),)
+    assert state.posts[0].faults == 0
 
 
 def test_the_list_of_pods_is_the_history() -> None:

@@ -23,6 +23,7 @@ _LINE_LIMIT = 16 * 1024 * 1024
 
 PATHS: Mapping[str, str] = {
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
+    "Event": "/api/v1/namespaces/{namespace}/events",
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
     "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{namespace}/pods",

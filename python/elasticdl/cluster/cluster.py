@@ -76,6 +76,7 @@ class ProcessEnded:
         signal: the signal that ended it, or None; both are None where nobody knows.
         blame: who ended it.
         text: how the cluster says it, or empty.
+        memory: bytes that it was allowed to use, 0 if nothing limited them.
     """
 
     name: ProcessName
@@ -83,6 +84,7 @@ class ProcessEnded:
     signal: int | None
     blame: Blame = Blame.PROGRAM
     text: str = ""
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +117,13 @@ ClusterEvent = ProcessEvent | StopAsked | WorkersAsked
 class Cluster(Protocol):
     """Starts and signals processes; repeats every process's last event after a restart of the master."""
 
-    def launch(self, name: ProcessName) -> None:
-        """Start a process; a name that was launched before is ignored."""
+    def launch(self, name: ProcessName, memory: int = 0) -> None:
+        """Start a process; a name that was launched before is ignored.
+
+        Args:
+            name: of the process.
+            memory: bytes that it may use, where the cluster limits them; 0: what the job's settings say.
+        """
 
     def signal(self, name: ProcessName, number: int) -> None:
         """Send a signal; no error if the process has ended."""

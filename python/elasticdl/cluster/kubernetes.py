@@ -56,14 +56,14 @@ class _Patience:
 class KubernetesCluster:
     """The pods of one job."""
 
-    def __init__(self, api: Api, job: str, uid: str, make_pod: Callable[[ProcessName], Object]) -> None:
+    def __init__(self, api: Api, job: str, uid: str, make_pod: Callable[[ProcessName, int], Object]) -> None:
         """Begin to watch; returns when the pods that there are have been listed.
 
         Args:
             api: the job's namespace.
             job: the job's name.
             uid: of the job's own object.
-            make_pod: returns the pod of a process.
+            make_pod: returns the pod of a process, given the bytes of memory that it may use (0: what the settings say).
         """
         self._api = api
         self._job = job
@@ -84,9 +84,9 @@ class KubernetesCluster:
         ):
             threading.Thread(target=target, args=arguments, name="kubernetes", daemon=True).start()
 
-    def launch(self, name: ProcessName) -> None:
+    def launch(self, name: ProcessName, memory: int = 0) -> None:
         """Create a pod; a name that was launched before is ignored."""
-        self._requests.put(lambda: self._create(name))
+        self._requests.put(lambda: self._create(name, memory))
 
     def signal(self, name: ProcessName, number: int) -> None:
         """End a pod: with its grace period for SIGTERM, at once for SIGKILL. No error if it has gone."""
@@ -142,9 +142,9 @@ class KubernetesCluster:
                     break
                 patience.wait()
 
-    def _create(self, name: ProcessName) -> None:
+    def _create(self, name: ProcessName, memory: int) -> None:
         try:
-            self._api.create(self._make_pod(name))
+            self._api.create(self._make_pod(name, memory))
         except ApiError as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return
@@ -153,7 +153,7 @@ class KubernetesCluster:
                 return
             # A quota is room that is taken: like a full cluster, it may become free. What else is asked for does not wait for it.
             self._tell(ProcessPending(name, str(error)))
-            again = threading.Timer(_QUOTA_SECONDS, self.launch, (name,))
+            again = threading.Timer(_QUOTA_SECONDS, self.launch, (name, memory))
             again.daemon = True
             again.start()
 

@@ -363,7 +363,7 @@ class LocalCluster:
         self._incoming = bytearray()
         self._ask(wire.Hello(token))
 
-    def launch(self, name: ProcessName) -> None:
+    def launch(self, name: ProcessName, memory: int = 0) -> None:
         """Start a process; a name that was launched before is ignored."""
         self._ask(wire.Launch(name))
 

@@ -111,8 +111,8 @@ def master_job(spec: JobSpec) -> Object:
     }
 
 
-def worker_pod(spec: JobSpec, uid: str, name: ProcessName) -> Object:
-    """Return the pod of one life of one worker."""
+def worker_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> Object:
+    """Return the pod of one life of one worker; `memory`: bytes that it may use, 0 for what the settings say."""
     job = spec.job_name
     return {
         "apiVersion": "v1",
@@ -128,7 +128,7 @@ def worker_pod(spec: JobSpec, uid: str, name: ProcessName) -> Object:
             "ownerReferences": [owner(job, uid)],
         },
         "spec": {
-            **_pod_spec(spec, name.role, str(name)),
+            **_pod_spec(spec, name.role, str(name), memory),
             # Workers need nothing of the cluster's API.
             "automountServiceAccountToken": False,
             "topologySpreadConstraints": [
@@ -222,7 +222,7 @@ def _priority(name: str) -> Object:
     return {"priorityClassName": name} if name else {}
 
 
-def _pod_spec(spec: JobSpec, role: Role, process: str) -> Object:
+def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Object:
     names = Names(spec.job_name)
     volumes = [
         {"name": "job", "configMap": {"name": names.spec}},
@@ -243,7 +243,7 @@ def _pod_spec(spec: JobSpec, role: Role, process: str) -> Object:
         "imagePullPolicy": spec.image_pull_policy.value,
         "command": ["python3", "-P", "-m", f"elasticdl.job.{role.value}"],
         "env": _environment(spec, process),
-        "resources": _resources(spec, role),
+        "resources": _resources(spec, role, memory),
         "volumeMounts": mounts,
         # The end of the log of a pod that failed is then part of its status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -293,7 +293,7 @@ def _environment(spec: JobSpec, process: str) -> list[Object]:
     ]
 
 
-def _resources(spec: JobSpec, role: Role) -> Object:
+def _resources(spec: JobSpec, role: Role, memory: int) -> Object:
     if role is Role.MASTER:
         request, limit = spec.master_resource_request, spec.master_resource_limit
     else:
@@ -301,6 +301,8 @@ def _resources(spec: JobSpec, role: Role) -> Object:
     # Vendors' resources can't be shared: Kubernetes wants the same amount as request and limit.
     vendors = {name: value for name, value in request.items() if "/" in name}
     limits = {**vendors, **limit}
+    if memory:  # asked for too: a node that can't give it would end the pod again
+        request, limits = {**request, "memory": str(memory)}, {**limits, "memory": str(memory)}
     return {"requests": dict(request)} | ({"limits": limits} if limits else {})
 
 

@@ -19,6 +19,7 @@ from elasticdl.cluster.cluster import (
     ProcessStarted,
     Role,
 )
+from elasticdl.spec.pods import amount
 
 _HOPELESS = frozenset(
     {
@@ -57,7 +58,7 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
     container = (status.get("containerStatuses") or [{}])[0]
     state = container.get("state", {})
     if "terminated" in state:
-        return _ended(name, status, state["terminated"])
+        return _ended(name, pod, state["terminated"])
     if status.get("phase") in ("Failed", "Succeeded"):
         # No kubelet has said more: preempted before it ran, or its node was declared lost for good.
         blame, text = _disruption(status) or (Blame.CLUSTER, _said(status))
@@ -86,17 +87,24 @@ def never_ran(pod: Mapping[str, Any]) -> bool:
     return not pod.get("spec", {}).get("nodeName")
 
 
-def _ended(name: ProcessName, status: Mapping[str, Any], terminated: Mapping[str, Any]) -> ProcessEnded:
+def _ended(name: ProcessName, pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> ProcessEnded:
     code, signal = _outcome(terminated)
     words = str(terminated.get("message", ""))
-    disruption = _disruption(status)
+    disruption = _disruption(pod["status"])
     if disruption is not None:
         return ProcessEnded(name, code, signal, *disruption)
     if terminated.get("reason") == "OOMKilled":
-        return ProcessEnded(name, code, signal, Blame.MEMORY, "it needed more memory than its pod may have")
+        text = "it needed more memory than its pod may have"
+        return ProcessEnded(name, code, signal, Blame.MEMORY, text, _memory(pod))
     if terminated.get("reason") in ("StartError", "ContainerCannotRun"):
         return ProcessEnded(name, None, None, Blame.START, words)
     return ProcessEnded(name, code, signal, Blame.PROGRAM, words)
+
+
+def _memory(pod: Mapping[str, Any]) -> int:
+    container = (pod.get("spec", {}).get("containers") or [{}])[0]
+    limit = container.get("resources", {}).get("limits", {}).get("memory", "")
+    return int(amount(limit)) if limit else 0
 
 
 def _outcome(terminated: Mapping[str, Any]) -> tuple[int | None, int | None]:

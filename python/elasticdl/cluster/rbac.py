@@ -7,6 +7,7 @@ from elasticdl.cluster.manifests import SERVICE_ACCOUNT, Object
 RULES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("", "pods", ("create", "delete", "list", "watch")),
     ("", "configmaps", ("get", "update")),
+    ("", "events", ("create",)),
     ("batch", "jobs", ("list", "patch", "watch")),
 )
 """API group, resource and verbs of a master."""

@@ -30,7 +30,7 @@ class OwnProcess:
         self._events: queue.SimpleQueue[ProcessStarted | ProcessEnded] = queue.SimpleQueue()
         self.drain: Future[None] = Future()
 
-    def launch(self, name: ProcessName) -> None:
+    def launch(self, name: ProcessName, memory: int = 0) -> None:
         """Say that the first life runs already; a second one can't be had in this process."""
         if name == _WORKER:
             self._events.put(ProcessStarted(name, os.getpid()))

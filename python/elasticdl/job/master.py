@@ -27,6 +27,7 @@ from elasticdl.master.records import Record, read_journal
 from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import Place, own_place
+from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
     from elasticdl.master.shell import Monitor, Shell
@@ -88,12 +89,15 @@ def _workforce(
     spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int]
 ) -> tuple[relaunch.Workforce, list[ClusterEvent]]:
     """Launch the workers of a new job; of an old one, find out what there is."""
+    most_memory = int(amount(spec.oom_memory_limit)) if spec.oom_memory_limit else 0
     if read[1] == 0:
-        force = relaunch.Workforce(spec.num_workers.maximum, spec.relaunch_on_worker_failure)
+        force = relaunch.Workforce(
+            spec.num_workers.maximum, spec.relaunch_on_worker_failure, most_memory=most_memory
+        )
         force, instructions, _ = relaunch.decide(time.monotonic(), force, relaunch.Tick())
         for instruction in instructions:
             if isinstance(instruction, relaunch.Launch):
-                cluster.launch(instruction.name)
+                cluster.launch(instruction.name, instruction.memory)
         return force, []
     history: list[ClusterEvent] = []
     while events := cluster.events(_HISTORY_SECONDS):
@@ -102,6 +106,7 @@ def _workforce(
     force = relaunch.Workforce(
         wanted=spec.num_workers.maximum if said.wanted is None else said.wanted,
         limit=spec.relaunch_on_worker_failure,
+        most_memory=most_memory,
         ending=said.stopping is not None or (said.view is not None and said.view.final),
         over=said.terminal is not None,
     )

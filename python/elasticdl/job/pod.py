@@ -6,9 +6,11 @@ import logging
 import time
 
 from elasticdl.cluster import manifests
+from elasticdl.cluster.announcer import Announcement, Announcer
 from elasticdl.cluster.api import Api, ApiError, Unreachable, connect_from_pod
 from elasticdl.cluster.items import ConfigMapItem
 from elasticdl.cluster.kubernetes import KubernetesCluster
+from elasticdl.control.status import JobEvent
 from elasticdl.master.board import ItemBoard
 from elasticdl.master.objectpages import ObjectPages
 from elasticdl.spec.jobspec import JobSpec
@@ -16,6 +18,7 @@ from elasticdl.spec.podplace import PodPlace
 
 _log = logging.getLogger(__name__)
 
+_WARNINGS = frozenset({"bad-record", "evicted", "failed", "idle-step", "lost"})
 _LEAVE_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
 
@@ -29,10 +32,18 @@ class MasterPod:
         self._api: Api = connect_from_pod(place.namespace)
         self._place = place
         self.cluster = KubernetesCluster(
-            self._api, place.name, place.uid, lambda name: manifests.worker_pod(spec, place.uid, name)
+            self._api,
+            place.name,
+            place.uid,
+            lambda name, memory: manifests.worker_pod(spec, place.uid, name, memory),
         )
         self.pages = ObjectPages(ConfigMapItem(self._api, names.journal), f"ConfigMap {names.journal}")
-        self.board = ItemBoard(ConfigMapItem(self._api, names.board), self._annotate)
+        self._announcer = Announcer(self._api, place.name, place.uid)
+        self.board = ItemBoard(ConfigMapItem(self._api, names.board), self._annotate, self._announce)
+
+    def _announce(self, event: JobEvent) -> None:
+        reason = event.kind.title().replace("-", "")
+        self._announcer.tell(Announcement(event.time, reason, event.text, event.kind in _WARNINGS))
 
     def _annotate(self, line: str) -> None:
         """Show one line with the Job; kubectl can show it as a column."""
@@ -48,6 +59,7 @@ class MasterPod:
 
         A Job ends by a success of its pod, or by a failure that it may not repeat. Everything else starts a master again.
         """
+        self._announcer.close(_LEAVE_SECONDS)
         if code not in (0, 1, 2, 130):
             return code
         self.cluster.clear(_LEAVE_SECONDS)

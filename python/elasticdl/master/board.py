@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 from elasticdl.cluster.items import Item, Stale
-from elasticdl.control.status import JobStatus
+from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.master.story import Told, told_from_line
 from elasticdl.spec.place import JobPlace
 
@@ -97,9 +97,18 @@ class FileBoard:
 class ItemBoard:
     """A job's on Kubernetes: three texts of one object, written by a thread of their own."""
 
-    def __init__(self, item: Item, headline: Callable[[str], None]) -> None:
-        """Write to `item`, which exists; `headline` is given one line about how the job stands, and may raise OSError."""
+    def __init__(
+        self, item: Item, headline: Callable[[str], None], announce: Callable[[JobEvent], None]
+    ) -> None:
+        """Write to an item.
+
+        Args:
+            item: the object, which exists.
+            headline: is given one line about how the job stands, and may raise OSError.
+            announce: is given every event once; it must not wait.
+        """
         self._item = item
+        self._announce = announce
         self._headline = headline
         self._line = self._line_shown = ""
         self._lock = threading.Condition()
@@ -123,6 +132,7 @@ class ItemBoard:
 
     def tell(self, told: Told) -> None:
         """Keep an event with the next writing."""
+        self._announce(told.event)
         with self._lock:
             self._lines.append(told.to_line())
             size = sum(map(len, self._lines))

@@ -27,6 +27,7 @@ LONGEST_DELAY = 30.0
 SHORT_LIFE = 10.0
 """Seconds; a worker that ends sooner, and before it has joined, is started again after a delay that doubles."""
 
+_GIB = 1 << 30
 _RELEASED, _EVICTED = 0, 3
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 """Signals by which a program ends itself; all others are sent by somebody."""
@@ -66,9 +67,10 @@ Event = Wanted | Joined | Ending | Over | Tick | ProcessEvent
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Start this life of a worker."""
+    """Start this life of a worker; `memory`: bytes that it may use, 0 for what the job's settings say."""
 
     name: ProcessName
+    memory: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +126,8 @@ class Workforce:
         posts: by index.
         ending: see `Ending`.
         over: see `Over`.
+        memory: bytes that lives from now on may use, 0 for what the job's settings say.
+        most_memory: bytes up to which `memory` may grow, 0: it may not.
     """
 
     wanted: int
@@ -131,6 +135,8 @@ class Workforce:
     posts: Mapping[int, Post] = field(default_factory=dict)
     ending: bool = False
     over: bool = False
+    memory: int = 0
+    most_memory: int = 0
 
     def running(self) -> list[ProcessName]:
         """Return the workers that run."""
@@ -147,7 +153,9 @@ def recall(state: Workforce, history: Iterable[ProcessEvent]) -> Workforce:
         if event.name.role is not Role.WORKER or event.name.life < post.life:
             continue
         if isinstance(event, ProcessEnded):
-            post = replace(post, life=event.name.life, running=False, faults=post.faults + is_fault(event))
+            state = _with_memory(state, event)
+            faults = post.faults + is_fault(event, state.most_memory)
+            post = replace(post, life=event.name.life, running=False, faults=faults)
         else:
             lives = not isinstance(event, ProcessGone)
             post = replace(post, life=event.name.life, running=lives, retired=False, joined=False)
@@ -180,6 +188,12 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             if isinstance(event, ProcessEnded) and event.blame is Blame.START and not state.over:
                 why = f"{event.name} can't be started: {event.text}"
                 return replace(state, over=True), (Hopeless(event.name, why),), why
+            if _had_most_memory(event, state) and not state.over:
+                why = (
+                    f"{event.name} needs more memory than oom_memory_limit allows ({state.most_memory / _GIB:.3g} GiB); "
+                    "allow more, or take smaller minibatches"
+                )
+                return replace(state, over=True), (Hopeless(event.name, why),), why
             if post.faults > state.limit and post.faults > before.faults and not state.over:
                 why = (
                     f"{event.name} has ended ({cause_of(event)}): worker {event.name.index} has failed {post.faults} "
@@ -210,15 +224,33 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
         return f"killed by signal {ended.signal}"
 
 
-def is_fault(ended: ProcessEnded | ProcessGone) -> bool:
-    """Tell whether an end counts against the program."""
+def is_fault(ended: ProcessEnded | ProcessGone, most_memory: int = 0) -> bool:
+    """Tell whether an end counts against the program; `most_memory` as in `Workforce`."""
     if isinstance(ended, ProcessGone) or ended.blame is Blame.CLUSTER:
         return False
     if ended.blame is Blame.MEMORY:
-        return True  # the same program with the same memory would end in the same way
+        # The same program with the same memory would end in the same way.
+        return not 0 < ended.memory < most_memory
     if ended.signal is not None:
         return ended.signal in _CRASHES
     return ended.code not in (_RELEASED, _EVICTED)
+
+
+def _had_most_memory(ended: ProcessEnded | ProcessGone, state: Workforce) -> bool:
+    return (
+        isinstance(ended, ProcessEnded)
+        and ended.blame is Blame.MEMORY
+        and 0 < state.most_memory <= ended.memory
+    )
+
+
+def _with_memory(state: Workforce, ended: ProcessEnded) -> Workforce:
+    """Return the workforce whose next lives may use more than one that ran out of memory."""
+    if ended.blame is not Blame.MEMORY or not 0 < ended.memory < state.most_memory:
+        return state
+    # What one worker lacks the others will lack too: they compute the same.
+    more = min(state.most_memory, ended.memory * 3 // 2)
+    return replace(state, memory=max(state.memory, more))
 
 
 def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
@@ -240,11 +272,15 @@ def _ended(
         running=False,
         retired=False,
         joined=False,
-        faults=post.faults + is_fault(ended),
+        faults=post.faults + is_fault(ended, state.most_memory),
         short=short,
         due=now + delay,
     )
     reason = f"{ended.name} has ended ({cause_of(ended)})"
+    if isinstance(ended, ProcessEnded):
+        state = _with_memory(state, ended)
+        if ended.blame is Blame.MEMORY and state.memory:
+            reason += f"; from now on workers may use {state.memory / _GIB:.3g} GiB"
     return state._with(ended.name.index, after), reason + (
         f"; {delay:.1f} s until the next life" if delay else ""
     )
@@ -261,7 +297,7 @@ def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, .
             continue
         post = replace(post, life=post.life + 1, running=True, retired=False, joined=False, launched_at=now)
         state = state._with(index, post)
-        instructions.append(Launch(_name(index, post)))
+        instructions.append(Launch(_name(index, post), state.memory))
     for index, post in sorted(state.posts.items(), reverse=True):
         if index >= state.wanted and post.running and not post.retired and not state.ending:
             state = state._with(index, replace(post, retired=True))

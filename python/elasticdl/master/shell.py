@@ -476,8 +476,8 @@ class Shell:
             _log.debug("%s", reason)
         for instruction in instructions:
             match instruction:
-                case relaunch.Launch(name):
-                    self._cluster.launch(name)
+                case relaunch.Launch(name, memory):
+                    self._cluster.launch(name, memory)
                     self._tell("launched", f"{name} is started", worker=str(name))
                 case relaunch.Retire(name):
                     self._cluster.signal(name, signal.SIGTERM)

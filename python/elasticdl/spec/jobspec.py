@@ -15,7 +15,7 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.spec import setting as kinds
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.pods import Priority, Volume
+from elasticdl.spec.pods import Priority, Volume, amount
 from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 1
@@ -288,6 +288,11 @@ class JobSpec:
     )  # fmt: skip
 
     # ------------------------------------------------------------------ faults
+    oom_memory_limit: str = setting(
+        kinds.memory(), "", group="faults",
+        what="How far the workers' limit of memory is raised, by half each time, after one ran out of it; never if not given.",
+        why="How much of a shared cluster a job may take is its owner's decision.",
+    )  # fmt: skip
     relaunch_on_worker_failure: int = setting(
         kinds.integer(0), 1, group="faults", unit="times",
         what="How often one worker is started again after an error of its program; kills and preemptions never count.",
@@ -392,6 +397,13 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    if spec.oom_memory_limit:
+        limit = spec.worker_resource_limit.get("memory", "")
+        if not limit or amount(limit) >= amount(spec.oom_memory_limit):
+            raise BadSetting(
+                f"--oom_memory_limit: {spec.oom_memory_limit} is to be more than the memory of --worker_resource_limit, "
+                f"which is {limit or 'not given'}"
+            )
     if spec.output.endswith(".keras") and spec.output_format is not OutputFormat.KERAS:
         raise BadSetting(
             f"--output: {spec.output!r} is the name of a Keras model's file, but --output_format={spec.output_format.value} "

@@ -29,7 +29,7 @@ SETTINGS: dict[str, str] = {
         _SERVERS,
     ),
     **_all(
-        "populate_env_names cluster_spec cluster_spec_json pod_template oom_memory_limit dry_run",
+        "populate_env_names cluster_spec cluster_spec_json pod_template dry_run",
         _PODS,
     ),
     **_all(

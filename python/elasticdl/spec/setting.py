@@ -205,6 +205,19 @@ def resources() -> Kind:
     return _pairs(pods.resources, "amounts such as cpu=500m,memory=2Gi,gpu=1", "cpu=N,memory=N,…")
 
 
+def memory() -> Kind:
+    """An amount of memory."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str):
+            raise TypeError
+        if value and pods.amount(value) < 1:
+            raise ValueError(f"{value!r} is less than a byte")
+        return value
+
+    return Kind("an amount of memory such as 8Gi", "AMOUNT", read, str)
+
+
 def environment() -> Kind:
     """Environment variables; a mapping from Python and job files."""
     return _pairs(pods.environment, "variables such as NAME=value,OTHER=value", "NAME=VALUE,…")
