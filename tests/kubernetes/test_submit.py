@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import os
+import time
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,11 +16,11 @@ from elasticdl.cluster import manifests, rbac
 from elasticdl.cluster.api import Api, connect
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import podjob, podrun
+from elasticdl.job import pod, podjob, podrun
 from elasticdl.job.podjob import PodJob
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.podplace import open_pod
+from elasticdl.spec.podplace import PodPlace, open_pod
 
 from .control_plane import ControlPlane
 from .processes import wait_for
@@ -94,8 +96,8 @@ def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path
         (folder / name).write_text(text)
     for name, data in settings["binaryData"].items():
         (folder / name).write_bytes(base64.b64decode(data))
-    pod = manifests.worker_pod(submitted, "uid", ProcessName(Role.WORKER, 0, 1))
-    (mounted,) = [one["secret"] for one in pod["spec"]["volumes"] if one["name"] == "secret"]
+    body = manifests.worker_pod(submitted, "uid", ProcessName(Role.WORKER, 0, 1))
+    (mounted,) = [one["secret"] for one in body["spec"]["volumes"] if one["name"] == "secret"]
     for item in mounted["items"]:
         data = found["Secret/test-job-secret"]["data"][item["key"]]
         (secret / item["path"]).write_bytes(base64.b64decode(data))
@@ -217,12 +219,71 @@ def test_a_master_that_ends_again_and_again_is_said(control_plane: ControlPlane,
     job = podjob.submit(spec(api, zoo), api)
     wait_for("the master's pod", lambda: bool(api.list("Pod")[0]), 60.0)
     name = api.list("Pod")[0][0]["metadata"]["name"]
-    control_plane.kubectl(
-        "patch", "pod", name, f"--namespace={api.namespace}", "--subresource=status", "--type=merge",
-        '--patch={"status": {"phase": "Failed"}}',
-    )  # fmt: skip
+    ends(control_plane, api, name, "Failed")
     said = "1 master has ended by an error before it could say anything; `elasticdl logs test-job"
     wait_for("the sentence", lambda: said in job.look().waits_for, 60.0)
+
+
+def next_master(api: Api, before: set[str]) -> str:
+    """Wait for a master's pod that is not one of those before it."""
+
+    def new() -> list[str]:
+        return [
+            pod["metadata"]["name"]
+            for pod in api.list("Pod", "elasticdl.org/role=master")[0]
+            if "deletionTimestamp" not in pod["metadata"] and pod["metadata"]["name"] not in before
+        ]
+
+    wait_for("the next master", lambda: bool(new()), 60.0)
+    (name,) = new()
+    before.add(name)
+    return name
+
+
+def ends(plane: ControlPlane, api: Api, pod: str, phase: str) -> None:
+    plane.kubectl(
+        "patch", "pod", pod, f"--namespace={api.namespace}", "--subresource=status", "--type=merge",
+        f"--patch={json.dumps({'status': {'phase': phase}})}",
+    )  # fmt: skip
+
+
+def condition(api: Api, kind: str) -> bool:
+    conditions = api.get("Job", "test-job").get("status", {}).get("conditions") or []
+    return any(one["type"] == kind and one["status"] == "True" for one in conditions)
+
+
+@pytest.mark.parametrize(("code", "phase", "end"), [(0, "Succeeded", "Complete"), (1, "Failed", "Failed")])
+def test_masters_come_back_at_once_and_the_job_ends_as_the_last_of_them(
+    control_plane: ControlPlane,
+    api: Api,
+    zoo: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    code: int,
+    phase: str,
+    end: str,
+) -> None:
+    submitted = spec(api, zoo)
+    podjob.submit(submitted, api)
+    masters: set[str] = set()
+    began = time.monotonic()
+    for lost in range(9):
+        name = next_master(api, masters)
+        if lost % 3:
+            api.delete("Pod", name, grace=0)
+        else:
+            ends(control_plane, api, name, "Failed")
+    last = next_master(api, masters)
+    # Where each loss waits longer than the one before, the last of these alone would take the better part of an hour.
+    assert time.monotonic() - began < 300.0
+    monkeypatch.setattr(pod, "connect_from_pod", lambda namespace: api)
+    uid = api.get("Job", "test-job")["metadata"]["uid"]
+    place = SimpleNamespace(name="test-job", namespace=api.namespace, uid=uid)
+    master = pod.MasterPod(cast(PodPlace, place), submitted)
+    assert master.finish(code) == code
+    master.cluster.close()
+    ends(control_plane, api, last, phase)
+    wait_for("the end of the Job", lambda: condition(api, end), 60.0)
+    assert last in [one["metadata"]["name"] for one in api.list("Pod")[0]], "its log is what people ask for"
 
 
 def test_a_job_that_has_not_begun_is_just_removed(api: Api, zoo: Path) -> None:

@@ -31,8 +31,9 @@ _USER = 1000
 _GRACE = 30
 _AWAY_SECONDS = 5
 """How long pods stay bound to a node that is not ready; the group itself notices much earlier."""
-_RESTARTS = 2**31 - 1
-"""A master is started again for ever; one that ends the job as failed sets its Job's limit to nothing first."""
+_MASTERS = 1000
+"""Masters that a job may have one after the other. Each is an index of the Job that fails or succeeds once, because the next index
+begins at once, where another try of the same one waits longer each time, up to ten minutes (design note 7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,11 @@ def master_job(spec: JobSpec) -> Object:
         "spec": {
             "suspend": True,
             "parallelism": 1,
-            "completions": 1,
-            "backoffLimit": _RESTARTS,
+            "completionMode": "Indexed",
+            "completions": _MASTERS,
+            "backoffLimitPerIndex": 0,
+            # One that ends well ends the Job; one that ends the job as failed lowers `backoffLimit` first.
+            "successPolicy": {"rules": [{"succeededCount": 1}]},
             # A master on a lost node is replaced, not waited for.
             "podReplacementPolicy": "TerminatingOrFailed",
             "template": {

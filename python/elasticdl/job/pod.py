@@ -21,6 +21,8 @@ _log = logging.getLogger(__name__)
 _WARNINGS = frozenset({"bad-record", "evicted", "failed", "idle-step", "lost"})
 _LEAVE_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
+_AGAIN_SECONDS = 10.0
+"""The next master starts at once after this one; one that fails by itself holds it up, not to fail at a cluster's expense."""
 
 
 class MasterPod:
@@ -61,13 +63,17 @@ class MasterPod:
         """
         self._announcer.close(_LEAVE_SECONDS)
         if code not in (0, 1, 2, 130):
+            time.sleep(_AGAIN_SECONDS)
             return code
         self.cluster.clear(_LEAVE_SECONDS)
         if code in (0, 130):
             return 0
         while True:
             try:
-                self._api.patch("Job", self._place.name, {"spec": {"backoffLimit": 0}})
+                # As many failures as there have been; the one that comes now is too many.
+                found, _ = self._api.list("Job", fields=f"metadata.name={self._place.name}")
+                failed = sum(job.get("status", {}).get("failed", 0) for job in found)
+                self._api.patch("Job", self._place.name, {"spec": {"backoffLimit": failed}})
                 return 1
             except Unreachable as error:
                 _log.warning("the Job can't be told that it has failed, trying again: %s", error)
