@@ -125,7 +125,7 @@ def test_a_disruption_that_is_only_announced_is_no_end() -> None:
 def test_a_pod_whose_node_does_not_answer_is_gone_and_not_proven_dead() -> None:
     lost = pod(conditions=disrupted("DeletionByTaintManager"), running={})
     lost["metadata"] = {**lost["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert pods.read(lost) == ProcessGone(NAME)
+    assert pods.read(lost) == ProcessGone(NAME, "node1")
 
 
 def test_a_pod_of_a_node_that_is_out_of_service_is_dead() -> None:

@@ -89,9 +89,15 @@ class ProcessEnded:
 
 @dataclass(frozen=True, slots=True)
 class ProcessGone:
-    """Whether the process is dead is open, and may stay so: its pod was deleted by force, or its node does not answer."""
+    """Whether the process is dead is open, and may stay so.
+
+    Attributes:
+        name: of the process.
+        node: the node that does not answer, or empty: its pod was deleted by force.
+    """
 
     name: ProcessName
+    node: str = ""
 
 
 ProcessEvent = ProcessPending | ProcessStarted | ProcessEnded | ProcessGone

@@ -210,7 +210,7 @@ class KubernetesCluster:
             return
         if pods.never_ran(pod):
             self._tell(ProcessEnded(name, None, None, Blame.CLUSTER, "it was deleted before it ran"))
-        else:
+        elif not isinstance(self._told.get(name), ProcessGone):
             self._tell(ProcessGone(name))
 
     def _tell(self, event: ProcessEvent) -> None:

@@ -64,7 +64,11 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
         blame, text = _disruption(status) or (Blame.CLUSTER, _said(status))
         return ProcessEnded(name, None, None, blame, text)
     if "running" in state:
-        return ProcessGone(name) if _is_on_lost_node(pod) else ProcessStarted(name, None)
+        return (
+            ProcessGone(name, pod["spec"]["nodeName"])
+            if _is_on_lost_node(pod)
+            else ProcessStarted(name, None)
+        )
     waiting = state.get("waiting", {})
     if waiting.get("reason") in _HOPELESS:
         text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")

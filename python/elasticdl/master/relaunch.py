@@ -211,7 +211,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
 def cause_of(ended: ProcessEnded | ProcessGone) -> str:
     """Return how a process ended, for people: `killed by SIGKILL`, `exit code 3`, `PreemptionByScheduler: …`."""
     if isinstance(ended, ProcessGone):
-        return "its pod was deleted by force, or its node does not answer"
+        return f"{ended.node} does not answer" if ended.node else "its pod was deleted by force"
     if ended.text and ended.blame is not Blame.PROGRAM:
         return ended.text
     if ended.code is None and ended.signal is None:

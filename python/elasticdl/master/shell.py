@@ -179,7 +179,7 @@ class Shell:
         self._pids: dict[str, int | None] = {}
         self._pending: dict[str, str] = {}
         self._ended: dict[str, float] = {}
-        self._unproven: set[str] = set()
+        self._unproven: dict[str, str] = {}
         self._told_ends: set[str] = set()
         self._status_at = 0.0
         self._changed = True
@@ -329,15 +329,17 @@ class Shell:
             self._pending.pop(name, None)
             cause = relaunch.cause_of(event)
             if isinstance(event, ProcessEnded):
-                self._unproven.discard(name)
+                self._unproven.pop(name, None)
                 self._words[name] = event.text
                 self._handle(machine_events.WorkerEnded(name, cause))
             else:
-                self._unproven.add(name)  # the group judges by its own witnesses (D2)
+                self._unproven[name] = event.node  # the group judges by its own witnesses (D2)
             if name not in self._told_ends:
                 self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
             for member in self._lives_of(name):
                 self._monitor.forget(member)
+            if name in self._unproven and (lost := self._all_lost()):
+                self._tell("note", lost)
         self._direct(event)
 
     def _lives_of(self, name: str) -> list[MemberId]:
@@ -597,9 +599,26 @@ class Shell:
             return "stopping", journal.stopping
         if view is None:
             return "starting", "workers are being started" if journal.shards else "the data is being opened"
+        if lost := self._all_lost():
+            return "waiting", lost
         if all(peer.name in self._machine.gone for peer in view.members):
             return "waiting", "no worker is left; new ones are being started"
         return "training", view.reason
+
+    def _all_lost(self) -> str:
+        """Return what people can do if the whole group is on nodes that do not answer; empty if it is not."""
+        view = self._machine.view
+        nodes = {self._unproven.get(peer.name, "") for peer in view.members} if view is not None else set()
+        if not nodes or "" in nodes:
+            return ""
+        commands = "; ".join(
+            f"kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            for node in sorted(nodes)
+        )
+        return (
+            f"all workers are on {' and '.join(sorted(nodes))}, of which nothing is heard; they may be alive, so the job waits. "
+            f"If that is down for good, say so: {commands}"
+        )
 
     def _worker_statuses(self, now: float) -> list[WorkerStatus]:
         members = {seen.peer.name: member for member, seen in self._machine.seen.items()}
