@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from elasticdl.cluster import rbac
 from elasticdl.cluster.api import Api, connect
 
 from . import binaries, testbed
 from .control_plane import ControlPlane
+from .image import build_image, missing_tools
+from .jobs import ELASTICDL, SECONDS, Job, api_of, environment, left
+from .processes import wait_for
 from .testbed import Testbed
 
 
@@ -50,6 +56,50 @@ def cluster() -> Iterator[Testbed]:
     need(testbed.missing())
     with Testbed() as bed:
         yield bed
+
+
+@pytest.fixture(scope="session")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The image of the model zoo as `elasticdl zoo build` makes it, as an archive."""
+    need(missing_tools())
+    return build_image(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture(scope="session")
+def ready(cluster: Testbed, image: Path) -> Testbed:
+    """The cluster with the image on all nodes, and the rights that jobs need."""
+    for node in cluster.nodes:
+        node.load(image)
+    for body in rbac.objects("default"):
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    return cluster
+
+
+Start = Callable[..., Job]
+
+
+@pytest.fixture
+def start(ready: Testbed, tmp_path: Path) -> Iterator[Start]:
+    """Start `elasticdl train` on the cluster; nothing of the job may be left at the end."""
+    jobs: list[Job] = []
+    api = api_of(ready)
+
+    def begin(**settings: object) -> Job:
+        jobs.append(Job.submit(ready, api, tmp_path, settings))
+        return jobs[-1]
+
+    yield begin
+    for job in jobs:
+        if job.process.poll() is None:
+            job.process.kill()
+            job.process.wait()
+        print(job.output.read_text())
+        stopped = subprocess.run(
+            [ELASTICDL, "stop", job.name, "--namespace=default"],
+            env=environment(ready), capture_output=True, text=True, check=False, timeout=SECONDS,
+        )  # fmt: skip
+        print(stopped.stdout, stopped.stderr)
+    wait_for("the end of all that the job made", lambda: not left(api), 120.0)
 
 
 def _namespace(plane: ControlPlane) -> Iterator[Api]:

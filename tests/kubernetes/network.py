@@ -83,6 +83,17 @@ class Network:
         """Put a node's cable back."""
         self._run("ip", "link", "set", f"n{node}", "up")
 
+    def block(self, node: int, pod: str) -> None:
+        """Drop what a node's pod sends to the control plane."""
+        _check(*self.enter(node), "iptables", "-I", "FORWARD", *self._to_control_plane(pod))
+
+    def unblock(self, node: int, pod: str) -> None:
+        """Let it through again."""
+        _check(*self.enter(node), "iptables", "-D", "FORWARD", *self._to_control_plane(pod))
+
+    def _to_control_plane(self, pod: str) -> tuple[str, ...]:
+        return ("-s", pod, "-d", self.address, "-j", "DROP")
+
     def close(self) -> None:
         """Remove everything."""
         for space in (*self._nodes, self.name):

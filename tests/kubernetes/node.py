@@ -13,6 +13,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from .network import Network
 from .processes import Component, wait_for
@@ -90,6 +91,13 @@ class Node:
             # A killed process leaves its group a moment after its death.
             gone = functools.partial(_removed, hierarchy / self._cgroup)
             wait_for(f"the end of {self.name}'s processes", gone, 30.0)
+
+    def kill_container(self, pod: Mapping[str, Any]) -> None:
+        """Kill the process of a pod that runs here."""
+        (container,) = pod["status"]["containerStatuses"]
+        done = self._ctr("tasks", "kill", "--signal=SIGKILL", container["containerID"].partition("://")[2])
+        if done.returncode:
+            raise RuntimeError(f"{self.name} can't kill {container['containerID']}: {done.stderr}")
 
     def load(self, archive: Path) -> None:
         """Hand an image to the node."""

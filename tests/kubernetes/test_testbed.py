@@ -68,10 +68,9 @@ def test_pods_run_on_real_nodes_and_a_lost_node_is_seen(cluster: Testbed) -> Non
     for node in cluster.nodes:
         wait_for(node.name, functools.partial(runs, cluster, f"on-{node.name}"), SECONDS)
     _, lost = cluster.nodes
-    lost.lose()
+    cluster.lose(lost)
     wait_for("the eviction of a lost node's pod", lambda: is_evicted(cluster, f"on-{lost.name}"), SECONDS)
-    lost.start()
-    cluster.wait_ready(lost)
+    cluster.recover(lost)
     wait_for("the end of the evicted pod", lambda: phase(cluster, f"on-{lost.name}") == "", SECONDS)
     cluster.kubectl("delete", "pod", "--all", "--wait=false")
 

@@ -82,6 +82,17 @@ class Testbed:
         """Run kubectl as the administrator and return what it prints."""
         return self.control_plane.kubectl(*arguments, check=check, stdin=stdin)
 
+    def lose(self, node: Node) -> None:
+        """Take a node's power and cable away at once."""
+        self.network.cut(node.number)
+        node.lose()
+
+    def recover(self, node: Node) -> None:
+        """Start a lost node again, and wait until pods can be placed on it."""
+        self.network.mend(node.number)
+        node.start()
+        self.wait_ready(node)
+
     def wait_ready(self, node: Node, seconds: float = _READY_SECONDS) -> None:
         """Wait until pods can be placed on a node."""
         wait_for(f"{node.name}", lambda: self._is_ready(node), seconds, (node.init,))

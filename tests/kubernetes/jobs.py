@@ -1,0 +1,195 @@
+"""A job in pods as a person sees it who submitted it with the command, and what tests look at beside that."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.cluster.api import Api, ApiError, Unreachable, connect
+
+from .image import IMAGE
+from .processes import wait_for
+from .testbed import Testbed
+
+ROOT = Path(__file__).resolve().parents[2]
+ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
+SECONDS = 300.0
+
+
+@dataclass
+class Job:
+    """A job that a person watches.
+
+    Attributes:
+        name: of the job.
+        cluster: where it runs.
+        api: as the administrator, in its namespace.
+        process: `elasticdl train`.
+        data: the folder that all its pods share.
+        output: what the command prints.
+    """
+
+    name: str
+    cluster: Testbed
+    api: Api
+    process: subprocess.Popen[str]
+    data: Path
+    output: Path
+
+    @classmethod
+    def submit(cls, cluster: Testbed, api: Api, folder: Path, settings: dict[str, object]) -> Job:
+        """Run `elasticdl train` with settings that suit the test cluster, and these."""
+        name = str(settings.get("job_name", "test-job"))
+        data = folder / "data"
+        data.mkdir(exist_ok=True)
+        data.chmod(0o777)  # a volume that the pods' user may write to
+        given = {
+            "image_name": IMAGE,
+            "image_pull_policy": "Never",
+            "job_name": name,
+            "namespace": api.namespace,
+            "worker_resource_request": "cpu=50m,memory=600Mi",
+            "master_resource_request": "cpu=50m,memory=200Mi",
+            "volume": f"host_path={data},mount_path=/data",
+            "output": f"/data/{name}.keras",
+            "audit": f"/data/{name}.audit",
+            "summary": folder / f"{name}.json",
+            **settings,
+        }
+        command = [ELASTICDL, "train", *(f"--{name}={value}" for name, value in given.items())]
+        output = folder / f"{name}.txt"
+        with open(output, "w") as file:
+            process = subprocess.Popen(
+                command, cwd=folder, env=environment(cluster), stdout=file, stderr=file, text=True
+            )
+        return cls(name, cluster, api, process, data, output)
+
+    def kubectl(self, *arguments: str) -> str:
+        """Run kubectl in the job's namespace."""
+        return self.cluster.kubectl(f"--namespace={self.api.namespace}", *arguments)
+
+    def status(self) -> dict[str, Any]:
+        """Return how the job stands, as its master wrote it last; empty if nobody could be asked."""
+        try:
+            text = self.api.get("ConfigMap", f"{self.name}-board").get("data", {}).get("status", "{}")
+        except (ApiError, Unreachable):
+            return {}
+        return dict(json.loads(text))
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """Return what the job has told of one kind."""
+        lines = self.api.get("ConfigMap", f"{self.name}-board").get("data", {}).get("events", "")
+        return [event for event in map(json.loads, lines.splitlines()) if event["kind"] == kind]
+
+    def training(self) -> list[str]:
+        """Return the workers that train now."""
+        return [one["name"] for one in self.status().get("workers", []) if one["state"] == "training"]
+
+    def past(self, step: int, workers: int) -> None:
+        """Wait until so many workers train, at or after a step."""
+
+        def reached() -> bool:
+            assert self.process.poll() is None, self.output.read_text()
+            return self.status().get("step", 0) >= step and len(self.training()) >= workers
+
+        wait_for(f"step {step} of {self.name} with {workers} workers", reached, SECONDS)
+
+    def further(self, workers: int, steps: int = 5) -> None:
+        """Wait until so many workers have trained some steps from now on."""
+        self.past(self.steps() + steps, workers)
+
+    def steps(self) -> int:
+        """Return how many steps the workers have written down as committed: this needs nobody's answer."""
+        lines = [
+            line
+            for path in (self.data / f"{self.name}.audit").glob("*.audit")
+            for line in path.read_text().splitlines()
+        ]
+        return max((int(line.split()[2]) for line in lines if line.startswith("committed")), default=0)
+
+    def pods(self, role: str) -> list[dict[str, Any]]:
+        """Return the pods of a role that are not on their way out."""
+        found, _ = self.api.list("Pod", f"elasticdl.org/job-name={self.name},elasticdl.org/role={role}")
+        return [
+            pod
+            for pod in found
+            if "deletionTimestamp" not in pod["metadata"] and pod["status"]["phase"] in ("Pending", "Running")
+        ]
+
+    def names(self, role: str) -> list[str]:
+        """Return the names of those pods."""
+        return [pod["metadata"]["name"] for pod in self.pods(role)]
+
+    def node_of(self, pod: str) -> str:
+        """Return the name of a pod's node."""
+        return str(self.api.get("Pod", pod)["spec"].get("nodeName", ""))
+
+    def conditions(self) -> list[str]:
+        """Return what holds of the job's object."""
+        found = self.api.get("Job", self.name).get("status", {}).get("conditions") or []
+        return [str(one["type"]) for one in found if one["status"] == "True"]
+
+    def go(self) -> None:
+        """Let the steps take no more time than they need."""
+        (self.data / "go").touch()
+
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of a job that succeeds."""
+        code = self.process.wait(SECONDS)
+        assert code == 0, self.output.read_text()
+        summary: dict[str, Any] = json.loads((self.output.parent / f"{self.name}.json").read_text())
+        return summary
+
+    def proven(self, epochs: int, records: int) -> None:
+        """Check that each record of each epoch was trained once."""
+        report = audit(self.data / f"{self.name}.audit")
+        assert report.complete
+        assert [epoch.counted for epoch in report.epochs] == [records] * epochs
+
+
+def environment(cluster: Testbed) -> dict[str, str]:
+    """Return the environment of a person who uses this cluster."""
+    return {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
+
+
+def api_of(cluster: Testbed, namespace: str = "default") -> Api:
+    """Return a namespace as the administrator."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KUBECONFIG", str(cluster.kubeconfig))
+        return connect(namespace)
+
+
+def left(api: Api) -> list[str]:
+    """Return what is there of any job."""
+    kinds = ("Pod", "Job", "ConfigMap", "Secret", "Service")
+    return [
+        f"{kind}/{body['metadata']['name']}"
+        for kind in kinds
+        for body in api.list(kind, "app.kubernetes.io/name=elasticdl")[0]
+    ]
+
+
+def paced(folder: Path, model: str = "paced") -> dict[str, object]:
+    """Settings of a job of three workers, of 500 steps and 12,000 records, that take their time until it is let go."""
+    iris = folder / "data" / "iris"
+    iris.parent.mkdir(exist_ok=True)
+    subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(iris)], check=True)
+    return {
+        "model_zoo": ROOT / "tests/job/zoo",
+        "model_def": f"{model}.custom_model",
+        "training_data": "/data/iris/train",
+        "num_workers": 3,
+        "num_epochs": 100,
+        "minibatch_size": 8,
+        "num_minibatches_per_task": 1,
+        "global_batch_size": 24,
+        "envs": "GO=/data/go",
+    }

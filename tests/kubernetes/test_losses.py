@@ -1,0 +1,189 @@
+"""Pods, processes, nodes, the API server and what is known of it go away while a job trains: it ends well, and the audit proves it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .conftest import Start
+from .jobs import SECONDS, Job, paced
+from .node import Node
+from .processes import wait_for
+from .testbed import Testbed
+
+EPOCHS, RECORDS = 100, 120
+AWAY_SECONDS = 30.0
+
+
+def lose_master(job: Job, workers: int) -> None:
+    """Delete the master's pod by force, and wait until the next one speaks of so many workers."""
+    (before,) = job.names("master")
+    back = len(job.events("master"))
+    job.kubectl("delete", "pod", before, "--grace-period=0", "--force")
+    wait_for("the next master", lambda: len(job.events("master")) > back, SECONDS)
+    job.further(workers)
+
+
+def replaced(job: Job, pod: str, workers: int) -> None:
+    """Wait until so many workers train, none of them this one."""
+
+    def others() -> bool:
+        assert job.process.poll() is None, job.output.read_text()
+        training = [f"{job.name}-{name}" for name in job.training()]
+        return pod not in training and len(training) >= workers
+
+    wait_for(f"{workers} workers without {pod}", others, SECONDS)
+    job.further(workers)
+
+
+def of(ready: Testbed, name: str) -> Node:
+    return next(node for node in ready.nodes if node.name == name)
+
+
+@pytest.mark.timeout(1800)
+def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
+    job = start(
+        **paced(tmp_path, "hungry"),
+        worker_resource_limit="memory=800Mi",
+        oom_memory_limit="1500Mi",
+    )
+    job.past(5, workers=3)
+    for pod in job.names("worker")[:2]:
+        job.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+        replaced(job, pod, workers=3)
+    for pod in job.names("worker")[:2]:
+        of(ready, job.node_of(pod)).kill_container(job.api.get("Pod", pod))
+        replaced(job, pod, workers=3)
+    # deleted as an eviction deletes it: with its grace period, in which it leaves at a step boundary
+    drained = job.names("worker")[0]
+    job.kubectl("delete", "pod", drained, "--wait=false")
+    replaced(job, drained, workers=3)
+    # out of memory, which the next life has more of
+    hungry = job.names("worker")[1]
+    (job.data / "hungry").write_text(hungry.removeprefix(f"{job.name}-").rpartition("-")[0])
+    replaced(job, hungry, workers=3)
+    limits = [pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in job.pods("worker")]
+    assert str(1200 << 20) in limits
+    (job.data / "hungry").unlink()
+    before = job.steps()
+    ready.control_plane.api_server.kill()
+    time.sleep(AWAY_SECONDS)  # how long it is away, not what is waited for
+    while_away = job.steps()
+    ready.control_plane.start_api_server()
+    assert while_away > before + 20
+    job.further(workers=3)
+    job.go()
+    summary = job.summary()
+    job.proven(EPOCHS, RECORDS)
+    assert summary["members"]["lost"] >= 5
+    assert summary["members"]["drained"] >= 1
+    ended = {event["worker"]: event["text"] for event in job.events("ended")}
+    assert "needed more memory" in ended[hungry.removeprefix(f"{job.name}-")]
+
+
+@contextmanager
+def out_of_reach(ready: Testbed, job: Job, pod: str) -> Iterator[None]:
+    """Drop all that a pod sends to the API server."""
+    node, address = of(ready, job.node_of(pod)), job.api.get("Pod", pod)["status"]["podIP"]
+    ready.network.block(node.number, address)
+    try:
+        yield
+    finally:
+        ready.network.unblock(node.number, address)
+
+
+@pytest.mark.timeout(1800)
+def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
+    start: Start, ready: Testbed, tmp_path: Path
+) -> None:
+    job = start(**paced(tmp_path, "failing"))
+    job.past(5, workers=3)
+    (master,) = job.names("master")
+    with out_of_reach(ready, job, master):
+        before = job.steps()
+        (gone, *_) = job.names("worker")
+        job.kubectl("delete", "pod", gone, "--grace-period=0", "--force")
+        # An API server that has just started knows nothing of what was before.
+        ready.control_plane.api_server.kill()
+        ready.control_plane.start_api_server()
+        wait_for("steps without the API", lambda: job.steps() > before + 20, SECONDS)
+    replaced(job, gone, workers=3)
+    assert "too old resource version" in job.kubectl("logs", master)
+    for _ in range(8):
+        lose_master(job, workers=3)
+    assert len(job.events("master")) == 8
+    (job.data / "fail").touch()
+    assert job.process.wait(SECONDS) == 1
+    said = job.output.read_text()
+    assert said.count("ArithmeticError: the mistake of the user") == 1
+    wait_for("the Job's failure", lambda: "Failed" in job.conditions(), 60.0)
+    assert not job.names("worker")
+
+
+@pytest.mark.timeout(1800)
+def test_nodes_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
+    job = start(**paced(tmp_path))
+    job.past(5, workers=3)
+    for _ in range(2):
+        node = of(ready, job.node_of(job.names("master")[0]))
+        with lost(ready, node):
+            wait_for(
+                "a master elsewhere",
+                lambda name=node.name: (
+                    {job.node_of(one) for one in job.names("master")} not in (set(), {name})
+                ),
+                SECONDS,
+            )
+            job.further(workers=3)
+        job.further(workers=3)
+    job.go()
+    job.summary()
+    job.proven(EPOCHS, RECORDS)
+
+
+@contextmanager
+def lost(ready: Testbed, node: Node) -> Iterator[None]:
+    """Take a node away, and bring it back."""
+    ready.lose(node)
+    try:
+        yield
+    finally:
+        ready.recover(node)
+
+
+@pytest.mark.timeout(1800)
+def test_all_workers_are_on_the_node_that_is_lost(start: Start, ready: Testbed, tmp_path: Path) -> None:
+    first, second = ready.nodes
+    ready.kubectl("cordon", second.name)
+    try:
+        job = start(**{**paced(tmp_path), "checkpoint_dir": "/data/snapshots", "checkpoint_steps": 10})
+        wait_for(
+            "the master's place",
+            lambda: bool(job.names("master")) and bool(job.node_of(job.names("master")[0])),
+            SECONDS,
+        )
+        ready.kubectl("cordon", first.name)
+        ready.kubectl("uncordon", second.name)
+        job.past(25, workers=3)
+        assert {job.node_of(name) for name in job.names("worker")} == {second.name}
+    finally:
+        ready.kubectl("uncordon", first.name)
+        ready.kubectl("uncordon", second.name)
+    with lost(ready, second):
+        command = f"kubectl taint node {second.name} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        wait_for("advice", lambda: command in job.status().get("reason", ""), SECONDS)
+        at = job.steps()
+        assert job.status()["state"] == "waiting"
+        ready.kubectl(*command.split()[1:])
+        try:
+            job.past(at + 5, workers=3)
+        finally:
+            ready.kubectl("taint", "node", second.name, "node.kubernetes.io/out-of-service-")
+    job.go()
+    summary = job.summary()
+    job.proven(EPOCHS, RECORDS)
+    assert summary["redone_steps"] <= 15
