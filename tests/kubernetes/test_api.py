@@ -157,6 +157,17 @@ def test_a_pod_deleted_before_it_ran_is_dead(rig: Rig) -> None:
     rig.until(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "it was deleted before it ran"))
 
 
+def test_old_lives_do_not_pile_up(rig: Rig) -> None:
+    """Those that the cluster ended go once there are two later ones; those that failed by themselves count, and stay."""
+    for life, code in enumerate((0, 1, 0, 0), 1):
+        pending(rig, worker(0, life))
+        rig.container(worker(0, life), "Failed", terminated={"exitCode": code, "reason": "Error"})
+        rig.until(ProcessEnded(worker(0, life), code, None))
+    pending(rig, worker(0, 5))
+    kept = ["job-worker-0-2", "job-worker-0-4", "job-worker-0-5"]
+    wait(lambda: sorted(pod["metadata"]["name"] for pod in rig.api.list("Pod")[0]) == kept)
+
+
 def test_a_pod_deleted_by_force_is_no_proof(rig: Rig) -> None:
     pending(rig, worker(0))
     rig.place(worker(0))

@@ -145,6 +145,7 @@ class KubernetesCluster:
     def _create(self, name: ProcessName, memory: int) -> None:
         try:
             self._api.create(self._make_pod(name, memory))
+            self._tidy(name)
         except ApiError as error:
             if error.status == 409 and error.reason == "AlreadyExists":
                 return
@@ -156,6 +157,18 @@ class KubernetesCluster:
             again = threading.Timer(_QUOTA_SECONDS, self.launch, (name, memory))
             again.daemon = True
             again.start()
+
+    def _tidy(self, name: ProcessName) -> None:
+        """Delete pods of earlier lives that say nothing to people or to the next master: preempted often, they would pile up."""
+        for event in list(self._told.values()):
+            if (
+                isinstance(event, ProcessEnded)
+                and event.name.index == name.index
+                and event.name.life < name.life - 1  # the log of the last one may be asked for
+                and (event.blame is Blame.CLUSTER or event.code == 0)
+                and self._names.pod(event.name) in self._seen
+            ):
+                self._api.delete("Pod", self._names.pod(event.name))
 
     # ------------------------------------------------------------------ pods
 
