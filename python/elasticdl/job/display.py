@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -138,6 +138,9 @@ class Display(Protocol):
     def status(self, status: JobStatus) -> None:
         """Show how the job stands."""
 
+    def ask(self, question: str) -> str:
+        """Return the line that the person types; nothing else is shown meanwhile."""
+
     def close(self) -> None:
         """Stop showing live figures."""
 
@@ -176,6 +179,10 @@ class PlainDisplay:
             return
         self._shown = status.step // self._every
         self.notice(status_line(status))
+
+    def ask(self, question: str) -> str:
+        """Write the question, and read a line."""
+        return _ask(question, self._stream)
 
     def close(self) -> None:
         """Do nothing: lines stay."""
@@ -217,6 +224,14 @@ class LiveDisplay:
             self._first = False
             self.notice(status_line(status))
 
+    def ask(self, question: str) -> str:
+        """Take the figures off the screen until the line is there."""
+        self._live.stop()
+        try:
+            return _ask(question, self._console.file)
+        finally:
+            self._live.start()
+
     def close(self) -> None:
         """Take the figures off the screen."""
         self._live.stop()
@@ -242,6 +257,11 @@ class LiveDisplay:
         if status.done is not None:
             rows.insert(1, ProgressBar(total=1.0, completed=status.done, width=60))
         return Group(*rows)
+
+
+def _ask(question: str, stream: IO[str]) -> str:
+    print(f"{question} ", end="", file=stream, flush=True)
+    return sys.stdin.readline().strip()
 
 
 def open_display(started: float, every: int, stream: TextIO | None = None) -> Display:

@@ -76,7 +76,7 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
         try:
             return podjob.watch(job, show)
         except KeyboardInterrupt:
-            if not asked and _wants_stop(job, spec):
+            if not asked and _wants_stop(job, display):
                 asked = True
                 job.ask_to_stop("interrupt")
                 display.notice(
@@ -91,17 +91,12 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
             }
 
 
-def _wants_stop(job: PodJob, spec: JobSpec) -> bool:
+def _wants_stop(job: PodJob, display: Display) -> bool:
     """Ask the person; without a terminal Ctrl-C means an end, as for a local job."""
     if not sys.stdin.isatty():
         return True
-    print(
-        f"\nstop the job {job.name}, or leave it running and detach? [s/d] ",
-        end="",
-        file=sys.stderr,
-        flush=True,
-    )
     try:
-        return sys.stdin.readline().strip().lower().startswith("s")
+        answer = display.ask(f"\nstop the job {job.name}, or leave it running and detach? [s/d]")
+        return answer.lower().startswith("s")
     except KeyboardInterrupt:
         return False
