@@ -167,6 +167,16 @@ def test_k_stays_if_somebody_already_holds_a_chunk_of_the_wave() -> None:
     assert view.first[3] == 0
 
 
+def test_k_counts_joiners_unless_the_wave_ends_with_the_step_in_which_they_own_nothing() -> None:
+    standers = (stander("a", S0, position=START), stander("b", S0, position=START), joiner("d"), joiner("e"))
+    assert decide(*standers, fixed=False).position.slots == 4
+    short = Schedule(Ledger((Shard("s", 0, 32),), 1, 1, 0, shuffle=False), num_epochs=1, max_step=0)
+    view = decide(*standers, fixed=False, schedule=short)
+    assert view.first == (0, 1)
+    assert view.wave_slots == 4
+    assert decide(*standers[2:], fixed=False, schedule=short, current=None).position.slots == 2
+
+
 def test_k_is_cut_at_the_end_of_the_epoch() -> None:
     # 16 tasks; a wave of 3 that begins at the 15th has 2
     late = Position(0, 14, 2, 0)

@@ -6,6 +6,7 @@ threads is fixed here because the bits of a convolution's gradient depend on it.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import sys
@@ -26,6 +27,19 @@ def _without(module: str) -> Iterator[None]:
         del sys.modules[module]
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Let the garbage collector look neither meanwhile nor later at what is made now: modules stay, and there are many of them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+        gc.freeze()
+    finally:
+        if was_on:
+            gc.enable()
+
+
 def start(threads: int) -> None:
     """Import TensorFlow and Keras, and fix the number of threads with which an operation computes; call it once, before anything else.
 
@@ -34,7 +48,7 @@ def start(threads: int) -> None:
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with _without("sklearn"):
+    with _without("sklearn"), _uncollected():
         importlib.import_module("keras")
     set_threads(threads)
 

@@ -7,7 +7,7 @@ dead (`master/witnesses.py`). The same inputs always give the same view, so that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from elasticdl.control.messages import Report
 from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, Peer, StateId, View, ViewId
@@ -145,9 +145,14 @@ def choose_slots(situation: Situation, members: Sequence[Stander], base: Base) -
     """Return K of the view's first step: that of the policy if a wave begins and nobody holds a chunk of it, else as it was."""
     position = base.position
     computed = any(member.state == base.state and member.report.holds for member in members)
-    if computed or not situation.schedule.is_wave_start(position):
+    schedule = situation.schedule
+    if computed or not schedule.is_wave_start(position):
         return position.slots
-    return situation.schedule.cut(position, situation.policy_slots(len(members)))
+    slots = schedule.cut(position, situation.policy_slots(len(members)))
+    if schedule.wave_length(replace(position, slots=slots)) > 1:
+        return slots
+    # Joiners own nothing in the first step, and this wave has no other: their share would make the others compute longer.
+    return schedule.cut(position, situation.policy_slots(len(able_members(members))))
 
 
 def owners_before(current: View | None, members: Sequence[Stander], base: StateId) -> tuple[int | None, ...]:
@@ -167,9 +172,7 @@ def place_slots(
     A slot stays with the member whose accumulator holds it, else with its owner, else it goes to the least loaded; never to a
     blank member while another is there.
     """
-    able = [rank for rank, member in enumerate(members) if member.state is not None] or list(
-        range(len(members))
-    )
+    able = able_members(members)
     holder: dict[int, int] = {}
     for rank, member in enumerate(members):
         if member.state == base:
@@ -187,6 +190,11 @@ def place_slots(
             load[owner] += 1
         owners.append(owner)
     return tuple(owners)
+
+
+def able_members(members: Sequence[Stander]) -> list[int]:
+    """Return the ranks of those that may own slots of the first step: who has a state, or everybody if nobody has one."""
+    return [rank for rank, member in enumerate(members) if member.state is not None] or [*range(len(members))]
 
 
 def choose_sources(members: Sequence[Stander], base: Base) -> tuple[str | None, ...]:
