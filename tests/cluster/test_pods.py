@@ -78,6 +78,18 @@ def test_what_will_never_run(reason: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "context deadline exceeded",
+        'failed to reserve container name "worker_0": name "worker_0" is reserved for "1f"',
+    ],
+)
+def test_a_kubelet_that_asks_a_busy_runtime_again(message: str) -> None:
+    seen = pods.read(pod("Pending", waiting={"reason": "CreateContainerError", "message": message}))
+    assert seen == ProcessPending(NAME, message)
+
+
+@pytest.mark.parametrize(
     ("terminated", "event"),
     [
         (ended(0, reason="Completed"), ProcessEnded(NAME, 0, None)),

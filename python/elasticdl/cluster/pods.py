@@ -32,6 +32,8 @@ _HOPELESS = frozenset(
     }
 )
 """Reasons of a container that waits for something that will not come by itself. `ErrImagePull` is the first try of several."""
+_BUSY = ("context deadline exceeded", "is reserved for")
+"""What kubelets say, under the same reasons, of a container runtime that has not done in time what they asked: they ask again."""
 _SIGNALS = 128
 """Exit codes above it are signals, in the words of every container runtime."""
 
@@ -70,7 +72,7 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
             else ProcessStarted(name, None)
         )
     waiting = state.get("waiting", {})
-    if waiting.get("reason") in _HOPELESS:
+    if waiting.get("reason") in _HOPELESS and not any(word in waiting.get("message", "") for word in _BUSY):
         text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
         return ProcessEnded(name, None, None, Blame.START, text)
     return ProcessPending(name, _waits_for(status, waiting))
