@@ -40,6 +40,12 @@ FULL = {
     "volume": "claim_name=data,mount_path=/data,sub_path=mnist,read_only=true;"
     "host_path=/mnt/out,mount_path=/out,type=Directory;secret=keys,mount_path=/keys;"
     "config_map=lists,mount_path=/lists;empty_dir=memory,mount_path=/scratch;nfs=files:/export,mount_path=/nfs",
+    "pod_template": """
+        metadata: {annotations: {example.com/team: vision}}
+        spec: {imagePullSecrets: [{name: registry}]}
+        worker: {spec: {nodeSelector: {disk: fast}, tolerations: [{key: gpu, operator: Exists}]}}
+    """,
+    "cluster_spec_json": '{"service_spec": {"metadata": {"annotations": {"example.com/team": "vision"}}}}',
 }
 
 

@@ -45,12 +45,23 @@ def elasticdl() -> None:
     """
 
 
-def _train(job_file: str | None, **values: str | None) -> int:
+def _spec(job_file: str | None, values: dict[str, str | None]) -> JobSpec:
     from elasticdl.spec import edge
 
     given = edge.from_file(job_file) if job_file else {}
     given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
-    spec = edge.build(given)
+    return edge.build(given)
+
+
+def _train(job_file: str | None, dry_run: bool, form: str | None, **values: str | None) -> int:
+    spec = _spec(job_file, values)
+    if form and not dry_run:
+        raise click.UsageError("-o says how --dry_run prints; give both, or neither")
+    if dry_run:
+        from elasticdl.job import dryrun
+
+        click.echo(dryrun.text(spec, form or "yaml"), nl=False)
+        return 0
 
     from elasticdl.job import submit
 
@@ -85,14 +96,26 @@ def _train_in_pods(spec: JobSpec) -> int:
     return code
 
 
+_job_file = click.Option(
+    ["-f", "job_file"], metavar="JOB.YAML", help="Read settings from a YAML file; flags win."
+)
+
 elasticdl.add_command(
     SettingsCommand(
         "train",
         callback=_train,
         params=[
             *setting_flags(),
+            _job_file,
             click.Option(
-                ["-f", "job_file"], metavar="JOB.YAML", help="Read settings from a YAML file; flags win."
+                ["--dry_run"],
+                is_flag=True,
+                help="Print the objects that a job on Kubernetes would consist of, and create none.",
+            ),
+            click.Option(
+                ["-o", "form"],
+                type=click.Choice(["yaml", "json"]),
+                help="How --dry_run prints them; yaml by default.",
             ),
         ],
         short_help="Train a model and wait for it.",
@@ -107,6 +130,7 @@ elasticdl.add_command(
               --training_data=DIR --num_workers=2
           elasticdl train -f job.yaml --num_epochs=3 --output=model.keras
           elasticdl train -f job.yaml --num_workers=2:4 --audit=audit --detach
+          elasticdl train -f job.yaml --image_name=IMAGE --dry_run -o yaml
         """,
     )
 )

@@ -87,7 +87,7 @@ def _help(setting: Setting) -> str:
     if setting.required:
         return f"{setting.what}  [required]"
     default = setting.kind.write(setting.default)
-    if default == "" or default is False:
+    if default in ("", {}) or default is False:
         return setting.what
     shown = "true" if default is True else f"{default:g}" if isinstance(default, float) else str(default)
     unit = setting.unit.removesuffix("s") if default == 1 else setting.unit

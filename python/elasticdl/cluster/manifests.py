@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from elasticdl.cluster.cluster import ProcessName, Role
-from elasticdl.spec import podplace
+from elasticdl.spec import fragments, podplace
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.pods import Volume
 from elasticdl.spec.tls import Identity
@@ -103,14 +103,18 @@ def master_job(spec: JobSpec) -> Object:
             "successPolicy": {"rules": [{"succeededCount": 1}]},
             # A master on a lost node is replaced, not waited for.
             "podReplacementPolicy": "TerminatingOrFailed",
-            "template": {
-                "metadata": {"labels": labels(job, Role.MASTER)},
-                "spec": {
-                    **_pod_spec(spec, Role.MASTER, "master-0-1"),
-                    "serviceAccountName": SERVICE_ACCOUNT,
-                    **_priority(spec.master_pod_priority),
+            "template": _fitted(
+                spec,
+                Role.MASTER,
+                {
+                    "metadata": {"labels": labels(job, Role.MASTER)},
+                    "spec": {
+                        **_pod_spec(spec, Role.MASTER, "master-0-1"),
+                        "serviceAccountName": SERVICE_ACCOUNT,
+                        **_priority(spec.master_pod_priority),
+                    },
                 },
-            },
+            ),
         },
     }
 
@@ -118,7 +122,7 @@ def master_job(spec: JobSpec) -> Object:
 def worker_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> Object:
     """Return the pod of one life of one worker; `memory`: bytes that it may use, 0 for what the settings say."""
     job = spec.job_name
-    return {
+    pod = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -148,12 +152,13 @@ def worker_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> O
             **_priority(spec.worker_pod_priority.of(name.index, spec.num_workers.maximum)),
         },
     }
+    return _fitted(spec, name.role, pod)
 
 
 def service(spec: JobSpec, uid: str) -> Object:
     """Return the Service behind which the master is found, wherever it runs."""
     ports = {"control": podplace.CONTROL_PORT, "heart": podplace.HEART_PORT}
-    return {
+    body = {
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": _owned(spec, spec.job_name, uid),
@@ -164,6 +169,8 @@ def service(spec: JobSpec, uid: str) -> Object:
             "publishNotReadyAddresses": True,
         },
     }
+    fitted: Object = fragments.merge(body, spec.cluster_spec_json.get("service_spec", {}))
+    return fitted
 
 
 def secret(spec: JobSpec, uid: str, token: bytes, identities: Mapping[Role, Identity]) -> Object:
@@ -220,6 +227,19 @@ def _owned(spec: JobSpec, name: str, uid: str) -> Object:
         "labels": labels(spec.job_name, Role.MASTER, uid),
         "ownerReferences": [owner(spec.job_name, uid)],
     }
+
+
+def _fitted(spec: JobSpec, role: Role, pod: Object) -> Object:
+    """Merge what people want of the pods of a role; how soon a pod leaves a lost node stays as it is unless they say otherwise."""
+    own = pod["spec"]["tolerations"]
+    for body in (spec.pod_template, spec.cluster_spec_json.get("pod_spec", {})):
+        for fragment in fragments.of_role(body, role.value):
+            pod = fragments.merge(pod, fragment)
+    given = pod["spec"].get("tolerations") or []
+    if given is not own:
+        said = {one.get("key") for one in given}
+        pod["spec"]["tolerations"] = [*(one for one in own if one["key"] not in said), *given]
+    return pod
 
 
 def _priority(name: str) -> Object:

@@ -23,6 +23,7 @@ from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting, JobFailed
+from elasticdl.job.clusterspec import settle
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY
 from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
@@ -32,6 +33,7 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
+_MOST_WORKERS = 1024
 _LOOK_SECONDS = 0.5
 
 
@@ -86,7 +88,8 @@ class PodJob:
         self._annotate(manifests.STOP, reason)
 
     def ask_for_workers(self, workers: int) -> None:
-        """Ask for another number of workers. Raises Unreachable, JobFailed."""
+        """Ask for another number of workers. Raises BadSetting, Unreachable, JobFailed."""
+        check_count(workers)
         self._annotate(manifests.WORKERS, str(workers))
 
     def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
@@ -183,28 +186,16 @@ def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
 
     Raises BadSetting, naming what is missing.
     """
-    _check(spec)
+    spec = prepare(spec)
     api = api or connect(spec.namespace)
     _check_cluster(spec, api)
-    name, names = spec.job_name, manifests.Names(spec.job_name)
-    zoo = Path(spec.model_zoo)
-    archive = pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
+    name, archive = spec.job_name, packed_zoo(spec)
     uid = _create_job(api, spec)
     try:
         service = api.create(manifests.service(spec, uid))
-        texts = {
-            "spec.json": json.dumps(spec.to_json(), indent=1),
-            "job.json": podplace.job_text(
-                name, spec.namespace, uid, time.time(), service["spec"]["clusterIP"]
-            ),
-        }
         token = secrets.token_bytes(_TOKEN_BYTES)
-        for body in (
-            manifests.secret(spec, uid, token, make_identities()),
-            manifests.settings(spec, uid, texts, archive),
-            manifests.empty_item(spec, uid, names.journal),
-            manifests.empty_item(spec, uid, names.board),
-        ):
+        api.create(manifests.secret(spec, uid, token, make_identities()))
+        for body in texts_of(spec, uid, service["spec"]["clusterIP"], time.time(), archive):
             api.create(body)
         api.patch("Job", name, {"spec": {"suspend": False}})
     except BaseException as error:
@@ -217,6 +208,32 @@ def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
             ) from None
         raise
     return PodJob(api, name)
+
+
+def prepare(spec: JobSpec) -> JobSpec:
+    """Check the settings of a job for Kubernetes, and put in what this machine knows; needs no cluster. Raises BadSetting."""
+    _check(spec)
+    return settle(spec)
+
+
+def packed_zoo(spec: JobSpec) -> bytes:
+    """Return the model zoo as an archive, empty if it is one of the image's. Raises BadSetting if it is too large."""
+    zoo = Path(spec.model_zoo)
+    return pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
+
+
+def texts_of(spec: JobSpec, uid: str, address: str, submitted_at: float, archive: bytes) -> list[Object]:
+    """Return the ConfigMaps of a job, given the address of its Service."""
+    names = manifests.Names(spec.job_name)
+    texts = {
+        "spec.json": json.dumps(spec.to_json(), indent=1),
+        "job.json": podplace.job_text(spec.job_name, spec.namespace, uid, submitted_at, address),
+    }
+    return [
+        manifests.settings(spec, uid, texts, archive),
+        manifests.empty_item(spec, uid, names.journal),
+        manifests.empty_item(spec, uid, names.board),
+    ]
 
 
 def jobs(api: Api) -> list[tuple[str, str, str]]:
@@ -249,6 +266,15 @@ def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
         time.sleep(_LOOK_SECONDS)
 
 
+def check_count(workers: int) -> None:
+    """Refuse more workers than a journal in an object of the cluster has room for. Raises BadSetting."""
+    if workers > _MOST_WORKERS:
+        raise BadSetting(
+            f"--num_workers: a job on Kubernetes has at most {_MOST_WORKERS:,} workers, the most that its journal has room for; "
+            f"received {workers:,}"
+        )
+
+
 def _check(spec: JobSpec) -> None:
     if not spec.image_name:
         raise BadSetting(
@@ -259,6 +285,7 @@ def _check(spec: JobSpec) -> None:
             f"--job_name: on Kubernetes a name has at most 40 lower-case letters, digits and '-', and begins with a letter; "
             f"received {spec.job_name!r}"
         )
+    check_count(spec.num_workers.maximum)
     for flag in ("training_data", "output", "audit", "checkpoint_dir"):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:

@@ -35,14 +35,19 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
 
 
 def submit(spec: JobSpec) -> PodJob:
-    """Check the model file, if it is here, and create the job's objects. Raises BadInput."""
+    """Check the model file, and create the job's objects. Raises BadInput."""
+    check_model(spec)
+    return podjob.submit(spec)
+
+
+def check_model(spec: JobSpec) -> None:
+    """Check the model file, if it is here. Raises BadInput."""
     if Path(spec.model_zoo).is_dir():
         check_model_file(spec)
     elif not spec.model_zoo.startswith("/"):
         raise BadModel(
             f"--model_zoo: {spec.model_zoo!r} is not a directory here; name one, or the absolute path of one that the image has"
         )
-    return podjob.submit(spec)
 
 
 def stop(job: PodJob) -> str:

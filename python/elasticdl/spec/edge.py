@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import glob
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -150,6 +151,8 @@ def _read(setting: Setting, raw: Given) -> Any:
         sentence = refused.VALUES.get((setting.name, raw.value.lower()))
         if sentence is not None:
             raise BadSetting(f"{raw.where} {raw.value} {sentence}")
+    if setting.kind.document and isinstance(raw.value, str) and _is_file_name(raw.value):
+        raw = Given(_text_of(raw), f"{raw.where}={raw.value}")
     try:
         return setting.kind.read(raw.value)
     except (TypeError, ValueError) as error:
@@ -159,6 +162,20 @@ def _read(setting: Setting, raw: Given) -> Any:
         if setting.kind.choices:
             detail = nearest(str(raw.value), setting.kind.choices).removeprefix("; ")
         raise BadSetting(message + (f"; {detail}" if detail else "")) from None
+
+
+def _is_file_name(text: str) -> bool:
+    """Tell a file's name from a document: that is a mapping, so it has a colon before a space or an end of line, or braces."""
+    return bool(text.strip()) and not text.lstrip().startswith("{") and not re.search(r":(\s|$)", text)
+
+
+def _text_of(raw: Given) -> str:
+    try:
+        return Path(str(raw.value)).expanduser().read_text(encoding="utf-8")
+    except OSError as error:
+        raise BadSetting(f"{raw.where}: {raw.value!r} can't be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise BadSetting(f"{raw.where}: {raw.value!r} is not text in UTF-8") from None
 
 
 def _shown(value: object) -> str:

@@ -286,6 +286,27 @@ class JobSpec:
         kinds.environment(), {}, group="pods", what="Environment variables of every pod.",
         why="Pods begin with what their image says.",
     )  # fmt: skip
+    populate_env_names: str = setting(
+        kinds.pattern(), "", group="pods",
+        what="Variables of your own environment whose whole names match are copied into every pod; --envs wins.",
+        why="Nothing of your environment leaves your machine unasked.",
+    )  # fmt: skip
+    pod_template: Mapping[str, Any] = setting(
+        kinds.pod_fragments(), {}, group="pods",
+        what="Fragment that is merged into every pod: `metadata` (labels, annotations) and `spec` (nodeSelector, tolerations, affinity, "
+        "imagePullSecrets and their like); below `master` and `worker` the same for those only.",
+        why="What clusters want of pods differs too much for settings of our own.",
+    )  # fmt: skip
+    cluster_spec_json: Mapping[str, Any] = setting(
+        kinds.cluster_fragments(), {}, group="pods",
+        what="The same as one JSON object: `pod_spec` has a fragment like pod_template's, `service_spec` one of the Service.",
+        why="Programs that submit jobs write JSON more easily than files.",
+    )  # fmt: skip
+    cluster_spec: str = setting(
+        kinds.path("FILE.py"), "", group="pods",
+        what="Python file whose `cluster` has `with_pod(pod)` and `with_service(service)`; each gets a manifest and returns it changed.",
+        why="For what no fragment can say. Only the submitting command runs it.",
+    )  # fmt: skip
 
     # ------------------------------------------------------------------ faults
     oom_memory_limit: str = setting(

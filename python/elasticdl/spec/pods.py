@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
@@ -116,8 +116,13 @@ def amount(quantity: str) -> Decimal:
 
 def environment(text: str) -> dict[str, str]:
     """Read `NAME=value,NAME=value`; a backslash before a comma makes it part of the value."""
+    return checked_environment(_pairs(text, ","))
+
+
+def checked_environment(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return variables by name. Raises ValueError for a name that is none, or is given twice."""
     result: dict[str, str] = {}
-    for name, value in _pairs(text, ","):
+    for name, value in pairs:
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f"{name!r} is no name of an environment variable")
         if name in result:
@@ -138,7 +143,7 @@ def volumes(text: str) -> tuple[Volume, ...]:
 
 
 def resources_text(values: Mapping[str, str]) -> str:
-    """Write resources, or environment variables, so that they are read back."""
+    """Write resources so that they are read back."""
     return ",".join(f"{name}={_escape(value)}" for name, value in values.items())
 
 

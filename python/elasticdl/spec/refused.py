@@ -7,8 +7,6 @@ parsed here: whatever value was given, the sentence is the same.
 from __future__ import annotations
 
 _SERVERS = "needs parameter servers, which this version does not have; train with AllreduceStrategy"
-_PODS = "is not among what this version can do for pods; `elasticdl train --help` lists the settings of pods"
-_COMMANDS = "is not among the commands of this version; see `elasticdl --help`"
 _EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
@@ -27,10 +25,6 @@ SETTINGS: dict[str, str] = {
         " ps_replicas ps_restore embedding_threshold embedding_admission embedding_expiry wire_dtype"
         " ps_resource_request ps_resource_limit ps_pod_priority",
         _SERVERS,
-    ),
-    **_all(
-        "populate_env_names cluster_spec cluster_spec_json pod_template dry_run",
-        _PODS,
     ),
     **_all(
         "eval_metrics_fn validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir",
@@ -57,7 +51,6 @@ VALUES: dict[tuple[str, str], str] = {("distribution_strategy", "parameterserver
 COMMANDS: dict[str, str] = {
     "evaluate": _EVALUATION,
     "predict": _PREDICTION,
-    "doctor": _COMMANDS,
     "export": _CHECKPOINTS,
     "checkpoint": _CHECKPOINTS,
 }

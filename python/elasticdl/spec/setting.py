@@ -13,7 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from elasticdl.spec import grammar, pods
+from elasticdl.spec import fragments, grammar, pods
 from elasticdl.spec.grammar import WorkerRange
 
 
@@ -28,6 +28,7 @@ class Kind:
         write: value of the setting → plain JSON value, which `read` reads back.
         boolean: the flag may stand without a value.
         choices: the allowed words, if they are few.
+        document: people write a document, or the name of a file with it.
     """
 
     expected: str
@@ -36,6 +37,7 @@ class Kind:
     write: Callable[[Any], Any] = lambda value: value
     boolean: bool = False
     choices: tuple[str, ...] = ()
+    document: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +221,46 @@ def memory() -> Kind:
 
 
 def environment() -> Kind:
-    """Environment variables; a mapping from Python and job files."""
-    return _pairs(pods.environment, "variables such as NAME=value,OTHER=value", "NAME=VALUE,…")
+    """Environment variables; a mapping from Python and job files, which is also how they are written: values may be any text."""
+    expected = "variables such as NAME=value,OTHER=value"
+
+    def read(value: object) -> dict[str, str]:
+        if isinstance(value, str):
+            return pods.environment(value)
+        if not isinstance(value, Mapping) or any(_is_no_scalar(one) for one in value.values()):
+            raise TypeError
+        return pods.checked_environment((str(name), str(one)) for name, one in value.items())
+
+    return Kind(expected, "NAME=VALUE,…", read, dict)
+
+
+def pod_fragments() -> Kind:
+    """Fragments of pods' manifests, as YAML or as a mapping."""
+    expected = "YAML with `metadata` and `spec` of pods, or the name of a file with it"
+    return _document(fragments.pod_fragments, expected, "YAML|FILE")
+
+
+def cluster_fragments() -> Kind:
+    """Fragments of the pods' and the Service's manifests, as JSON or as a mapping."""
+    expected = 'JSON such as {"pod_spec": {"spec": …}, "service_spec": …}, or the name of a file with it'
+    return _document(fragments.cluster_fragments, expected, "JSON|FILE")
+
+
+def pattern() -> Kind:
+    """A regular expression."""
+
+    def read(value: object) -> str:
+        import re
+
+        if not isinstance(value, str):
+            raise TypeError
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(str(error)) from None
+        return value
+
+    return Kind("a regular expression", "REGEX", read)
 
 
 def volumes() -> Kind:
@@ -250,15 +290,37 @@ def priority() -> Kind:
 
 def _pairs(read_text: Callable[[str], dict[str, str]], expected: str, metavar: str) -> Kind:
     def read(value: object) -> dict[str, str]:
-        if isinstance(value, Mapping) and not any(
-            isinstance(one, (bool, Mapping, list)) for one in value.values()
-        ):
+        if isinstance(value, Mapping) and not any(_is_no_scalar(one) for one in value.values()):
             value = pods.resources_text({str(name): str(one) for name, one in value.items()})
         if not isinstance(value, str):
             raise TypeError
         return read_text(value)
 
     return Kind(expected, metavar, read, pods.resources_text)
+
+
+def _document(check: Callable[[Mapping[str, Any]], dict[str, Any]], expected: str, metavar: str) -> Kind:
+    def read(value: object) -> dict[str, Any]:
+        if isinstance(value, str):
+            import yaml
+
+            try:
+                value = yaml.safe_load(value)  # JSON is YAML
+            except yaml.YAMLError as error:
+                mark = getattr(error, "problem_mark", None)
+                line = f"line {mark.line + 1}: " if mark is not None else ""
+                raise ValueError(f"{line}{getattr(error, 'problem', None) or error}") from None
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise TypeError
+        return check(value)
+
+    return Kind(expected, metavar, read, dict, document=True)
+
+
+def _is_no_scalar(value: object) -> bool:
+    return isinstance(value, (bool, Mapping, list))
 
 
 def _alternatives(words: tuple[str, ...]) -> str:

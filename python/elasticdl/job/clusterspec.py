@@ -1,0 +1,120 @@
+"""What a person's own files and environment add to a job's pods, found out once, where the job is submitted.
+
+The master makes pods long after, elsewhere, so what it needs travels with the settings as plain values: variables as `envs`, and what the
+person's Python file changes as the patch that makes the same change. That file is never run in the cluster.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import os
+import re
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cluster import manifests
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.manifests import Object
+from elasticdl.errors import BadSetting
+from elasticdl.spec import fragments
+from elasticdl.spec.jobspec import JobSpec
+
+_UID = "uid-of-the-job"
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def settle(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> JobSpec:
+    """Return the settings with what `populate_env_names` and `cluster_spec` stand for in their place.
+
+    Raises BadSetting if the file can't be used, or changes what is ElasticDL's own.
+    """
+    if spec.populate_env_names:
+        wanted = re.compile(spec.populate_env_names)
+        copied = {
+            name: value
+            for name, value in sorted(environment.items())
+            if wanted.fullmatch(name) and _NAME.fullmatch(name)
+        }
+        spec = replace(spec, envs={**copied, **spec.envs}, populate_env_names="")
+    if not spec.cluster_spec:
+        return spec
+    cluster = _load(spec.cluster_spec)
+    # What is sent replaces cluster_spec_json, so the patch begins at what is made without it.
+    bare = replace(spec, cluster_spec_json={})
+    found = {
+        "pod_spec": {
+            role.value: _patch(spec, cluster, "with_pod", make(bare), make(spec))
+            for role, make in {Role.MASTER: _master, Role.WORKER: _worker}.items()
+        },
+        "service_spec": _patch(spec, cluster, "with_service", _service(bare), _service(spec)),
+    }
+    try:
+        checked = fragments.cluster_fragments(found)
+    except ValueError as error:
+        raise BadSetting(f"--cluster_spec={spec.cluster_spec}: {error}") from None
+    return replace(spec, cluster_spec="", cluster_spec_json=checked)
+
+
+def _master(spec: JobSpec) -> Object:
+    template = manifests.master_job(spec)["spec"]["template"]
+    metadata = {"name": spec.job_name, "namespace": spec.namespace, **template["metadata"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def _worker(spec: JobSpec) -> Object:
+    return manifests.worker_pod(spec, _UID, ProcessName(Role.WORKER, 0, 1))
+
+
+def _service(spec: JobSpec) -> Object:
+    return manifests.service(spec, _UID)
+
+
+def _patch(spec: JobSpec, cluster: Any, method: str, bare: Object, body: Object) -> Object:
+    """Return what makes of `bare` what the person's method makes of `body`."""
+    where = f"--cluster_spec={spec.cluster_spec}: cluster.{method}"
+    change = getattr(cluster, method, lambda body: body)
+    try:
+        changed = change(copy.deepcopy(body))
+    except Exception as error:
+        raise BadSetting(
+            f"{where} failed{_line(spec.cluster_spec, error)}: {type(error).__name__}: {error}"
+        ) from None
+    if not isinstance(changed, Mapping):
+        raise BadSetting(f"{where} has to return the manifest that it got, changed; it returned {changed!r}")
+    return fragments.difference(bare, changed)
+
+
+def _load(path: str) -> Any:
+    file = Path(path)
+    if not file.is_file():
+        raise BadSetting(f"--cluster_spec: {path!r} is not a file (looked from {Path.cwd()})")
+    found = importlib.util.spec_from_file_location("elasticdl_cluster_spec", file)
+    if found is None or found.loader is None:
+        raise BadSetting(f"--cluster_spec: {path!r} is no Python file; its name has to end in .py")
+    module = importlib.util.module_from_spec(found)
+    try:
+        found.loader.exec_module(module)
+    except Exception as error:
+        raise BadSetting(
+            f"--cluster_spec={path} failed{_line(path, error)}: {type(error).__name__}: {error}"
+        ) from None
+    cluster = getattr(module, "cluster", None)
+    if cluster is None or not (hasattr(cluster, "with_pod") or hasattr(cluster, "with_service")):
+        raise BadSetting(
+            f"--cluster_spec: {path} has to define `cluster`, an object with with_pod(pod) or with_service(service) or both"
+        )
+    return cluster
+
+
+def _line(path: str, error: Exception) -> str:
+    """Return where in the person's file it happened: ` at line 7`, or nothing."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename) == Path(path)
+    ]
+    return f" at line {lines[-1]}" if lines else ""

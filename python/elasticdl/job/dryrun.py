@@ -1,0 +1,58 @@
+"""What a job on Kubernetes would consist of, as text: nothing is created, and no cluster is needed.
+
+What only a submission makes (token and keys, the Job's uid, the address of the Service) is named in its place. The model zoo's archive is
+left out for its size.
+"""
+
+from __future__ import annotations
+
+import json
+
+from elasticdl.cluster import manifests
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.manifests import Object
+from elasticdl.errors import BadSetting
+from elasticdl.job import podjob, podrun
+from elasticdl.spec import podplace
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.tls import Identity
+
+_UID, _ADDRESS = "uid-of-the-job", "address-of-the-service"
+_MADE = "made at submission"
+
+
+def text(spec: JobSpec, form: str) -> str:
+    """Return the manifests of a job as `yaml` (one document each) or `json` (one List). Raises BadInput."""
+    found = objects(spec)
+    if form == "json":
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": found}, indent=2) + "\n"
+    import yaml
+
+    return yaml.safe_dump_all(found, sort_keys=False, width=120)
+
+
+def objects(spec: JobSpec) -> list[Object]:
+    """Return the manifests in the order of their creation; the last one is a worker's pod as the master will make it.
+
+    Raises BadInput.
+    """
+    if not spec.on_kubernetes:
+        raise BadSetting(
+            "--dry_run prints the objects of a job on Kubernetes, and a local job has none; --image_name makes it one on Kubernetes"
+        )
+    podrun.check_model(spec)
+    spec = podjob.prepare(spec)
+    archive = podjob.packed_zoo(spec)
+    empty = {role: Identity(b"", b"", b"") for role in (Role.MASTER, Role.WORKER)}
+    secret = manifests.secret(spec, _UID, b"", empty)
+    secret["stringData"] = dict.fromkeys(secret.pop("data"), _MADE)
+    texts = podjob.texts_of(spec, _UID, _ADDRESS, 0.0, b"")
+    if archive:
+        texts[0]["data"][podplace.ZOO_ARCHIVE] = f"the model zoo, {len(archive):,} bytes when packed"
+    return [
+        manifests.master_job(spec),
+        manifests.service(spec, _UID),
+        secret,
+        *texts,
+        manifests.worker_pod(spec, _UID, ProcessName(Role.WORKER, 0, 1)),
+    ]

@@ -1,0 +1,136 @@
+"""What the submitting side adds to pods: its environment, and what a Python file of the person's changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl.cluster import manifests
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.errors import BadSetting
+from elasticdl.job.clusterspec import settle
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobSpec, from_json
+
+FILE = """
+class Cluster:
+    def with_pod(self, pod):
+        pod["metadata"]["labels"]["team"] = "vision"
+        pod["spec"].setdefault("tolerations", []).append({"key": "gpu", "operator": "Exists"})
+        if pod["metadata"]["labels"]["elasticdl.org/role"] == "worker":
+            pod["spec"]["nodeSelector"] = {"disk": "fast"}
+            del pod["spec"]["securityContext"]["fsGroup"]
+        return pod
+
+    def with_service(self, service):
+        service["metadata"]["annotations"] = {"team": "vision"}
+        return service
+
+cluster = Cluster()
+"""
+
+
+def spec(**settings: object) -> JobSpec:
+    given = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
+    return build(from_arguments(given | settings))
+
+
+def worker(job: JobSpec, index: int = 0) -> dict[str, Any]:
+    return manifests.worker_pod(job, "uid", ProcessName(Role.WORKER, index, 1))
+
+
+def master(job: JobSpec) -> dict[str, Any]:
+    template: dict[str, Any] = manifests.master_job(job)["spec"]["template"]
+    return template
+
+
+def test_the_file_changes_pods_that_are_made_without_it(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.py"
+    file.write_text(FILE)
+    settled = settle(spec(cluster_spec=str(file)))
+    file.unlink()
+    sent = from_json(settled.to_json())  # as the master reads it
+    assert settle(sent) == sent == settled
+    plain, pod = worker(spec(), 7), worker(sent, 7)
+    assert pod["metadata"]["name"] == "job-worker-7-1"
+    assert pod["metadata"]["labels"]["team"] == master(sent)["metadata"]["labels"]["team"] == "vision"
+    assert pod["spec"]["nodeSelector"] == {"disk": "fast"}
+    assert "nodeSelector" not in master(sent)["spec"]
+    assert "fsGroup" not in pod["spec"]["securityContext"]
+    assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+    added = {"key": "gpu", "operator": "Exists"}
+    assert pod["spec"]["tolerations"] == [*plain["spec"]["tolerations"], added]
+    assert pod["spec"]["containers"] == plain["spec"]["containers"]
+    assert manifests.service(sent, "uid")["metadata"]["annotations"] == {"team": "vision"}
+
+
+def test_templates_are_merged_in_order(tmp_path: Path) -> None:
+    (tmp_path / "cluster.py").write_text(
+        "class cluster:\n  def with_pod(pod):\n    pod['spec']['nodeSelector'].pop('a')\n    return pod\n"
+    )
+    job = settle(
+        spec(
+            pod_template={
+                "spec": {"nodeSelector": {"a": "1", "b": "1"}},
+                "worker": {"spec": {"nodeSelector": {"b": "2", "c": "2"}}},
+            },
+            cluster_spec_json={"pod_spec": {"spec": {"nodeSelector": {"c": "3"}}}},
+            cluster_spec=tmp_path / "cluster.py",
+        )
+    )
+    assert worker(job)["spec"]["nodeSelector"] == {"b": "2", "c": "3"}
+    assert master(job)["spec"]["nodeSelector"] == {"b": "1", "c": "3"}
+
+
+def test_a_toleration_of_ones_own_stands_in_place_of_ours() -> None:
+    given = [{"key": "node.kubernetes.io/unreachable", "operator": "Exists", "tolerationSeconds": 60}]
+    found = worker(spec(pod_template={"spec": {"tolerations": given}}))["spec"]["tolerations"]
+    assert [(one["key"].rpartition("/")[2], one["tolerationSeconds"]) for one in found] == [
+        ("not-ready", 5),
+        ("unreachable", 60),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("cluster = 1", "has to define `cluster`"),
+        ("x = 1\n1 / 0", "failed at line 2: ZeroDivisionError"),
+        ("class cluster:\n  def with_pod(pod):\n    return pod['nothing']", "failed at line 3: KeyError: 'nothing'"),
+        ("class cluster:\n  def with_pod(pod): pass", "has to return the manifest that it got, changed; it returned None"),
+        (
+            "class cluster:\n  def with_pod(pod):\n    pod['spec']['containers'][0]['image'] = 'x'\n    return pod",
+            "pod_spec.master.spec.containers is ElasticDL's own",
+        ),
+        (
+            "class cluster:\n  def with_service(s):\n    s['metadata']['name'] = 'x'\n    return s",
+            "service_spec.metadata.name is ElasticDL's own",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_in_the_file_are_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "cluster.py").write_text(text)
+    with pytest.raises(BadSetting) as error:
+        settle(spec(cluster_spec=tmp_path / "cluster.py"))
+    assert said in str(error.value)
+    assert "cluster.py" in str(error.value)
+
+
+def test_a_file_that_is_not_there() -> None:
+    with pytest.raises(BadSetting, match=r"'nowhere\.py' is not a file"):
+        settle(spec(cluster_spec="nowhere.py"))
+
+
+def test_variables_whose_whole_name_matches_are_copied() -> None:
+    mine = {"AWS_KEY": " a,b\\ \n", "AWS_REGION": "x", "MY_AWS_KEY": "no", "BASH_FUNC_aws%%": "no"}
+    job = settle(spec(populate_env_names="AWS_.*|BASH.*", envs="AWS_REGION=y"), mine)
+    assert job.envs == {"AWS_KEY": " a,b\\ \n", "AWS_REGION": "y"}
+    assert from_json(job.to_json()) == job
+    found = {one["name"]: one.get("value") for one in worker(job)["spec"]["containers"][0]["env"]}
+    assert found["AWS_KEY"] == " a,b\\ \n"
+
+
+def test_nothing_is_copied_unasked() -> None:
+    assert settle(spec(), {"SECRET": "x"}).envs == {}

@@ -1,0 +1,94 @@
+"""What `train --dry_run` prints: everything that a submission would create, and nothing secret."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from elasticdl import cli
+from elasticdl.job import dryrun
+from elasticdl.spec import place as places
+
+MODEL = "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(d, m, n): ...\n"
+COMMAND = [
+    *("train", "--model_zoo=zoo", "--model_def=model.custom_model", "--training_data=/data/train"),
+    *("--image_name=elasticdl:test", "--job_name=test-job", "--num_workers=3", "--dry-run"),
+]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-cluster-is-needed"))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "zoo").mkdir()
+    (tmp_path / "zoo" / "model.py").write_text(MODEL)
+    return tmp_path
+
+
+def printed(capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    assert cli.run([*COMMAND, *more]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert not places.jobs_directory().exists()
+    return str(out)
+
+
+def test_all_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "-o", "yaml")
+    found = list(yaml.safe_load_all(text))
+    assert [f"{body['kind']}/{body['metadata']['name']}" for body in found] == [
+        "Job/test-job",
+        "Service/test-job",
+        "Secret/test-job-secret",
+        "ConfigMap/test-job-spec",
+        "ConfigMap/test-job-journal",
+        "ConfigMap/test-job-board",
+        "Pod/test-job-worker-0-1",
+    ]
+    assert "&id" not in text  # no anchors: each document stands for itself
+    assert found == json.loads(printed(capsys, "-o", "json"))["items"]
+    assert found == list(yaml.safe_load_all(printed(capsys)))
+
+
+def test_no_secret_is_printed_and_none_is_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("secrets.token_bytes", lambda count: pytest.fail("a token was made"))
+    (secret,) = [body for body in yaml.safe_load_all(printed(capsys)) if body["kind"] == "Secret"]
+    assert "data" not in secret
+    assert set(secret["stringData"].values()) == {dryrun._MADE}
+    assert "worker.key" in secret["stringData"]
+
+
+def test_the_pods_are_those_of_the_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, '--pod_template={"spec": {"nodeSelector": {"disk": "fast"}}}')
+    *_, worker = yaml.safe_load_all(text)
+    assert worker["spec"]["nodeSelector"] == {"disk": "fast"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--image_name="], "a local job has none; --image_name makes it one"),
+        (["--job_name=No_Such"], "--job_name: on Kubernetes a name has at most 40"),
+        (["--training_data=here"], "--training_data: on Kubernetes a path is one inside the pods"),
+        (["--model_def=model.other"], "does not define 'other'"),
+        (["--num_workers=1025"], "a job on Kubernetes has at most 1,024 workers"),
+    ],
+)
+def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], more: list[str], said: str) -> None:
+    assert cli.run([*COMMAND, *more]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert said in err
+
+
+def test_a_form_without_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
+    command: list[Any] = [one for one in COMMAND if one != "--dry-run"]
+    assert cli.run([*command, "-o", "yaml"]) == 2
+    assert "-o says how --dry_run prints" in capsys.readouterr().err
