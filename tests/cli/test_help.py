@@ -16,7 +16,20 @@ from elasticdl import cli
 from elasticdl.spec.jobspec import SETTINGS
 
 HELP = Path(__file__).parent / "help"
-COMMANDS = ["", "audit", "chaos", "list", "logs", "rbac", "scale", "status", "stop", "train", "version"]
+COMMANDS = [
+    "",
+    "audit",
+    "chaos",
+    "doctor",
+    "list",
+    "logs",
+    "rbac",
+    "scale",
+    "status",
+    "stop",
+    "train",
+    "version",
+]
 HEAVY = {"tensorflow", "keras", "torch", "jax", "grpc", "rich", "pydantic", "numpy", "yaml"}
 
 

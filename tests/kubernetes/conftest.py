@@ -102,6 +102,25 @@ def start(ready: Testbed, tmp_path: Path) -> Iterator[Start]:
     wait_for("the end of all that the job made", lambda: not left(api), 120.0)
 
 
+@pytest.fixture
+def zoo(tmp_path: Path) -> Path:
+    """A model zoo, with what is not sent along."""
+    folder = tmp_path / "zoo"
+    (folder / "parts").mkdir(parents=True)
+    (folder / "model.py").write_text("def custom_model(): ...\n")
+    (folder / "parts" / "loss.py").write_text("def loss(labels, predictions): ...\n")
+    (folder / ".git").mkdir()
+    (folder / ".git" / "config").write_text("secret")
+    return folder
+
+
+@pytest.fixture
+def rights(control_plane: ControlPlane, api: Api) -> None:
+    """What `elasticdl rbac` prints has been applied."""
+    for body in rbac.objects(api.namespace):
+        control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+
+
 def _namespace(plane: ControlPlane) -> Iterator[Api]:
     name = f"test-{uuid.uuid4().hex[:8]}"
     plane.kubectl("create", "namespace", name)

@@ -14,7 +14,8 @@ from elasticdl.cluster.api import Api
 from elasticdl.job import podjob
 
 from .control_plane import ControlPlane
-from .submitting import limited, spec
+from .rights import limited
+from .submitting import spec
 
 Run = Callable[..., tuple[int, str]]
 

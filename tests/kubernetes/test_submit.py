@@ -12,51 +12,22 @@ from typing import Any, cast
 
 import pytest
 
-from elasticdl.cluster import manifests, rbac
+from elasticdl.cluster import manifests
 from elasticdl.cluster.api import Api, connect
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import pod, podjob, podrun
 from elasticdl.job.podjob import PodJob
-from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.podplace import PodPlace, open_pod
 
 from .control_plane import ControlPlane
 from .processes import wait_for
 from .rights import limited
+from .submitting import spec
+
+pytestmark = pytest.mark.usefixtures("rights")
 
 OWNED = ("ConfigMap", "Secret", "Service")
-
-
-def spec(api: Api, zoo: Path, **settings: object) -> JobSpec:
-    given = {
-        "model_zoo": str(zoo),
-        "model_def": "model.custom_model",
-        "training_data": "/data/train",
-        "job_name": "test-job",
-        "image_name": "elasticdl:test",
-        "namespace": api.namespace,
-    }
-    return build(from_arguments(given | settings))
-
-
-@pytest.fixture
-def zoo(tmp_path: Path) -> Path:
-    folder = tmp_path / "zoo"
-    (folder / "parts").mkdir(parents=True)
-    (folder / "model.py").write_text("def custom_model(): ...\n")
-    (folder / "parts" / "loss.py").write_text("def loss(labels, predictions): ...\n")
-    (folder / ".git").mkdir()
-    (folder / ".git" / "config").write_text("secret")
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def rights(control_plane: ControlPlane, api: Api) -> None:
-    """What `elasticdl rbac` prints has been applied."""
-    for body in rbac.objects(api.namespace):
-        control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
 
 
 def owned(api: Api) -> dict[str, dict[str, Any]]:
@@ -122,7 +93,7 @@ def test_a_name_that_is_taken(api: Api, zoo: Path) -> None:
 
 def test_a_namespace_that_is_not_there(api: Api, zoo: Path) -> None:
     elsewhere = connect("nowhere")
-    with pytest.raises(BadSetting, match=r"no such namespace.*elasticdl rbac --namespace=nowhere"):
+    with pytest.raises(BadSetting, match=r"no namespace 'nowhere'.*kubectl create namespace nowhere"):
         podjob.submit(spec(elsewhere, zoo), elsewhere)
 
 
@@ -196,21 +167,31 @@ def test_a_model_zoo_that_does_not_fit(api: Api, zoo: Path) -> None:
     assert api.list("Job")[0] == []
 
 
-def test_without_rights_nothing_is_left(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
-    """May create jobs, and delete them, but no secrets."""
-    rules = [
-        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "delete"]},
-        {"apiGroups": [""], "resources": ["services"], "verbs": ["create"]},
-    ]
-    user = limited(control_plane, api.namespace, rules)
-    with pytest.raises(BadSetting, match=r"can't be created: secrets is forbidden"):
-        podjob.submit(spec(api, zoo), user)
+def test_what_breaks_off_leaves_nothing(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
+    """An object that can't be created after others have been."""
+    (zoo / "weights.bin").write_bytes(os.urandom(100_000))
+    control_plane.kubectl(
+        "create", "-f", "-", f"--namespace={api.namespace}",
+        stdin=json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "ResourceQuota",
+                "metadata": {"name": "few"},
+                "spec": {"hard": {"count/secrets": "0"}},
+            }
+        ),
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("elasticdl.job.survey.refuse", lambda spec, api: "")
+        wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "few").get("status", {}), 60.0)
+        with pytest.raises(BadSetting, match=r"can't be created: .*exceeded quota: few"):
+            podjob.submit(spec(api, zoo), api)
     assert [job for job in api.list("Job")[0] if "deletionTimestamp" not in job["metadata"]] == []
 
 
 def test_no_rights_at_all(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     user = limited(control_plane, api.namespace, [])
-    with pytest.raises(BadSetting, match=r"no job was submitted: .*forbidden"):
+    with pytest.raises(BadSetting, match=r"no job was submitted: .*you may not create jobs, patch jobs"):
         podjob.submit(spec(api, zoo), user)
     assert api.list("Job")[0] == []
 

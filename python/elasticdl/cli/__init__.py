@@ -48,7 +48,32 @@ def run(argv: Sequence[str] | None = None) -> int:
         # Whoever read the output has gone; Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
+    except Exception as error:
+        text = _of_the_cluster(error)
+        if text is None:
+            raise
+        return _error(text, 1)
     return code if isinstance(code, int) else 0
+
+
+def _of_the_cluster(error: Exception) -> str | None:
+    """Return what a person is told of an error of the cluster's API, None if it is another one.
+
+    Those errors stand outside ElasticDL's exception tree, because a master must not take them for its job's end.
+    """
+    from elasticdl.cluster.api import ApiError, Unreachable
+
+    if isinstance(error, Unreachable):
+        return f"{error}; is the cluster up, and does KUBECONFIG name the right one?"
+    if isinstance(error, ApiError):
+        match error.status:
+            case 401:
+                return f"the cluster does not know you ({error}); sign in again, or look at KUBECONFIG"
+            case 403:
+                return f"the cluster does not allow it: {error}"
+            case _:
+                return f"the cluster refuses: {error}"
+    return None
 
 
 def _error(text: str, code: int) -> int:

@@ -136,6 +136,37 @@ elasticdl.add_command(
 )
 
 
+def _doctor(job_file: str | None, **values: str | None) -> int:
+    from elasticdl.job import podrun
+
+    bad = False
+    for finding in podrun.examine(_spec(job_file, values)):
+        click.echo(f"{finding.level:<9} {finding.text}")
+        if finding.todo:
+            click.echo(f"{'':<9} {finding.todo}")
+        bad = bad or finding.level in ("wrong", "waits")
+    return 2 if bad else 0
+
+
+elasticdl.add_command(
+    SettingsCommand(
+        "doctor",
+        callback=_doctor,
+        params=[*setting_flags(), _job_file],
+        short_help="Check everything that a job on Kubernetes needs.",
+        help="""Check everything that a job on Kubernetes needs, with the settings of `train`, before it is submitted.
+
+        Prints a line for each thing, and what to do where something is missing. To try the image it makes a small pod for a
+        moment. The exit code is 0 if the job would begin, else 2.
+
+        \b
+        Example:
+          elasticdl doctor -f job.yaml --image_name=IMAGE --namespace=training
+        """,
+    )
+)
+
+
 @elasticdl.command()
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
 def audit(directory: str) -> int:
@@ -433,15 +464,9 @@ def version() -> int:
 
 def _pod_job(name: str, namespace: str) -> PodJob:
     from elasticdl.cluster.api import connect
-    from elasticdl.errors import BadSetting
-    from elasticdl.job.podjob import PodJob
+    from elasticdl.job.podjob import find
 
-    job = PodJob(connect(namespace), name)
-    if not job.exists():
-        raise BadSetting(
-            f"the namespace {namespace} has no job named {name!r}; `elasticdl list --namespace={namespace}` shows all"
-        )
-    return job
+    return find(connect(namespace), name)
 
 
 def _ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:

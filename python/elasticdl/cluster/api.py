@@ -34,9 +34,12 @@ PATHS: Mapping[str, str] = {
     "ConfigMap": "/api/v1/namespaces/{namespace}/configmaps",
     "Event": "/api/v1/namespaces/{namespace}/events",
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
+    "LocalSubjectAccessReview": "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews",
+    "Namespace": "/api/v1/namespaces",
     "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
+    "ResourceQuota": "/api/v1/namespaces/{namespace}/resourcequotas",
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
@@ -72,9 +75,13 @@ class Api:
         self.namespace = namespace
         self._client = client.ApiClient(configuration)
 
-    def create(self, body: Object) -> Object:
-        """Create an object and return it as it is now. Raises ApiError, Unreachable."""
-        return self._ask("POST", self._path(body["kind"]), body)
+    def create(self, body: Object, *, dry_run: bool = False) -> Object:
+        """Create an object and return it as it is now; with `dry_run` only find out what the API says to it, and to unknown fields.
+
+        Raises ApiError, Unreachable.
+        """
+        query = [("dryRun", "All"), ("fieldValidation", "Strict")] if dry_run else []
+        return self._ask("POST", self._path(body["kind"]), body, query)
 
     def get(self, kind: str, name: str) -> Object:
         """Return an object. Raises ApiError with status 404 if there is none, Unreachable."""
@@ -144,9 +151,11 @@ class Api:
                 )
             yield kind_of, body
 
-    def log(self, pod: str, *, follow: bool = False) -> Iterator[str]:
-        """Yield the lines of a pod's log. Raises ApiError, Unreachable."""
+    def log(self, pod: str, *, follow: bool = False, last: int | None = None) -> Iterator[str]:
+        """Yield the lines of a pod's log, or the last few. Raises ApiError, Unreachable."""
         query = [("follow", "true")] if follow else []
+        if last is not None:
+            query.append(("tailLines", str(last)))
         seconds = 86400.0 if follow else _ANSWER_SECONDS
         for line in self._lines(self._path("Pod", pod) + "/log", query, seconds):
             yield line.decode(errors="replace")
@@ -154,20 +163,36 @@ class Api:
     def may(self, verb: str, kind: str, subresource: str = "") -> bool:
         """Tell whether this user may do something here. Raises ApiError, Unreachable."""
         group = "batch" if kind == "Job" else ""
-        attributes = {
-            "namespace": self.namespace,
-            "verb": verb,
-            "group": group,
-            "resource": PATHS[kind].rpartition("/")[2],
-            "subresource": subresource,
-        }
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": attributes},
+            "spec": {"resourceAttributes": self._attributes(verb, group, resource_of(kind), subresource)},
         }
         answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
         return bool(answer.get("status", {}).get("allowed"))
+
+    def may_account(self, account: str, verb: str, group: str, resource: str) -> bool:
+        """Tell whether a service account may do something here. Raises ApiError if this user may not ask that, Unreachable."""
+        body: Object = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "LocalSubjectAccessReview",
+            "metadata": {"namespace": self.namespace},
+            "spec": {
+                "user": f"system:serviceaccount:{self.namespace}:{account}",
+                "groups": ["system:serviceaccounts", f"system:serviceaccounts:{self.namespace}"],
+                "resourceAttributes": self._attributes(verb, group, resource, ""),
+            },
+        }
+        return bool(self.create(body).get("status", {}).get("allowed"))
+
+    def _attributes(self, verb: str, group: str, resource: str, subresource: str) -> Object:
+        return {
+            "namespace": self.namespace,
+            "verb": verb,
+            "group": group,
+            "resource": resource,
+            "subresource": subresource,
+        }
 
     # ------------------------------------------------------------------ requests
 
@@ -242,6 +267,11 @@ class _Closing:
         # What was not read would come to the next who uses the connection.
         self.response.close()
         self.response.release_conn()
+
+
+def resource_of(kind: str) -> str:
+    """Return the word for a kind in rights and messages: `jobs`."""
+    return PATHS[kind].rpartition("/")[2]
 
 
 def connect(namespace: str) -> Api:

@@ -34,6 +34,10 @@ _AWAY_SECONDS = 5
 _MASTERS = 1000
 """Masters that a job may have one after the other. Each is an index of the Job that fails or succeeds once, because the next index
 begins at once, where another try of the same one waits longer each time, up to ten minutes (design note 7)."""
+_SAY_VERSION = (
+    "from importlib.metadata import version; open('/dev/termination-log', 'w').write(version('elasticdl'))"
+)
+"""What a container writes there stands in its pod's status."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +157,62 @@ def worker_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> O
         },
     }
     return _fitted(spec, name.role, pod)
+
+
+def master_pod(spec: JobSpec) -> Object:
+    """Return the pod that the master's Job makes, to be looked at."""
+    template = master_job(spec)["spec"]["template"]
+    metadata = {"name": f"{spec.job_name}-master", "namespace": spec.namespace, **template["metadata"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def probe_pod(pod: Object, name: str, seconds: int) -> Object:
+    """Return a pod that says which version of this package another one's image has, where that one would run.
+
+    Args:
+        pod: the other one.
+        name: of the new one.
+        seconds: after which it ends in any case.
+    """
+    metadata, spec, container = pod["metadata"], pod["spec"], pod["spec"]["containers"][0]
+    small = {
+        "name": "probe",
+        "command": ["python3", "-P", "-c", _SAY_VERSION],
+        "resources": {
+            "requests": {"cpu": "10m", "memory": "32Mi"},
+            "limits": {"cpu": "200m", "memory": "128Mi"},
+        },
+    }
+    same = ("image", "imagePullPolicy", "securityContext", "terminationMessagePolicy")
+    # It needs nothing of the job, and may take nobody's place.
+    left_out = ("priorityClassName", "serviceAccountName", "topologySpreadConstraints", "volumes")
+    own = {
+        "app.kubernetes.io/name": "elasticdl",
+        "app.kubernetes.io/component": "probe",
+        "app.kubernetes.io/managed-by": "elasticdl",
+    }
+    theirs = {
+        label: value
+        for label, value in metadata["labels"].items()
+        if not label.startswith(fragments.OWN_PREFIXES)
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": metadata["namespace"],
+            "labels": {**theirs, **own},
+            "annotations": metadata.get("annotations", {}),
+        },
+        "spec": {
+            **{key: value for key, value in spec.items() if key not in left_out},
+            "automountServiceAccountToken": False,
+            "activeDeadlineSeconds": seconds,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{**{key: container[key] for key in same}, **small}],
+        },
+    }
 
 
 def service(spec: JobSpec, uid: str) -> Object:

@@ -21,7 +21,7 @@ from elasticdl.cluster.cluster import (
 )
 from elasticdl.spec.pods import amount
 
-_HOPELESS = frozenset(
+HOPELESS = frozenset(
     {
         "ErrImageNeverPull",
         "InvalidImageName",
@@ -72,10 +72,10 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
             else ProcessStarted(name, None)
         )
     waiting = state.get("waiting", {})
-    if waiting.get("reason") in _HOPELESS and not any(word in waiting.get("message", "") for word in _BUSY):
+    if waiting.get("reason") in HOPELESS and not any(word in waiting.get("message", "") for word in _BUSY):
         text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
         return ProcessEnded(name, None, None, Blame.START, text)
-    return ProcessPending(name, _waits_for(status, waiting))
+    return ProcessPending(name, waits_for(status))
 
 
 def _is_on_lost_node(pod: Mapping[str, Any]) -> bool:
@@ -132,7 +132,9 @@ def _said(status: Mapping[str, Any]) -> str:
     return f"{status.get('reason', '')}: {status.get('message', '')}".strip(": ") or "the cluster gave it up"
 
 
-def _waits_for(status: Mapping[str, Any], waiting: Mapping[str, Any]) -> str:
+def waits_for(status: Mapping[str, Any]) -> str:
+    """Return why a pod does not run yet, by its status."""
+    waiting = (status.get("containerStatuses") or [{}])[0].get("state", {}).get("waiting", {})
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "no node yet")

@@ -48,7 +48,7 @@ def settle(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> JobSpe
     found = {
         "pod_spec": {
             role.value: _patch(spec, cluster, "with_pod", make(bare), make(spec))
-            for role, make in {Role.MASTER: _master, Role.WORKER: _worker}.items()
+            for role, make in {Role.MASTER: manifests.master_pod, Role.WORKER: _worker}.items()
         },
         "service_spec": _patch(spec, cluster, "with_service", _service(bare), _service(spec)),
     }
@@ -57,12 +57,6 @@ def settle(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> JobSpe
     except ValueError as error:
         raise BadSetting(f"--cluster_spec={spec.cluster_spec}: {error}") from None
     return replace(spec, cluster_spec="", cluster_spec_json=checked)
-
-
-def _master(spec: JobSpec) -> Object:
-    template = manifests.master_job(spec)["spec"]["template"]
-    metadata = {"name": spec.job_name, "namespace": spec.namespace, **template["metadata"]}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
 def _worker(spec: JobSpec) -> Object:

@@ -23,6 +23,7 @@ from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting, JobFailed
+from elasticdl.job import doctor, survey
 from elasticdl.job.clusterspec import settle
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY
 from elasticdl.spec import podplace
@@ -95,10 +96,8 @@ class PodJob:
     def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
         """Yield the lines of the job's pods, merged as they come, each with its process's name; `role` picks some.
 
-        Raises JobFailed if there is no such job.
+        Raises ApiError, Unreachable.
         """
-        if not self.exists():
-            raise JobFailed(f"there is no job {self.name!r} in the namespace {self._api.namespace}")
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         followed: set[str] = set()
         running = 0
@@ -236,9 +235,32 @@ def texts_of(spec: JobSpec, uid: str, address: str, submitted_at: float, archive
     ]
 
 
+def find(api: Api, name: str) -> PodJob:
+    """Return a job that is there. Raises BadSetting if it is not, Unreachable."""
+    job = PodJob(api, name)
+    if not job.exists():
+        _check_namespace(api)
+        raise BadSetting(
+            f"the namespace {api.namespace} has no job named {name!r}; `elasticdl list --namespace={api.namespace}` shows all"
+        )
+    return job
+
+
+def _check_namespace(api: Api) -> None:
+    if not api.has("Namespace", api.namespace):
+        raise BadSetting(
+            f"--namespace: the cluster has no namespace {api.namespace!r}; `kubectl get namespaces` shows those it has"
+        )
+
+
 def jobs(api: Api) -> list[tuple[str, str, str]]:
-    """Return (name, how it stands, when it was made) of the namespace's jobs, the oldest first. Raises ApiError, Unreachable."""
+    """Return (name, how it stands, when it was made) of the namespace's jobs, the oldest first.
+
+    Raises BadSetting if there is no such namespace, ApiError, Unreachable.
+    """
     found, _ = api.list("Job", "app.kubernetes.io/managed-by=elasticdl")
+    if not found:
+        _check_namespace(api)
     rows = []
     for job in sorted(found, key=lambda one: str(one["metadata"]["creationTimestamp"])):
         metadata, conditions = job["metadata"], job.get("status", {}).get("conditions") or []
@@ -293,32 +315,42 @@ def _check(spec: JobSpec) -> None:
                 f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
                 f"received {path!r}"
             )
+    for flag in ("output", "audit", "checkpoint_dir"):
+        _check_kept(spec, flag, getattr(spec, flag))
+
+
+def _check_kept(spec: JobSpec, flag: str, path: str) -> None:
+    """Check that what a job writes outlives its pods, whose own file systems are read-only besides."""
+    if not path or "://" in path:
+        return
+    volume = max(
+        (one for one in spec.volume if doctor.path_is_on(path, one)),
+        key=lambda one: len(one.mount_path),
+        default=None,
+    )
+    if volume is None or volume.kind == "empty_dir":
+        where = (
+            "no --volume"
+            if volume is None
+            else f"an empty directory ({volume.mount_path}) that ends with its pod"
+        )
+        raise BadSetting(
+            f"--{flag}: {path!r} lies on {where}; mount what keeps it, such as --volume=claim_name=NAME,mount_path=/data"
+        )
+    if volume.read_only or volume.kind in ("secret", "config_map"):
+        raise BadSetting(
+            f"--{flag}: {path!r} lies on a volume that can't be written to ({volume.mount_path})"
+        )
 
 
 def _check_cluster(spec: JobSpec, api: Api) -> None:
     """Check what pods would otherwise wait for without a word that reaches the person."""
     try:
-        if not api.has("ServiceAccount", manifests.SERVICE_ACCOUNT):
-            raise BadSetting(
-                f"the namespace {spec.namespace} has no service account {manifests.SERVICE_ACCOUNT!r} (or there is no such namespace); "
-                f"run `elasticdl rbac --namespace={spec.namespace} | kubectl apply -f -` once"
-            )
-        workers = range(spec.num_workers.maximum)
-        classes = {spec.worker_pod_priority.of(index, len(workers)) for index in workers}
-        for flag, names in (
-            ("master_pod_priority", {spec.master_pod_priority}),
-            ("worker_pod_priority", classes),
-        ):
-            for name in sorted(names - {""}):
-                if not api.has("PriorityClass", name):
-                    raise BadSetting(
-                        f"--{flag}: the cluster has no PriorityClass {name!r}; `kubectl get priorityclasses` shows those it has"
-                    )
-        for volume in spec.volume:
-            if volume.kind == "claim_name" and not api.has("PersistentVolumeClaim", volume.source):
-                raise BadSetting(f"--volume: the namespace {spec.namespace} has no claim {volume.source!r}")
-    except Unreachable as error:
-        raise BadSetting(f"no job was submitted: {error}") from None
+        reason = survey.refuse(spec, api)
+    except (ApiError, Unreachable) as error:
+        reason = str(error)
+    if reason:
+        raise BadSetting(f"no job was submitted: {reason}")
 
 
 def _create_job(api: Api, spec: JobSpec) -> str:
@@ -334,11 +366,8 @@ def _create_job(api: Api, spec: JobSpec) -> str:
     except ApiError as error:
         if error.reason == "AlreadyExists":
             raise BadSetting(
-                f"--job_name: the namespace {spec.namespace} has a job named {spec.job_name!r}; name it otherwise, or remove that "
-                f"one with `elasticdl stop {spec.job_name} --namespace={spec.namespace}`"
+                f"--job_name: the namespace {spec.namespace} has had a job named {spec.job_name!r} since a moment ago"
             ) from None
-        if error.status == 404:
-            raise BadSetting(f"--namespace: the cluster has no namespace {spec.namespace!r}") from None
         raise BadSetting(f"no job was submitted: {error}") from None
 
 

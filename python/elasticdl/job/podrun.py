@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.errors import BadModel
-from elasticdl.job import podjob
+from elasticdl.cluster.api import connect
+from elasticdl.errors import BadModel, BadSetting
+from elasticdl.job import podjob, survey
 from elasticdl.job.display import Display, open_display
+from elasticdl.job.doctor import Finding, Level
 from elasticdl.job.podjob import PodJob, Seen
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
@@ -48,6 +50,17 @@ def check_model(spec: JobSpec) -> None:
         raise BadModel(
             f"--model_zoo: {spec.model_zoo!r} is not a directory here; name one, or the absolute path of one that the image has"
         )
+
+
+def examine(spec: JobSpec) -> Iterator[Finding]:
+    """Check a job as far as can be without submitting it. Raises BadInput for what no cluster is needed to know, ApiError, Unreachable."""
+    if not spec.on_kubernetes:
+        raise BadSetting("doctor checks what a job on Kubernetes needs; --image_name makes it one")
+    check_model(spec)
+    spec = podjob.prepare(spec)
+    podjob.packed_zoo(spec)
+    yield Finding(Level.OK, "the settings and the model file")
+    yield from survey.examine(spec, connect(spec.namespace))
 
 
 def stop(job: PodJob) -> str:

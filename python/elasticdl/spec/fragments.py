@@ -46,7 +46,8 @@ _OWNED = {
     "ownerReferences": "what a job makes must go with it",
 }
 """What ElasticDL sets itself, and why or what to use instead."""
-_OWN_PREFIXES = ("elasticdl.org/", "app.kubernetes.io/", "batch.kubernetes.io/")
+OWN_PREFIXES = ("elasticdl.org/", "app.kubernetes.io/", "batch.kubernetes.io/")
+"""Of labels and annotations that ElasticDL, or the Job's controller, finds objects by."""
 
 
 def pod_fragments(body: Mapping[str, Any], where: str = "") -> Fragment:
@@ -112,7 +113,7 @@ def _check_object(body: Mapping[str, Any], where: str, known: tuple[str, ...]) -
     _check_keys(metadata, _METADATA, f"{where}metadata.")
     for kind in _METADATA:
         for name in _mapping(metadata.get(kind, {}), f"{where}metadata.{kind}"):
-            if name.startswith(_OWN_PREFIXES):
+            if name.startswith(OWN_PREFIXES):
                 raise ValueError(
                     f"{where}metadata.{kind}: {name!r} belongs to ElasticDL, which finds a job's objects by it; name it otherwise"
                 )
