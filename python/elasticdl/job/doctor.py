@@ -90,7 +90,7 @@ class Facts:
         missing: those that are not; what is in neither could not be looked at.
         master_lacks: rights that the master's account lacks, as `create pods`; None: nobody could say.
         quotas: of the namespace, None if they could not be looked at.
-        refused: what the API said to a role's pod, empty if it takes it; roles that it could not be asked about are left out.
+        refused: what the API said to an object such as `worker's pod`, empty if it takes it; what it could not be asked about is left out.
     """
 
     rights: Mapping[Right, bool] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class Facts:
     missing: frozenset[Key] = frozenset()
     master_lacks: tuple[str, ...] | None = None
     quotas: tuple[Object, ...] | None = None
-    refused: Mapping[Role, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,18 @@ def pod_of(spec: JobSpec, role: Role, index: int = 0) -> Object:
     return manifests.worker_pod(spec, UID, ProcessName(Role.WORKER, index, 1))
 
 
+def bodies(spec: JobSpec) -> dict[str, tuple[Right, Object]]:
+    """Return objects that the API can be asked about, and the right that this takes."""
+    return {
+        "master's Job": (SUBMIT[0], manifests.master_job(spec)),
+        "master's pod": (PROBE[0], pod_of(spec, Role.MASTER)),
+        "worker's pod": (PROBE[0], pod_of(spec, Role.WORKER)),
+    }
+
+
 def images(spec: JobSpec) -> dict[str, Role]:
-    """Return the job's images, each with a role that has it."""
-    return {pod_of(spec, role)["spec"]["containers"][0]["image"]: role for role in (Role.WORKER, Role.MASTER)}
+    """Return the job's images, each with a role that has it: workers run on more nodes."""
+    return {pod_of(spec, role)["spec"]["containers"][0]["image"]: role for role in (Role.MASTER, Role.WORKER)}
 
 
 def wanted(spec: JobSpec) -> tuple[Key, ...]:
@@ -342,13 +351,15 @@ def _seen(facts: Facts, key: Key, what: str) -> Finding:
 
 
 def _refusals(facts: Facts) -> Iterator[Finding]:
-    for role, said in facts.refused.items():
+    for what, said in facts.refused.items():
         if not said:
-            yield Finding(Level.OK, f"the cluster takes the {role}'s pod")
+            yield Finding(Level.OK, f"the cluster takes the {what}")
+        elif "spec.successPolicy" in said:
+            yield Finding(Level.WRONG, "the cluster's Kubernetes is older than 1.31, which jobs need")
         elif "exceeded quota" not in said:  # that has been said in other words
             yield Finding(
                 Level.WRONG,
-                f"the cluster refuses the {role}'s pod: {said}",
+                f"the cluster refuses the {what}: {said}",
                 "change the settings of pods, or ask whoever administers the namespace",
             )
 

@@ -355,12 +355,7 @@ def _check_cluster(spec: JobSpec, api: Api) -> None:
 
 def _create_job(api: Api, spec: JobSpec) -> str:
     try:
-        made = api.create(manifests.master_job(spec))
-        if "successPolicy" in made["spec"]:
-            return str(made["metadata"]["uid"])
-        # An API server leaves out what it does not know.
-        api.delete("Job", spec.job_name)
-        raise BadSetting("no job was submitted: the cluster's Kubernetes is older than 1.31, which jobs need")
+        return str(api.create(manifests.master_job(spec))["metadata"]["uid"])
     except Unreachable as error:
         raise BadSetting(f"no job was submitted: {error}") from None
     except ApiError as error:

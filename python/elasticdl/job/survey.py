@@ -13,7 +13,6 @@ from importlib.metadata import version
 
 from elasticdl.cluster import manifests, pods, rbac
 from elasticdl.cluster.api import Api, ApiError, Object
-from elasticdl.cluster.cluster import Role
 from elasticdl.job import doctor
 from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
 from elasticdl.spec.jobspec import JobSpec
@@ -62,9 +61,8 @@ def gather(spec: JobSpec, api: Api) -> Facts:
     quotas: tuple[Object, ...] | None = None
     with contextlib.suppress(ApiError):
         quotas = tuple(api.list("ResourceQuota")[0])
-    may_make_pods = rights[doctor.PROBE[0]]
     refused = {
-        role: _refusal(api, doctor.pod_of(spec, role)) for role in (Role.MASTER, Role.WORKER) if may_make_pods
+        what: _refusal(api, body) for what, (right, body) in doctor.bodies(spec).items() if rights[right]
     }
     return Facts(rights, found, frozenset(missing), _master_lacks(api), quotas, refused)
 
@@ -83,9 +81,9 @@ def _master_lacks(api: Api) -> tuple[str, ...] | None:
     return tuple(lacks)
 
 
-def _refusal(api: Api, pod: Object) -> str:
+def _refusal(api: Api, body: Object) -> str:
     try:
-        api.create(pod, dry_run=True)
+        api.create(body, dry_run=True)
     except ApiError as error:
         return "" if error.status == 409 else str(error)
     return ""

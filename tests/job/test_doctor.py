@@ -1,0 +1,139 @@
+"""The doctor's judgements, where no cluster is needed to see them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from elasticdl.job import doctor
+from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobSpec
+
+
+def spec(**settings: object) -> JobSpec:
+    given = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
+    return build(from_arguments(given | settings))
+
+
+def quota(hard: dict[str, str], used: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "q"}, "spec": {"hard": hard, **more}, "status": {"used": used or {}}}
+
+
+def of_quotas(job: JobSpec, *quotas: dict[str, Any]) -> list[tuple[Level, str]]:
+    found = doctor.judge(job, Facts(quotas=quotas))
+    return [(one.level, one.text) for one in found if "quota" in one.text]
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "level"),
+    [
+        ({"requests.cpu": "2100m"}, "0", Level.OK),
+        ({"requests.cpu": "2099m"}, "0", Level.WRONG),
+        ({"cpu": "4"}, "1900m", Level.OK),
+        ({"cpu": "4"}, "1901m", Level.WAITS),
+        ({"memory": "4608Mi"}, "0", Level.OK),
+        ({"requests.memory": "4Gi"}, "0", Level.WRONG),
+        ({"limits.memory": "1Gi"}, "0", Level.OK),  # nothing is asked for by these settings
+        ({"pods": "3"}, "0", Level.OK),
+        ({"count/pods": "3"}, "1", Level.WAITS),
+        ({"pods": "2"}, "0", Level.WRONG),
+        ({"count/jobs.batch": "5"}, "5", Level.WAITS),
+        ({"configmaps": "2"}, "0", Level.WRONG),
+        ({"persistentvolumeclaims": "0"}, "0", Level.OK),
+        ({"requests.nvidia.com/gpu": "0"}, "0", Level.OK),
+    ],
+)
+def test_quotas(hard: dict[str, str], used: str, level: Level) -> None:
+    job = spec(num_workers="2:9")
+    (found,) = of_quotas(job, quota(hard, dict.fromkeys(hard, used)))
+    assert found[0] is level
+
+
+def test_resources_of_vendors_count() -> None:
+    job = spec(num_workers="2:2", worker_resource_request="cpu=1,gpu=2")
+    (found,) = of_quotas(job, quota({"requests.nvidia.com/gpu": "3"}))
+    assert found == (
+        Level.WRONG,
+        "the master and 2 workers (the least of --num_workers) ask for 4 of requests.nvidia.com/gpu, and the quota 'q' of the "
+        "namespace default allows 3 in all",
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "covered"),
+    [
+        ({"scopes": ["BestEffort"]}, False),
+        ({"scopes": ["NotBestEffort", "NotTerminating"]}, True),
+        ({"scopes": ["Terminating"]}, False),
+        ({"scopes": ["PriorityClass"]}, True),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["a"]}]}}, True),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["b"]}]}}, False),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "NotIn", "values": ["b"]}]}}, True),
+        ({"scopeSelector": {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "DoesNotExist"}]}}, False),
+    ],
+)  # fmt: skip
+def test_quotas_of_some_pods_only(more: dict[str, Any], covered: bool) -> None:
+    job = spec(worker_pod_priority="a", master_pod_priority="a")
+    (found,) = of_quotas(job, quota({"pods": "1"}, **more))
+    assert found[0] is (Level.WRONG if covered else Level.OK)
+
+
+def test_what_can_not_be_seen_is_not_called_missing() -> None:
+    job = spec(worker_pod_priority="high", volume="claim_name=data,mount_path=/data")
+    found = {one.text: one.level for one in doctor.judge(job, Facts())}
+    assert found["whether the PriorityClass 'high' is there is not for you to see"] is Level.UNKNOWN
+    assert found["whether the claim 'data' is there is not for you to see"] is Level.UNKNOWN
+    assert Level.WRONG not in found.values()
+
+
+@pytest.mark.parametrize(
+    ("modes", "settings", "said"),
+    [
+        (["ReadWriteMany"], {"audit": "/data/a"}, ""),
+        (["ReadWriteOnce", "ReadOnlyMany"], {"audit": "/data/a"}, ""),
+        (["ReadWriteOnce"], {"audit": "/data/a"}, "the claim 'c', with --audit on it, can be mounted by one node at a time"),
+        (["ReadWriteOnce"], {"audit": "/database/a"}, "the claim 'c' can be mounted by one node at a time"),
+        (["ReadWriteOncePod"], {}, "can be mounted by one pod at a time"),
+        (["ReadOnlyMany"], {}, ""),
+        (["ReadOnlyMany"], {"checkpoint_dir": "/data"}, "--checkpoint_dir: the claim 'c' can only be read (ReadOnlyMany)"),
+    ],
+)  # fmt: skip
+def test_access_modes(modes: list[str], settings: dict[str, str], said: str) -> None:
+    key = Key("PersistentVolumeClaim", "c")
+    job = spec(volume="claim_name=c,mount_path=/data", **settings)
+    facts = Facts(found={key: {"spec": {"accessModes": modes}}})
+    found = [
+        str(one)
+        for one in doctor.judge(job, facts)
+        if "claim" in one.text and one.level in (Level.WARNING, Level.WRONG)
+    ]
+    assert bool(found) == bool(said)
+    assert not said or said in found[0]
+
+
+def test_pull_secrets_are_looked_for() -> None:
+    job = spec(pod_template={"worker": {"spec": {"imagePullSecrets": [{"name": "registry"}]}}})
+    key = Key("Secret", "registry")
+    assert key in doctor.wanted(job)
+    found = [one for one in doctor.judge(job, Facts(missing=frozenset({key}))) if "registry" in one.text]
+    assert [one.level for one in found] == [Level.WARNING]
+
+
+def test_an_old_cluster() -> None:
+    said = 'strict decoding error: unknown field "spec.successPolicy"'
+    found = list(doctor.judge(spec(), Facts(refused={"master's Job": said})))
+    assert found[-1] == Finding(Level.WRONG, "the cluster's Kubernetes is older than 1.31, which jobs need")
+
+
+def test_images_are_tried_where_they_run() -> None:
+    assert list(doctor.images(spec())) == ["image"]
+    assert doctor.images(spec(worker_image="gpu")) == {"gpu": "worker", "image": "master"}
+
+
+def test_two_versions_are_both_named() -> None:
+    found = doctor.judge_image(Tried("image", version="1.2.3"), "1.2.4")
+    assert found.level is Level.WRONG
+    assert "1.2.3" in found.text
+    assert "1.2.4" in found.text
