@@ -132,8 +132,13 @@ def test_somebody_whom_the_cluster_does_not_know(
         assert "the cluster does not know you" in said or "Unauthorized" in said
 
 
-def test_more_workers_than_a_job_can_have(run: Run, api: Api, zoo: Path, rights: None) -> None:
-    podjob.submit(spec(api, zoo), api)
-    code, said = run("scale", "test-job", "--num_workers=1025", f"--namespace={api.namespace}")
-    assert code == 2
-    assert "--num_workers: a job on Kubernetes has at most 1,024 workers" in said
+def test_fewer_or_more_workers_than_a_job_can_have(run: Run, api: Api, zoo: Path, rights: None) -> None:
+    podjob.submit(spec(api, zoo, num_workers="2:4"), api)
+    for workers, said in (
+        (1025, "has at most 1,024 workers"),
+        (1, "waits while it has fewer than 2 workers"),
+    ):
+        code, error = run("scale", "test-job", f"--num_workers={workers}", f"--namespace={api.namespace}")
+        assert code == 2
+        assert said in error
+    assert run("scale", "test-job", "--num_workers=3", f"--namespace={api.namespace}") == (0, "")

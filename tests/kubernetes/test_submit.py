@@ -81,6 +81,12 @@ def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path
     assert not Path(read.model_zoo, ".git").exists()
     assert read.num_workers == submitted.num_workers
     assert len(place.token()) == 32
+    told = json.loads((folder / "job.json").read_text())
+    (folder / "job.json").write_text(json.dumps({**told, "version": "0.0.7"}))
+    with pytest.raises(
+        BadSetting, match=rf"submitted with elasticdl 0\.0\.7, and this image has {told['version']}"
+    ):
+        open_pod(folder, secret, work, "10.1.2.3", is_master=False)
 
 
 def test_a_name_that_is_taken(api: Api, zoo: Path) -> None:
@@ -201,7 +207,7 @@ def test_a_master_that_ends_again_and_again_is_said(control_plane: ControlPlane,
     wait_for("the master's pod", lambda: bool(api.list("Pod")[0]), 60.0)
     name = api.list("Pod")[0][0]["metadata"]["name"]
     ends(control_plane, api, name, "Failed")
-    said = "1 master has ended by an error before it could say anything; `elasticdl logs test-job"
+    said = "1 master has ended by an error before saying anything"
     wait_for("the sentence", lambda: said in job.look().waits_for, 60.0)
 
 
@@ -290,5 +296,7 @@ def test_steering(api: Api, zoo: Path) -> None:
     assert (notes[manifests.WORKERS], notes[manifests.STOP]) == ("5", "enough")
     with pytest.raises(JobFailed):
         PodJob(api, "nobody").ask_to_stop("enough")
+    with pytest.raises(JobFailed):
+        PodJob(api, "nobody").ask_for_workers(2)
     assert not PodJob(api, "nobody").exists()
     assert [row[0] for row in podjob.jobs(api)] == ["test-job"]

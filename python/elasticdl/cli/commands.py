@@ -85,9 +85,14 @@ def _train_in_pods(spec: JobSpec) -> int:
 
     if spec.detach:
         name = podrun.submit(spec).name
-        click.echo(f"{name} has been submitted to the namespace {spec.namespace}.")
+        click.echo(
+            f"{name} has been submitted to the namespace {spec.namespace}. Look at it, read along, end it:"
+        )
+        for command in (f"status {name}", f"logs -f {name}", f"stop {name}"):
+            click.echo(f"  elasticdl {command} --namespace={spec.namespace}")
         return 0
     summary = podrun.run(spec)
+    display.print_log_end(summary)
     display.print_traceback(summary)
     display.print_summary(summary)
     code = int(summary["exit_code"])
@@ -204,8 +209,10 @@ def status(job: str, namespace: str | None) -> int:
     from elasticdl.job import display
 
     if namespace:
-        seen = _pod_job(job, namespace).look()
+        pod_job = _pod_job(job, namespace)
+        seen = pod_job.look()
         if seen.summary is not None:
+            display.print_log_end(pod_job.explained(seen.summary), sys.stdout)
             display.print_traceback(seen.summary, sys.stdout)
             display.print_summary(seen.summary)
         lines = [seen.waits_for] if seen.status is None else display.status_lines(seen.status)

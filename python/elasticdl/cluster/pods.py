@@ -93,6 +93,19 @@ def never_ran(pod: Mapping[str, Any]) -> bool:
     return not pod.get("spec", {}).get("nodeName")
 
 
+def failed(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod has ended by an error of its own, and not by the cluster's doing."""
+    status = pod.get("status", {})
+    return status.get("phase") == "Failed" and _disruption(status) is None
+
+
+def last_line(pod: Mapping[str, Any]) -> str:
+    """Return the last line of what a pod that has ended said, empty if its status does not show it."""
+    container = (pod.get("status", {}).get("containerStatuses") or [{}])[0]
+    lines = str(container.get("state", {}).get("terminated", {}).get("message", "")).strip().splitlines()
+    return lines[-1] if lines else ""
+
+
 def _ended(name: ProcessName, pod: Mapping[str, Any], terminated: Mapping[str, Any]) -> ProcessEnded:
     code, signal = _outcome(terminated)
     words = str(terminated.get("message", ""))

@@ -281,6 +281,21 @@ def print_traceback(summary: Mapping[str, Any], stream: TextIO | None = None) ->
         print(traceback.rstrip(), file=sys.stderr if stream is None else stream, flush=True)
 
 
+def print_log_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
+    """Print the end of the log of whoever failed, without what `print_traceback` prints."""
+    lines, traceback = summary.get("log"), str(summary.get("traceback") or "")
+    known = {line.strip() for line in traceback.splitlines()}
+    new = [line for line in lines if line.strip() not in known] if isinstance(lines, list) else []
+    if new:
+        print(
+            f"the end of the log of {summary.get('log_of')}:",
+            *(f"  {line}" for line in new),
+            sep="\n",
+            file=sys.stderr if stream is None else stream,
+            flush=True,
+        )
+
+
 def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
     """Print the summary as a table. Nobody may read any more (a closed pipe); how the job ended is not changed by that."""
     stream = sys.stdout if stream is None else stream

@@ -12,7 +12,7 @@ import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,19 @@ from elasticdl.job import doctor, survey
 from elasticdl.job.clusterspec import settle
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY
 from elasticdl.spec import podplace
+from elasticdl.spec.grammar import worker_range
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.machine import check_pods
 from elasticdl.spec.podplace import pack_zoo
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
-_MOST_WORKERS = 1024
 _LOOK_SECONDS = 0.5
+_LOG_LINES = 20
+_MASTERS = 3
+"""Masters that fail without a word before nobody waits for the next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,14 @@ class Seen:
         events: what has happened since the last look.
         summary: how it ended, None while it runs.
         waits_for: why the master does not run yet, empty once it does.
+        stuck: the master will not run by itself.
     """
 
     status: JobStatus | None
     events: tuple[JobEvent, ...]
     summary: dict[str, Any] | None
     waits_for: str
+    stuck: bool = False
 
 
 class PodJob:
@@ -62,6 +68,11 @@ class PodJob:
         self._api = api
         self.name = name
         self._told = 0.0
+
+    @property
+    def namespace(self) -> str:
+        """Return where the job lives."""
+        return self._api.namespace
 
     def exists(self) -> bool:
         """Tell whether the cluster knows the job. Raises Unreachable."""
@@ -81,8 +92,36 @@ class PodJob:
         status = _status(json.loads(texts[STATUS])) if STATUS in texts else None
         if summary is None and (reason := _failed(job)):
             summary = {"job": self.name, "status": "failed", "reason": reason, "exit_code": 1}
-        waits_for = "" if status or summary else self._master_waits_for()
-        return Seen(status, tuple(self._news(texts.get(EVENTS, ""))), summary, waits_for)
+        waits_for, stuck = ("", False) if status or summary else self._master_waits_for()
+        return Seen(status, tuple(self._news(texts.get(EVENTS, ""))), summary, waits_for, stuck)
+
+    def explained(self, summary: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the summary of a failed job with the end of the log of whoever failed: `log_of` and `log`, or nothing more."""
+        whole = dict(summary)
+        if summary.get("exit_code") not in (1, 2):
+            return whole
+        # A summary without steps was not written by a master: there has been none that could.
+        process = summary.get("failed_worker") or ("" if "steps" in summary else str(Role.MASTER))
+        if process:
+            try:
+                lines = list(self._api.log(self._pod_of(process), last=_LOG_LINES))
+            except (ApiError, Unreachable):
+                lines = []  # it never ran, or has been deleted; the reason says so
+            whole |= {"log_of": process, "log": lines} if lines else {}
+        return whole
+
+    def _pod_of(self, process: str) -> str:
+        if process != Role.MASTER:
+            return f"{self.name}-{process}"
+        masters = self._masters()
+        return str(masters[-1]["metadata"]["name"]) if masters else ""
+
+    def _masters(self) -> list[Object]:
+        """Return the masters' pods, the newest last."""
+        found, _ = self._api.list(
+            "Pod", f"elasticdl.org/job-name={self.name},elasticdl.org/role={Role.MASTER}"
+        )
+        return sorted(found, key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
 
     def ask_to_stop(self, reason: str) -> None:
         """Ask for an early end. Raises Unreachable, JobFailed."""
@@ -90,8 +129,16 @@ class PodJob:
 
     def ask_for_workers(self, workers: int) -> None:
         """Ask for another number of workers. Raises BadSetting, Unreachable, JobFailed."""
-        check_count(workers)
+        check_pods(workers, self._minimum(), "--num_workers")
         self._annotate(manifests.WORKERS, str(workers))
+
+    def _minimum(self) -> int:
+        """Return the least number of workers with which the job trains."""
+        try:
+            texts = self._api.get("ConfigMap", manifests.Names(self.name).spec)["data"]
+        except ApiError as error:
+            raise JobFailed(f"the settings of the job {self.name} can't be read: {error}") from None
+        return worker_range(json.loads(texts["spec.json"])["settings"]["num_workers"]).minimum
 
     def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
         """Yield the lines of the job's pods, merged as they come, each with its process's name; `role` picks some.
@@ -155,29 +202,54 @@ class PodJob:
                 self._told = event.time
                 yield event
 
-    def _master_waits_for(self) -> str:
-        selector = f"elasticdl.org/job-name={self.name},elasticdl.org/role=master"
-        found, _ = self._api.list("Pod", selector)
-        failed = sum(pod.get("status", {}).get("phase") == "Failed" for pod in found)
-        if failed:
-            who = (
-                "1 master has ended by an error" if failed == 1 else f"{failed} masters have ended by errors"
-            )
+    def _master_waits_for(self) -> tuple[str, bool]:
+        """Return why no master runs, and whether that will stay so."""
+        masters = self._masters()
+        if not masters:
+            said = self._warning("Job", self.name)
             return (
-                f"{who} before it could say anything; `elasticdl logs {self.name} --namespace={self._api.namespace} --role=master` "
-                "shows why, another one is made"
+                f"the master's pod can't be made: {said}" if said else "the master's pod is being made"
+            ), False
+        waits_for, stuck = master_state(masters)
+        if not waits_for:
+            said = self._warning("Pod", masters[-1]["metadata"]["name"])
+            return (f"the master's pod waits: {said}" if said else "the master starts"), False
+        return waits_for, stuck
+
+    def _warning(self, kind: str, name: str) -> str:
+        """Return the last warning about an object, empty if there is none or this user may not see it."""
+        try:
+            found, _ = self._api.list(
+                "Event", fields=f"involvedObject.kind={kind},involvedObject.name={name},type=Warning"
             )
-        if not found:
-            return "the master's pod is being made"
-        status = found[-1].get("status", {})
-        container = (status.get("containerStatuses") or [{}])[0]
-        waiting = container.get("state", {}).get("waiting", {})
-        for condition in status.get("conditions") or []:
-            if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-                return f"the master's pod waits: {condition.get('message', '')}"
-        if waiting.get("reason"):
-            return f"the master's pod waits: {waiting['reason']} {waiting.get('message', '')}".rstrip()
-        return "the master starts"
+        except ApiError:
+            return ""
+        told = sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
+        return str(told[-1].get("message", "")) if told else ""
+
+
+def master_state(masters: Sequence[Object]) -> tuple[str, bool]:
+    """Return why none of a job's masters, the newest last, has said anything, empty if nothing shows it; and whether that will stay so."""
+    failed = [pod for pod in masters if pods.failed(pod)]
+    status = masters[-1].get("status", {})
+    state = (status.get("containerStatuses") or [{}])[0].get("state", {})
+    waiting = state.get("waiting", {})
+    if waiting.get("reason") in pods.HOPELESS:
+        return f"the master's pod can't start: {waiting['reason']}: {waiting.get('message', '')}".rstrip(
+            ": "
+        ), True
+    if failed:
+        number = "1 master has" if len(failed) == 1 else f"{len(failed)} masters have"
+        last = pods.last_line(failed[-1])
+        return f"{number} ended by an error before saying anything{f' ({last})' if last else ''}", len(
+            failed
+        ) >= _MASTERS
+    for condition in status.get("conditions") or []:
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"the master's pod waits: {condition.get('message', '')}", False
+    if waiting.get("message"):
+        return f"the master's pod waits: {waiting.get('reason')}: {waiting['message']}", False
+    return "", False
 
 
 def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
@@ -275,7 +347,7 @@ def jobs(api: Api) -> list[tuple[str, str, str]]:
 
 
 def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
-    """Show a job until it has ended, and return its summary. A cluster that does not answer is waited for."""
+    """Show a job until it has ended, or can't begin by itself, and return its summary. A cluster that does not answer is waited for."""
     while True:
         try:
             seen = job.look()
@@ -284,17 +356,14 @@ def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
             continue
         show(seen)
         if seen.summary is not None:
-            return seen.summary
+            return job.explained(seen.summary)
+        if seen.stuck:
+            reason = (
+                f"{seen.waits_for}. The job is still there: remove it with `elasticdl stop {job.name} --namespace={job.namespace}`, "
+                "mend what is wrong and submit it again; `elasticdl doctor` with the same settings tells more"
+            )
+            return job.explained({"job": job.name, "status": "stuck", "reason": reason, "exit_code": 1})
         time.sleep(_LOOK_SECONDS)
-
-
-def check_count(workers: int) -> None:
-    """Refuse more workers than a journal in an object of the cluster has room for. Raises BadSetting."""
-    if workers > _MOST_WORKERS:
-        raise BadSetting(
-            f"--num_workers: a job on Kubernetes has at most {_MOST_WORKERS:,} workers, the most that its journal has room for; "
-            f"received {workers:,}"
-        )
 
 
 def _check(spec: JobSpec) -> None:
@@ -307,7 +376,7 @@ def _check(spec: JobSpec) -> None:
             f"--job_name: on Kubernetes a name has at most 40 lower-case letters, digits and '-', and begins with a letter; "
             f"received {spec.job_name!r}"
         )
-    check_count(spec.num_workers.maximum)
+    check_pods(spec.num_workers.maximum, 1, "--num_workers")
     for flag in ("training_data", "output", "audit", "checkpoint_dir"):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:

@@ -71,7 +71,7 @@ from elasticdl.master.relaunch import Workforce
 from elasticdl.master.story import Story, Told
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.machine import check_workers
+from elasticdl.spec.machine import check_pods, check_workers
 from elasticdl.spec.place import Place
 
 _log = logging.getLogger(__name__)
@@ -285,7 +285,9 @@ class Shell:
 
     def _scale(self, workers: int, answer: Answer) -> None:
         try:
-            if not self._spec.on_kubernetes:
+            if self._spec.on_kubernetes:
+                check_pods(workers, self._spec.num_workers.minimum, "--num_workers")
+            else:
                 check_workers(workers, "--num_workers")
         except BadSetting as error:
             answer(False, str(error))

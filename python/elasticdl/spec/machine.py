@@ -1,4 +1,4 @@
-"""What one machine bears."""
+"""What one machine bears, and what one job on Kubernetes does."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from elasticdl.errors import BadSetting
 
 _PER_CORE = 8
 _ALWAYS = 16
+_PODS = 1024
+"""Workers of a job on Kubernetes: its journal has to fit into an object of the cluster."""
 
 
 def cores() -> int:
@@ -29,4 +31,17 @@ def check_workers(workers: int, flag: str) -> None:
         raise BadSetting(
             f"{flag}: {workers:,} workers are too many for this machine with {cores()} cores; the most is {most} "
             f"({_PER_CORE} for each core, or {_ALWAYS})"
+        )
+
+
+def check_pods(workers: int, minimum: int, flag: str) -> None:
+    """Refuse a number of workers that a job on Kubernetes can't have, or would only wait with. Raises BadSetting."""
+    if workers > _PODS:
+        raise BadSetting(
+            f"{flag}: a job on Kubernetes has at most {_PODS:,} workers, the most that its journal has room for; received {workers:,}"
+        )
+    if workers < minimum:
+        raise BadSetting(
+            f"{flag}: the job waits while it has fewer than {minimum} workers (its num_workers says so); received {workers}; "
+            "`elasticdl stop` ends it"
         )

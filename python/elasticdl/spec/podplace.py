@@ -11,6 +11,7 @@ import json
 import os
 import tarfile
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,7 @@ def job_text(name: str, namespace: str, uid: str, submitted_at: float, master: s
     """Write `job.json`, which `open_pod` reads."""
     body = {
         "format": FORMAT,
+        "version": version("elasticdl"),
         "name": name,
         "namespace": namespace,
         "uid": uid,
@@ -118,7 +120,7 @@ def job_text(name: str, namespace: str, uid: str, submitted_at: float, master: s
 
 
 def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master: bool) -> PodPlace:
-    """Open the place of this pod. Raises BadSetting if what is mounted is not a job's, or of another format."""
+    """Open the place of this pod. Raises BadSetting if what is mounted is not a job's, or of another format or version."""
     try:
         body: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -127,6 +129,11 @@ def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master:
         raise BadSetting(
             f"the job has format {body.get('format')!r}, the image's version of elasticdl reads format {FORMAT}; "
             "submit the job with the version that the image has"
+        )
+    if body["version"] != version("elasticdl"):
+        raise BadSetting(
+            f"the job was submitted with elasticdl {body['version']}, and this image has {version('elasticdl')}: all processes of a job "
+            "are of one version; build the image again, or submit with its version"
         )
     return PodPlace(
         name=body["name"],
