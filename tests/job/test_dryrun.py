@@ -78,7 +78,7 @@ def test_the_pods_are_those_of_the_settings(capsys: pytest.CaptureFixture[str]) 
         (["--job_name=No_Such"], "--job_name: on Kubernetes a name has at most 40"),
         (["--training_data=here"], "--training_data: on Kubernetes a path is one inside the pods"),
         (["--model_def=model.other"], "does not define 'other'"),
-        (["--num_workers=1025"], "a job on Kubernetes at most 1,024 workers"),
+        (["--num_workers=1025"], "a job on Kubernetes has at most 1,024 workers"),
     ],
 )
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], more: list[str], said: str) -> None:
