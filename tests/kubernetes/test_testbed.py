@@ -8,6 +8,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .conftest import need
 from .node import PAUSE
 from .processes import wait_for
@@ -75,6 +77,7 @@ def test_pods_run_on_real_nodes_and_a_lost_node_is_seen(cluster: Testbed) -> Non
     cluster.kubectl("delete", "pod", "--all", "--wait=false")
 
 
+@pytest.mark.pods
 def test_nothing_stays_behind() -> None:
     def traces() -> set[str]:
         spaces = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=True).stdout

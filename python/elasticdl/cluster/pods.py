@@ -21,7 +21,7 @@ from elasticdl.cluster.cluster import (
 )
 from elasticdl.spec.pods import amount
 
-HOPELESS = frozenset(
+_HOPELESS = frozenset(
     {
         "ErrImageNeverPull",
         "InvalidImageName",
@@ -72,10 +72,17 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
             else ProcessStarted(name, None)
         )
     waiting = state.get("waiting", {})
-    if waiting.get("reason") in HOPELESS and not any(word in waiting.get("message", "") for word in _BUSY):
-        text = f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    if text := hopeless(waiting):
         return ProcessEnded(name, None, None, Blame.START, text)
     return ProcessPending(name, waits_for(status))
+
+
+def hopeless(waiting: Mapping[str, Any]) -> str:
+    """Return the kubelet's words if a container waits for what will not come by itself, else nothing."""
+    reason, message = waiting.get("reason", ""), waiting.get("message", "")
+    if reason not in _HOPELESS or any(word in message for word in _BUSY):
+        return ""
+    return f"{reason}: {message}".rstrip(": ")
 
 
 def _is_on_lost_node(pod: Mapping[str, Any]) -> bool:

@@ -234,10 +234,8 @@ def master_state(masters: Sequence[Object]) -> tuple[str, bool]:
     status = masters[-1].get("status", {})
     state = (status.get("containerStatuses") or [{}])[0].get("state", {})
     waiting = state.get("waiting", {})
-    if waiting.get("reason") in pods.HOPELESS:
-        return f"the master's pod can't start: {waiting['reason']}: {waiting.get('message', '')}".rstrip(
-            ": "
-        ), True
+    if text := pods.hopeless(waiting):
+        return f"the master's pod can't start: {text}", True
     if failed:
         number = "1 master has" if len(failed) == 1 else f"{len(failed)} masters have"
         last = pods.last_line(failed[-1])

@@ -139,9 +139,10 @@ def read_probe(pod: Object, image: str) -> Tried | None:
     if status.get("phase") == "Failed":
         return Tried(image, unknown=f"{status.get('reason', '')}: {status.get('message', '')}".strip(": "))
     waiting = state.get("waiting", {})
-    if waiting.get("reason") in pods.HOPELESS or waiting.get("reason") == "ErrImagePull":
-        return Tried(image, failure=f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": "))
-    return None
+    if waiting.get("reason") == "ErrImagePull":
+        return Tried(image, failure=f"ErrImagePull: {waiting.get('message', '')}")
+    text = pods.hopeless(waiting)
+    return Tried(image, failure=text) if text else None
 
 
 def _why(pod: Object) -> str:
