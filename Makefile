@@ -27,18 +27,19 @@ demo: setup
 
 test: setup
 	cd rust && $(CARGO) test --quiet --package elasticdl-core
-	$(BIN)/pytest --ignore=tests/kubernetes
+	$(BIN)/pytest
 
-# What the tests on a real cluster need: Debian packages (root) and the cluster's program, built from source with Go.
+# What the tests against Kubernetes need, which are skipped without it: Debian packages (root) for nodes, and the cluster's program,
+# built from source with Go.
 setup-cluster: setup
 	@.ci/cluster
 	$(BIN)/python -m tests.kubernetes.binaries
 
-# Against a real API server, without nodes: needs Go, not root.
+# Those against a real API server, without nodes: they need no root.
 test-api: setup
 	$(BIN)/pytest tests/kubernetes -m "not pods"
 
-# The same, and whole jobs in pods on two real nodes.
+# Those, and whole jobs in pods on two real nodes.
 test-kubernetes: setup
 	$(BIN)/pytest tests/kubernetes
 

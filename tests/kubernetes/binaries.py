@@ -18,6 +18,11 @@ def folder() -> Path:
     return root / "elasticdl" / "test-cluster" / _digest()
 
 
+def missing() -> str:
+    """Return why tests can't use it, or nothing: they don't build it, because that takes minutes."""
+    return "" if folder().exists() else "the test cluster's program is not built; `make setup-cluster` does"
+
+
 def build() -> Path:
     """Build what is missing and return the folder: `cluster` has all components, `pause` is a sandbox's process.
 

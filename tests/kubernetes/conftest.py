@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -41,7 +40,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane without nodes, on loopback."""
-    need("" if shutil.which("go") or binaries.folder().exists() else "Go is not installed")
+    need(binaries.missing())
     plane = ControlPlane(binaries.build() / "cluster", tmp_path_factory.mktemp("cluster"))
     try:
         plane.start()

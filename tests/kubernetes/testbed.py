@@ -29,7 +29,7 @@ def missing() -> str:
     if os.geteuid():
         return "nodes need root"
     absent = [program for program in PACKAGES if shutil.which(program) is None]
-    return f"{', '.join(absent)} not installed; `make setup-cluster` does" if absent else ""
+    return f"{', '.join(absent)} not installed; `make setup-cluster` does" if absent else binaries.missing()
 
 
 class Testbed:
