@@ -37,6 +37,8 @@ _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
 _LOOK_SECONDS = 0.5
+_NO_REASONS = frozenset({"MissingClusterDNS"})
+"""Warnings about a pod that keep it from nothing."""
 _LOG_LINES = 20
 _MASTERS = 3
 """Masters that fail without a word before nobody waits for the next."""
@@ -224,7 +226,10 @@ class PodJob:
             )
         except ApiError:
             return ""
-        told = sorted(found, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")))
+        told = sorted(
+            (event for event in found if event.get("reason") not in _NO_REASONS),
+            key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime")),
+        )
         return str(told[-1].get("message", "")) if told else ""
 
 
