@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from elasticdl.cluster import rbac
 from elasticdl.cluster.api import Api, connect
 from elasticdl.job import doctor, survey
 
+from .image import IMAGE
 from .node import PAUSE
 from .processes import wait_for
 from .submitting import spec
@@ -123,3 +125,8 @@ def test_the_command_prints_a_line_for_each_thing(cluster: Testbed, api: Api, tm
     assert wrong.startswith("wrong     the image elasticdl:none can't be used: ErrImageNeverPull")
     assert todo.startswith("          look at --image_name")
     assert api.list("Job")[0] == []
+
+
+@pytest.mark.timeout(900)
+def test_the_image_of_a_model_zoo(ready: Testbed, api: Api, zoo: Path) -> None:
+    assert tried(api, zoo, IMAGE, "Never") == doctor.Tried(IMAGE, version=version("elasticdl"))
