@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, final
 
+from elasticdl.spec.tls import Identity
+
 class ReadableBuffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
@@ -13,13 +15,18 @@ class Endpoint:
     One thread, started here (never at import). Addresses: `unix:PATH`, `tcp:HOST:PORT` (port 0 = any).
     """
 
-    def __init__(self, address: str, member: str, token: bytes) -> None: ...
+    def __init__(self, address: str, member: str, token: bytes, identity: Identity | None = None) -> None:
+        """`identity`: a worker's; then all TCP connections are TLS between workers' certificates. Raises BadSetting for what can't be
+        used, and for an address that other machines reach where there is none.
+        """
     @property
     def address(self) -> str:
         """Where it listens in fact."""
     @property
     def refused(self) -> int:
-        """Connections refused so far: wrong token, malformed or oversized frame, stale view."""
+        """Connections refused so far: wrong certificate or token, malformed or oversized frame, stale view."""
+    def refusals(self) -> tuple[list[tuple[str, str]], int]:
+        """Return whom the door has refused since the last call: where each of the first few came from and why, and the number of others."""
     def enter(self, view: int, digest: int) -> None:
         """From now on `view` is current: lower views are stale, a higher one waits for its own `enter`."""
     def seal(self, view: int) -> None:
@@ -54,7 +61,7 @@ class Ring:
         """Close the connections; `linger`: flush and half-close first, so that neighbours still get all bytes (after a completed ring)."""
     @property
     def transport(self) -> str:
-        """For people: `unix`, or `tcp/reno` with the congestion control in force."""
+        """For people: `unix`, `tcp/reno` with the congestion control in force, or `tls+tcp/reno`."""
 
 @final
 class StateServer:
@@ -91,8 +98,10 @@ class StateTransfer:
 class Heart:
     """Sends heartbeats to the master from a Rust thread, so that a long step or the GIL can't silence a healthy member."""
 
-    def __init__(self, address: str, member: str, token: bytes, interval: float) -> None:
-        """Connects, and connects again, by itself; a missing master is no error."""
+    def __init__(
+        self, address: str, member: str, token: bytes, interval: float, identity: Identity | None = None
+    ) -> None:
+        """Connects, and connects again, by itself; a missing master is no error. `identity`: a worker's, as in `Endpoint`."""
     def set(self, view: int, step: int, progress: int) -> None:
         """What the next beats say: current view, step under way, and a counter that grows with every piece of work done."""
     def close(self) -> None: ...
@@ -101,9 +110,15 @@ class Heart:
 class HeartMonitor:
     """The master's end of the heartbeats."""
 
-    def __init__(self, address: str, token: bytes) -> None: ...
+    def __init__(self, address: str, token: bytes, identity: Identity | None = None) -> None:
+        """`identity`: the master's, as in `Endpoint`."""
     @property
     def address(self) -> str: ...
+    @property
+    def refused(self) -> int:
+        """Connections refused so far."""
+    def refusals(self) -> tuple[list[tuple[str, str]], int]:
+        """As `Endpoint.refusals`."""
     def poll(self) -> list[tuple[str, int, int, int, float, bool]]:
         """Return (member id, view, step, progress, seconds since the last beat, connected?) of every member ever seen and not forgotten."""
     def forget(self, member: str) -> None: ...

@@ -12,7 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl import _core
+from elasticdl.cluster.certificates import make_identities
+from elasticdl.cluster.cluster import Role
+from elasticdl.spec.tls import Identity, read_identity
 
+TRANSPORTS = ("unix", "tcp", "tls")
 TOKEN = b"the job's token"
 DIGEST = 0xFEDCBA9876543210
 
@@ -21,9 +25,29 @@ def member(rank: int) -> str:
     return f"{rank:032x}"
 
 
+def write_identity(folder: Path) -> None:
+    """Write what the workers of one job show each other, once for all that share the folder."""
+    if (folder / "ca.crt").exists():
+        return
+    identity = make_identities()[Role.WORKER]
+    for name, text in (
+        ("tls.key", identity.key),
+        ("tls.crt", identity.certificate),
+        ("ca.crt", identity.authority),
+    ):
+        (folder / name).write_bytes(text)
+
+
+def open_endpoint(folder: Path, rank: int, transport: str) -> _core.Endpoint:
+    identity: Identity | None = read_identity(folder) if transport == "tls" else None
+    address = f"unix:{folder}/{rank}" if transport == "unix" else "tcp:127.0.0.1:0"
+    return _core.Endpoint(address, member(rank), TOKEN, identity)
+
+
 def endpoints(folder: Path, count: int, transport: str = "unix") -> list[_core.Endpoint]:
-    at = [f"unix:{folder}/{rank}" if transport == "unix" else "tcp:127.0.0.1:0" for rank in range(count)]
-    return [_core.Endpoint(address, member(rank), TOKEN) for rank, address in enumerate(at)]
+    if transport == "tls":
+        write_identity(folder)
+    return [open_endpoint(folder, rank, transport) for rank in range(count)]
 
 
 def peers(of: list[_core.Endpoint]) -> list[tuple[str, str]]:
@@ -107,6 +131,8 @@ def processes(
     folder: Path, count: int, silence: float = 30.0, transport: str = "unix"
 ) -> Iterator[list[Process]]:
     """`count` processes that have entered view 1 and know each other."""
+    if transport == "tls":
+        write_identity(folder)
     started = [Process(folder, rank, count, silence, transport) for rank in range(count)]
     try:
         addresses = [process.hear()["address"] for process in started]

@@ -14,7 +14,7 @@ import numpy as np
 from elasticdl import _core, errors
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from members import DIGEST, TOKEN, member
+from members import DIGEST, member, open_endpoint
 
 
 def say(**answer: Any) -> None:
@@ -28,8 +28,7 @@ def main() -> None:
         float(sys.argv[4]),
         sys.argv[5],
     )
-    address = f"unix:{folder}/{rank}" if transport == "unix" else "tcp:127.0.0.1:0"
-    endpoint = _core.Endpoint(address, member(rank), TOKEN)
+    endpoint = open_endpoint(folder, rank, transport)
     endpoint.enter(1, DIGEST)
     say(address=endpoint.address)
     addresses = json.loads(sys.stdin.readline())["addresses"]

@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 
 from elasticdl import _core
 from elasticdl.errors import Cancelled, RingBroken
-from tests.core.members import DIGEST, TOKEN, endpoints, group, member, peers, processes, side_by_side
+from tests.core.members import (
+    DIGEST,
+    TOKEN,
+    TRANSPORTS,
+    endpoints,
+    group,
+    member,
+    peers,
+    processes,
+    side_by_side,
+)
 
 SIZES = st.one_of(st.integers(0, 70), st.integers(8_000, 9_000), st.integers(60_000, 300_000))
 LARGE = 4 << 20
@@ -39,7 +49,7 @@ def reduce_all(
     return [(result, total) for result, total in zip(results, sums, strict=True)]
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     count=st.integers(1, 8),
@@ -92,7 +102,7 @@ def test_processes_get_the_same_bits(tmp_path: Path) -> None:
     assert answers[0]["trailer"] == [3.0, 3.0]
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_killed_member_is_accused_by_those_in_the_ring(tmp_path: Path, transport: str) -> None:
     with processes(tmp_path, 3, transport=transport) as members:
         for process in members[:2]:
@@ -109,7 +119,7 @@ def test_a_killed_member_is_accused_by_those_in_the_ring(tmp_path: Path, transpo
         assert answer["at"] - killed < 5  # not the silence of 30 s; in fact milliseconds
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_death_in_mid_transfer_breaks_the_ring_for_all(tmp_path: Path, transport: str) -> None:
     with processes(tmp_path, 3, transport=transport) as members:
         for process in members:
@@ -123,8 +133,9 @@ def test_a_death_in_mid_transfer_breaks_the_ring_for_all(tmp_path: Path, transpo
     assert 1 in {answer["rank"] for answer in answers}
 
 
-def test_a_member_that_stops_in_mid_transfer_is_accused_by_silence(tmp_path: Path) -> None:
-    with processes(tmp_path, 3, silence=1.0) as members:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_member_that_stops_in_mid_transfer_is_accused_by_silence(tmp_path: Path, transport: str) -> None:
+    with processes(tmp_path, 3, silence=1.0, transport=transport) as members:
         for process in members:
             process.tell(do="reduce", elements=LARGE, dtype="float32", times=10_000)
         for process in members:
@@ -140,8 +151,9 @@ def test_a_member_that_stops_in_mid_transfer_is_accused_by_silence(tmp_path: Pat
     assert {(answer["broken"], answer["rank"]) for answer in ended} == {("deadline", 2)}, ended
 
 
-def test_waiting_for_a_contribution_is_no_fault(tmp_path: Path) -> None:
-    with group(tmp_path, 3, silence=1.5) as rings:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_waiting_for_a_contribution_is_no_fault(tmp_path: Path, transport: str) -> None:
+    with group(tmp_path, 3, transport, silence=1.5) as rings:
         one = np.ones(200_000, np.float32)
         reduce_all(rings, [one] * 3, [[]] * 3)
         late = threading.Event()
@@ -158,8 +170,9 @@ def test_waiting_for_a_contribution_is_no_fault(tmp_path: Path) -> None:
     assert sums == [[3.0]] * 3
 
 
-def test_cancel_ends_a_blocked_call_and_the_others_notice(tmp_path: Path) -> None:
-    with group(tmp_path, 3) as rings:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_cancel_ends_a_blocked_call_and_the_others_notice(tmp_path: Path, transport: str) -> None:
+    with group(tmp_path, 3, transport) as rings:
         one = np.ones(10, np.float32)
         reduce_all(rings, [one] * 3, [[]] * 3)
         blocked = threading.Event()
@@ -184,7 +197,7 @@ def test_cancel_ends_a_blocked_call_and_the_others_notice(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("elements", [10, 200_000])
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_death_after_the_contribution_is_noticed(tmp_path: Path, elements: int, transport: str) -> None:
     """The survivor waits for a third member, which is late, and has all that it needs from the dead one."""
     with processes(tmp_path, 3, transport=transport) as members:
@@ -237,7 +250,7 @@ def test_a_signal_handler_runs_while_a_call_blocks(tmp_path: Path) -> None:
             signal.signal(signal.SIGUSR1, before)
 
 
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_member_that_leaves_after_its_step_tears_nothing(tmp_path: Path, transport: str) -> None:
     """The first to finish closes at once, while the others still receive from it; all must finish."""
     for _ in range(5):
@@ -249,8 +262,11 @@ def test_a_member_that_leaves_after_its_step_tears_nothing(tmp_path: Path, trans
         assert len({answer[1].get("digest", str(answer)) for answer in answers}) == 1, answers
 
 
-def test_a_member_that_has_left_breaks_the_next_step_without_accusation(tmp_path: Path) -> None:
-    with group(tmp_path, 2) as rings:
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_member_that_has_left_breaks_the_next_step_without_accusation(
+    tmp_path: Path, transport: str
+) -> None:
+    with group(tmp_path, 2, transport) as rings:
         one = np.ones(10, np.float32)
         reduce_all(rings, [one] * 2, [[]] * 2)
         rings[0].close(True)
@@ -331,7 +347,7 @@ def test_another_step_is_stale(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(4, 5), (4, 100_000), (100_000, 100_001)])
-@pytest.mark.parametrize("transport", ["unix", "tcp"])
+@pytest.mark.parametrize("transport", TRANSPORTS)
 def test_other_sizes_are_malformed(tmp_path: Path, sizes: tuple[int, int], transport: str) -> None:
     with group(tmp_path, 2, transport) as rings:
         outcomes = side_by_side(

@@ -15,12 +15,12 @@ import pytest
 
 from elasticdl import _core
 from elasticdl.errors import Cancelled, TransferFailed
-from tests.core.members import DIGEST, TOKEN, endpoints, member, peers, side_by_side
+from tests.core.members import DIGEST, TOKEN, TRANSPORTS, endpoints, member, peers, side_by_side
 
 STATE = (7, 1)
 
 
-@pytest.fixture(params=["unix", "tcp"])
+@pytest.fixture(params=TRANSPORTS)
 def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[_core.Endpoint]]:
     found = endpoints(tmp_path, 4, request.param)
     for end in found:

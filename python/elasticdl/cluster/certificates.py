@@ -14,7 +14,7 @@ from elasticdl.cluster.cluster import Role
 from elasticdl.spec import tls
 from elasticdl.spec.tls import Identity
 
-_NAMES: Mapping[Role, str] = {Role.MASTER: tls.MASTER, Role.WORKER: "worker.elasticdl"}
+_NAMES: Mapping[Role, str] = {Role.MASTER: tls.MASTER, Role.WORKER: tls.WORKER}
 _YEARS = 10
 """Longer than any job; its end is what makes a certificate worthless, because the Secret with its authority goes then."""
 

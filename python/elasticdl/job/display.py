@@ -107,6 +107,8 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         value = summary.get(name)
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             rows.append((label, form.format(value)))
+    if refused := summary.get("refused_connections"):
+        rows.append(("connections refused", f"{refused:,}"))
     rows += _members_rows(summary.get("members"))
     recoveries = summary.get("recoveries")
     if isinstance(recoveries, Sequence) and recoveries:

@@ -123,7 +123,7 @@ def _facts(spec: JobSpec) -> dict[str, Any]:
 def _monitor(place: Place) -> Monitor:
     from elasticdl._core import HeartMonitor
 
-    return HeartMonitor(place.heart_address, place.token())
+    return HeartMonitor(place.heart_address, place.token(), place.identity)
 
 
 def _refuse(place: Place, board: Board, error: ElasticDLError) -> int:

@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
 from elasticdl.control.messages import Data, FoundShards, MemberMessage, Note, Verdict
+from elasticdl.control.refusals import RefusalLog
 from elasticdl.control.stream import (
     MemberStream,
     StreamClosed,
@@ -70,6 +72,7 @@ class WorkerProcess:
         self._draining = False
         self._shards: Future[tuple[Shard, ...]] = Future()
         self._found: FoundShards | None = None
+        self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
         self._stream = MemberStream(
             place.control_address, place.token(), name, self._id, self._on_stream, place.identity
@@ -148,6 +151,8 @@ class WorkerProcess:
     def _tick(self, feed: Callable[[Event], None]) -> None:
         while not self._ended.wait(_TICK_SECONDS):
             feed(Tick())
+            if self._refusals is not None:
+                self._refusals.look(time.monotonic())
 
     def _leave(self, ended: Exit) -> int:
         _log.info("ends with code %d: %s", ended.code, ended.reason)
@@ -243,7 +248,8 @@ class WorkerProcess:
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         token = place.token()
-        endpoint = Endpoint(place.data_address(self._id), self._id, token)
+        endpoint = Endpoint(place.data_address(self._id), self._id, token, place.identity)
+        self._refusals = RefusalLog(endpoint, "data plane")
         output = Path(spec.output) if spec.output else None
         return SynchronousWorker(
             member=Member(self._id, self._name, endpoint.address, schedule, spec.checkpoint_steps),
@@ -252,7 +258,7 @@ class WorkerProcess:
             chunks=ChunkSource(reader, ledger, adapter.convert, _AHEAD),
             schedule=schedule,
             audit=AuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
-            heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds),
+            heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
             send=self._send,
             settings=LoopSettings(
                 spec.silence_seconds,

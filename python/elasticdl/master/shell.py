@@ -36,6 +36,7 @@ from elasticdl.cluster.cluster import (
     process_name,
 )
 from elasticdl.control.messages import FoundShards, NextView, Register
+from elasticdl.control.refusals import RefusalLog
 from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.stream import (
     Answer,
@@ -95,6 +96,13 @@ class Monitor(Protocol):
 
     def poll(self) -> list[tuple[str, int, int, int, float, bool]]:
         """Return (member, view, step, progress, seconds since the last beat, connected?) of every member."""
+
+    @property
+    def refused(self) -> int:
+        """Return how many connections were refused so far."""
+
+    def refusals(self) -> tuple[list[tuple[str, str]], int]:
+        """Return whom it has refused since the last call: (where from, why) of the first few, and the number of others."""
 
     def forget(self, member: str) -> None:
         """A member has ended for good."""
@@ -197,6 +205,7 @@ class Shell:
                 self._place.control_address, self._place.token(), self._inbox.put, self._place.identity
             )
             self._monitor = self._make_monitor()
+            self._refusals = RefusalLog(self._monitor, "heartbeats")
         except BadInput as error:
             if self._read[1] == 0:
                 raise
@@ -361,6 +370,7 @@ class Shell:
             self._next_beat = now + _BEAT_SECONDS
             for member, view, step, progress, age, _ in self._monitor.poll():
                 self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
+            self._refusals.look(now)
         self._handle(machine_events.Tick())
         self._direct(relaunch.Tick())
         if now - self._status_at >= (_STATUS_SECONDS if self._changed else _LONGEST_STATUS_SECONDS):
@@ -728,6 +738,7 @@ class Shell:
         body |= self._story.summary(time.time())
         body.update(self._facts())
         body["members"] = {"joined": len(machine.journal.known), **body["members"]}
+        body["refused_connections"] = self._server.refused + self._monitor.refused
         body["view_changes"] = max(0, view.id - 1) if view is not None else 0
         body["metrics"] = {}
         body["outputs"] = self._outputs

@@ -26,8 +26,8 @@ class Identity:
         return "Identity(…)"  # a key has no business in a log
 
 
-MASTER = "master.elasticdl"
-"""The name in every master's certificate. Members check it in place of an address: addresses change, the job's authority does not."""
+MASTER, WORKER = "master.elasticdl", "worker.elasticdl"
+"""The names in the certificates. They are checked in place of addresses: addresses change, the job's authority does not."""
 
 
 def read_identity(folder: Path) -> Identity:

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use certificates::{Authority, WORKER};
 use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::error::{Error, How, Result};
 use elasticdl_core::net::plan::{Cursor, Piece, Plan};
@@ -13,18 +14,37 @@ use elasticdl_core::net::sum::Element;
 use elasticdl_core::net::wake::ignore_signals;
 use proptest::prelude::*;
 
+mod certificates;
+
 const DIGEST: u64 = 99;
 const SILENCE: Duration = Duration::from_secs(30);
 
-fn endpoints(folder: &std::path::Path, count: usize, tcp: bool) -> Vec<Arc<Endpoint>> {
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Transport {
+    Unix,
+    Tcp,
+    Tls,
+}
+
+fn transports() -> impl Strategy<Value = Transport> {
+    prop_oneof![
+        Just(Transport::Unix),
+        Just(Transport::Tcp),
+        Just(Transport::Tls)
+    ]
+}
+
+fn endpoints(folder: &std::path::Path, count: usize, transport: Transport) -> Vec<Arc<Endpoint>> {
+    let identity = (transport == Transport::Tls).then(|| Authority::new().identity(WORKER));
     (0..count)
         .map(|rank| {
-            let address = if tcp {
-                "tcp:127.0.0.1:0".into()
-            } else {
+            let address = if transport == Transport::Unix {
                 format!("unix:{}/{rank}", folder.display())
+            } else {
+                "tcp:127.0.0.1:0".into()
             };
-            let endpoint = Endpoint::open(&address, &format!("m{rank}"), b"token").unwrap();
+            let endpoint =
+                Endpoint::open(&address, &format!("m{rank}"), b"token", identity.clone()).unwrap();
             endpoint.enter(1, DIGEST).unwrap();
             Arc::new(endpoint)
         })
@@ -103,11 +123,11 @@ fn sizes() -> impl Strategy<Value = Vec<usize>> {
 fn check<T: Element + Send + Sync + PartialEq + std::fmt::Debug>(
     count: usize,
     sizes: &[usize],
-    tcp: bool,
+    transport: Transport,
     value: impl Fn(u64) -> T,
 ) {
     let folder = tempfile::tempdir().unwrap();
-    let endpoints = endpoints(folder.path(), count, tcp);
+    let endpoints = endpoints(folder.path(), count, transport);
     let mut seed = 1u64;
     let mut next = || {
         seed = seed
@@ -156,20 +176,24 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
     #[test]
-    fn f32_sums_are_equal_in_all_bits(count in 1usize..=8, sizes in sizes(), tcp: bool) {
-        check(count, &sizes, tcp, |seed| seed as f32 / 1e6 - 1000.0);
+    fn f32_sums_are_equal_in_all_bits(count in 1usize..=8, sizes in sizes(), transport in transports()) {
+        check(count, &sizes, transport, |seed| seed as f32 / 1e6 - 1000.0);
     }
 
     #[test]
-    fn f64_sums_are_equal_in_all_bits(count in 1usize..=5, sizes in sizes(), tcp: bool) {
-        check(count, &sizes, tcp, |seed| seed as f64 / 3e5);
+    fn f64_sums_are_equal_in_all_bits(count in 1usize..=5, sizes in sizes(), transport in transports()) {
+        check(count, &sizes, transport, |seed| seed as f64 / 3e5);
     }
 
     /// A connection that ends after any number of bytes breaks the ring for both, or comes too late to matter to one of them.
     #[test]
-    fn a_connection_may_end_anywhere(after in prop_oneof![0usize..2000, 0usize..3_000_000], size in prop_oneof![Just(10usize), Just(300_000)]) {
+    fn a_connection_may_end_anywhere(
+        after in prop_oneof![0usize..5000, 0usize..3_000_000],
+        size in prop_oneof![Just(10usize), Just(300_000)],
+        transport in prop_oneof![Just(Transport::Tcp), Just(Transport::Tls)],
+    ) {
         let folder = tempfile::tempdir().unwrap();
-        let endpoints = endpoints(folder.path(), 2, true);
+        let endpoints = endpoints(folder.path(), 2, transport);
         let honest = peers(&endpoints);
         let through = proxy(honest[1].1.strip_prefix("tcp:").unwrap().to_owned(), after);
         let mut seen_by_0 = honest.clone();

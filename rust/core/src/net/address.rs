@@ -1,4 +1,6 @@
-//! Addresses and streams: Unix sockets between members of one host, TCP otherwise. Everything here is non-blocking.
+//! Addresses and streams: Unix sockets between members of one host, TCP otherwise, with TLS where the job has certificates. Everything here is
+//! non-blocking.
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -7,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use rustix::event::PollFlags;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
@@ -15,6 +18,7 @@ use rustix::net::{
 };
 
 use super::error::{Error, Result};
+use super::tls::Session;
 
 const BACKLOG: i32 = 256;
 const TCP_BUFFER: usize = 1 << 20;
@@ -80,11 +84,73 @@ fn resolve(host: &str, port: u16) -> io::Result<SocketAddr> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the name has no address"))
 }
 
-/// A connected (or connecting) stream socket, non-blocking, closed on exec.
+/// A stream socket as the kernel has it, non-blocking, closed on exec.
 #[derive(Debug)]
-pub struct Stream {
+pub(crate) struct Socket {
     descriptor: OwnedFd,
     tcp: bool,
+}
+
+impl Socket {
+    // Best effort: a kernel that refuses an option still moves the bytes.
+    fn tune(&self) {
+        let size = if self.tcp { TCP_BUFFER } else { UNIX_BUFFER };
+        let _ = sockopt::set_socket_send_buffer_size(&self.descriptor, size);
+        if self.tcp {
+            let _ = sockopt::set_socket_recv_buffer_size(&self.descriptor, size);
+            let _ = sockopt::set_tcp_nodelay(&self.descriptor, true);
+        }
+    }
+
+    pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            // std's `write_vectored` would raise SIGPIPE in a process that does not ignore it.
+            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+            match rustix::net::sendmsg(
+                &self.descriptor,
+                parts,
+                &mut SendAncillaryBuffer::default(),
+                flags,
+            ) {
+                Err(Errno::INTR) => {}
+                outcome => return Ok(outcome?),
+            }
+        }
+    }
+
+    pub fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        loop {
+            match rustix::net::recvmsg(
+                &self.descriptor,
+                parts,
+                &mut RecvAncillaryBuffer::default(),
+                RecvFlags::DONTWAIT,
+            ) {
+                Err(Errno::INTR) => {}
+                outcome => return Ok(outcome?.bytes),
+            }
+        }
+    }
+
+    fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::net::recv(
+            &self.descriptor,
+            bytes,
+            RecvFlags::DONTWAIT | RecvFlags::PEEK,
+        )?
+        .0)
+    }
+}
+
+/// A connected (or connecting) stream: a socket, and a TLS session beside it if the connection has one.
+///
+/// With a session, a poll does not see what has been decrypted already: who waits for bytes has received until `WouldBlock` before. And after a
+/// `WouldBlock`, the next call to send begins with the same bytes.
+#[derive(Debug)]
+pub struct Stream {
+    socket: Socket,
+    /// In a cell because a stream is used like a socket, whose state is the kernel's.
+    session: Option<RefCell<Box<Session>>>,
 }
 
 impl Stream {
@@ -117,72 +183,79 @@ impl Stream {
             Ok(()) | Err(Errno::INPROGRESS) => {}
             Err(error) => return Err(error.into()),
         }
-        let stream = Stream { descriptor, tcp };
-        stream.tune();
-        Ok(stream)
+        Ok(Stream::plain(descriptor, tcp))
     }
 
-    fn accepted(descriptor: OwnedFd, tcp: bool) -> Stream {
-        let stream = Stream { descriptor, tcp };
-        stream.tune();
-        stream
+    fn plain(descriptor: OwnedFd, tcp: bool) -> Stream {
+        let socket = Socket { descriptor, tcp };
+        socket.tune();
+        Stream {
+            socket,
+            session: None,
+        }
+    }
+
+    /// From now on speak through a session. Only before the first byte.
+    pub(crate) fn secure(&mut self, session: Session) {
+        self.session = Some(RefCell::new(Box::new(session)));
+    }
+
+    /// Whether the connection may leave this host.
+    pub(crate) fn is_tcp(&self) -> bool {
+        self.socket.tcp
     }
 
     /// Return how a connection attempt ended, once the socket is writable.
     pub fn outcome(&self) -> io::Result<()> {
-        sockopt::socket_error(&self.descriptor)?.map_err(io::Error::from)
-    }
-
-    // Best effort: a kernel that refuses an option still moves the bytes.
-    fn tune(&self) {
-        let size = if self.tcp { TCP_BUFFER } else { UNIX_BUFFER };
-        let _ = sockopt::set_socket_send_buffer_size(&self.descriptor, size);
-        if self.tcp {
-            let _ = sockopt::set_socket_recv_buffer_size(&self.descriptor, size);
-            let _ = sockopt::set_tcp_nodelay(&self.descriptor, true);
-        }
+        sockopt::socket_error(&self.socket.descriptor)?.map_err(io::Error::from)
     }
 
     /// Send what fits at once.
     pub fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        loop {
-            // std's `write_vectored` would raise SIGPIPE in a process that does not ignore it.
-            let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match rustix::net::sendmsg(
-                &self.descriptor,
-                parts,
-                &mut SendAncillaryBuffer::default(),
-                flags,
-            ) {
-                Err(Errno::INTR) => {}
-                outcome => return Ok(outcome?),
-            }
+        match &self.session {
+            Some(session) => session.borrow_mut().send(&self.socket, parts),
+            None => self.socket.send(parts),
         }
     }
 
     /// Receive what is there; 0 is the end of the stream.
     pub fn receive(&self, parts: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        loop {
-            match rustix::net::recvmsg(
-                &self.descriptor,
-                parts,
-                &mut RecvAncillaryBuffer::default(),
-                RecvFlags::DONTWAIT,
-            ) {
-                Err(Errno::INTR) => {}
-                outcome => return Ok(outcome?.bytes),
-            }
+        match &self.session {
+            Some(session) => session.borrow_mut().receive(&self.socket, parts),
+            None => self.socket.receive(parts),
         }
     }
 
     /// Look at what comes next without taking it; 0 is the end of the stream.
     pub fn peek(&self, bytes: &mut [u8]) -> io::Result<usize> {
-        Ok(rustix::net::recv(
-            &self.descriptor,
-            bytes,
-            RecvFlags::DONTWAIT | RecvFlags::PEEK,
-        )?
-        .0)
+        match &self.session {
+            Some(session) => session.borrow_mut().peek(&self.socket, bytes),
+            None => self.socket.peek(bytes),
+        }
+    }
+
+    /// Whether bytes that were given to `send` are partly out and must be repeated before anything else is sent.
+    pub fn owes(&self) -> bool {
+        self.session
+            .as_ref()
+            .is_some_and(|session| session.borrow().owes())
+    }
+
+    /// Return what to poll for while bytes are awaited; `sends`: the caller also has some to send.
+    pub fn interest(&self, sends: bool) -> PollFlags {
+        let out = match &self.session {
+            Some(session) => {
+                let session = session.borrow();
+                // In a handshake there is always room, but the other end has to speak first.
+                session.is_full() || (sends && !session.is_shaking())
+            }
+            None => sends,
+        };
+        if out {
+            PollFlags::IN | PollFlags::OUT
+        } else {
+            PollFlags::IN
+        }
     }
 
     /// Send a few bytes with descriptors; only Unix sockets can.
@@ -194,7 +267,7 @@ impl Stream {
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let sent = rustix::net::sendmsg(
-            &self.descriptor,
+            &self.socket.descriptor,
             &[IoSlice::new(bytes)],
             &mut ancillary,
             flags,
@@ -212,7 +285,7 @@ impl Stream {
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let got = rustix::net::recvmsg(
-            &self.descriptor,
+            &self.socket.descriptor,
             &mut [IoSliceMut::new(bytes)],
             &mut ancillary,
             flags,
@@ -231,29 +304,38 @@ impl Stream {
 
     /// Half-close: the other end reads what was sent, then the end of the stream.
     pub fn finish(&self) {
-        let _ = rustix::net::shutdown(&self.descriptor, Shutdown::Write);
+        self.say_goodbye();
+        let _ = rustix::net::shutdown(&self.socket.descriptor, Shutdown::Write);
     }
 
-    /// Close both ways; the other end notices at once.
-    pub fn tear(&self) {
-        let _ = rustix::net::shutdown(&self.descriptor, Shutdown::Both);
+    fn say_goodbye(&self) {
+        if let Some(session) = &self.session {
+            session.borrow_mut().finish(&self.socket);
+        }
     }
 
-    /// Return `unix` or `tcp/` and the congestion control in force.
+    /// Return `unix`, or `tcp/` and the congestion control in force, or that with `tls+` before it.
     pub fn transport(&self) -> String {
-        if !self.tcp {
+        if !self.socket.tcp {
             return "unix".into();
         }
         format!(
-            "tcp/{}",
-            sockopt::tcp_congestion(&self.descriptor).unwrap_or_else(|_| "unknown".into())
+            "{}tcp/{}",
+            if self.session.is_some() { "tls+" } else { "" },
+            sockopt::tcp_congestion(&self.socket.descriptor).unwrap_or_else(|_| "unknown".into())
         )
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.say_goodbye();
     }
 }
 
 impl AsFd for Stream {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        self.socket.descriptor.as_fd()
     }
 }
 
@@ -267,6 +349,7 @@ fn prefer_reno(descriptor: &OwnedFd) {
 pub struct Listener {
     descriptor: OwnedFd,
     address: Address,
+    local: bool,
 }
 
 impl Listener {
@@ -282,13 +365,13 @@ impl Listener {
                 Error::BadSetting(format!("cannot listen at {address}: {error}"))
             }
         };
-        let (descriptor, address) = match address {
+        let (descriptor, address, local) = match address {
             Address::Unix(path) => {
                 let descriptor =
                     rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
                         .map_err(|e| failed(e.into()))?;
                 bind_unix(&descriptor, path).map_err(failed)?;
-                (descriptor, address.clone())
+                (descriptor, address.clone(), true)
             }
             Address::Tcp { host, port } => {
                 let at = resolve(host, *port).map_err(failed)?;
@@ -315,6 +398,7 @@ impl Listener {
                         host: host.clone(),
                         port: bound.port(),
                     },
+                    bound.ip().is_loopback(),
                 )
             }
         };
@@ -322,6 +406,7 @@ impl Listener {
         Ok(Listener {
             descriptor,
             address,
+            local,
         })
     }
 
@@ -330,16 +415,25 @@ impl Listener {
         &self.address
     }
 
-    /// Return a connection that has come, if any.
-    pub fn accept(&self) -> io::Result<Option<Stream>> {
-        match rustix::net::accept_with(
+    /// Whether only processes of this host can come.
+    pub fn is_local(&self) -> bool {
+        self.local
+    }
+
+    /// Return a connection that has come, if any, and where it comes from.
+    pub fn accept(&self) -> io::Result<Option<(Stream, String)>> {
+        let tcp = matches!(self.address, Address::Tcp { .. });
+        match rustix::net::acceptfrom_with(
             &self.descriptor,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         ) {
-            Ok(descriptor) => Ok(Some(Stream::accepted(
-                descriptor,
-                matches!(self.address, Address::Tcp { .. }),
-            ))),
+            Ok((descriptor, from)) => {
+                let from = from
+                    .filter(|_| tcp)
+                    .and_then(|from| SocketAddr::try_from(from).ok())
+                    .map_or("this host".into(), |from| from.to_string());
+                Ok(Some((Stream::plain(descriptor, tcp), from)))
+            }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error.into()),
         }

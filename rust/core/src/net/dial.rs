@@ -7,6 +7,7 @@ use super::address::{Address, Stream};
 use super::error::{Error, Result};
 use super::frame::{Inbound, Lost, Outbound};
 use super::handshake::{Caller, Denied, Hello, Said, Token, Verdict};
+use super::tls::{Identity, Role, Untrusted};
 use super::wake::{Interrupt, Wake, readable, wait};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
@@ -21,6 +22,8 @@ pub enum Failure {
     Unreachable(String),
     #[error("{0}")]
     Denied(Denied),
+    #[error("{0}")]
+    Untrusted(Untrusted),
     #[error("it refuses this member or this content of the view")]
     Refused,
     #[error("it has left that view")]
@@ -50,6 +53,8 @@ pub struct Dialer {
     token: Token,
     hello: Hello,
     to: String,
+    /// This end's certificate, and whose the other end must show; not on Unix sockets.
+    identity: Option<(Identity, Role)>,
     deadline: Instant,
     pause: Duration,
     state: State,
@@ -63,6 +68,7 @@ impl Dialer {
         token: Token,
         hello: Hello,
         to: String,
+        identity: Option<(Identity, Role)>,
         patience: Duration,
     ) -> Dialer {
         let now = Instant::now();
@@ -71,6 +77,7 @@ impl Dialer {
             token,
             hello,
             to,
+            identity,
             deadline: now + patience,
             pause: FIRST_PAUSE,
             state: State::Pausing { until: now },
@@ -128,7 +135,7 @@ impl Dialer {
                             )?);
                             let mut outbound = Outbound::default();
                             outbound.push(&caller.open());
-                            let State::Connecting { stream } = std::mem::replace(
+                            let State::Connecting { mut stream } = std::mem::replace(
                                 &mut self.state,
                                 State::Pausing {
                                     until: Instant::now(),
@@ -136,6 +143,11 @@ impl Dialer {
                             ) else {
                                 unreachable!("the state was matched above")
                             };
+                            if let Some((identity, whom)) = &self.identity
+                                && stream.is_tcp()
+                            {
+                                stream.secure(identity.dial(*whom)?);
+                            }
                             self.state = State::Shaking {
                                 stream,
                                 caller,
@@ -151,7 +163,13 @@ impl Dialer {
                     inbound,
                     outbound,
                 } => {
-                    match outbound.flush(stream).and_then(|_| inbound.receive(stream)) {
+                    let sent = outbound.flush(stream);
+                    let received = match inbound.receive(stream) {
+                        // Who has gone may have said why: what it said is read first.
+                        Ok(None) => sent.map(|_| None),
+                        received => received,
+                    };
+                    match received {
                         Ok(None) => {
                             if Instant::now() >= self.deadline {
                                 return Ok(Err(Failure::Unreachable(
@@ -182,8 +200,13 @@ impl Dialer {
                             }
                             Err(denied) => return Ok(Err(Failure::Denied(denied))),
                         },
-                        // The other end may be going away or coming up: try again until the deadline.
-                        Err(lost @ (Lost::Eof | Lost::Io(_))) => self.again(lost.to_string()),
+                        Err(lost @ (Lost::Eof | Lost::Io(_))) => match lost.untrusted() {
+                            Some(untrusted) => {
+                                return Ok(Err(Failure::Untrusted(untrusted.clone())));
+                            }
+                            // The other end may be going away or coming up: try again until the deadline.
+                            None => self.again(lost.to_string()),
+                        },
                         Err(Lost::Malformed(malformed)) => {
                             return Ok(Err(Failure::Denied(malformed.into())));
                         }
@@ -203,11 +226,7 @@ impl Dialer {
             State::Shaking {
                 stream, outbound, ..
             } => {
-                let flags = if outbound.is_empty() {
-                    PollFlags::IN
-                } else {
-                    PollFlags::IN | PollFlags::OUT
-                };
+                let flags = stream.interest(!outbound.is_empty());
                 (Some(PollFd::new(stream, flags)), self.deadline)
             }
         }

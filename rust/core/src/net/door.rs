@@ -1,26 +1,79 @@
 //! The listening side's reception: accepts, authenticates, times out. What becomes of an authenticated connection is its owner's affair.
 //!
 //! All handshakes go on side by side in one thread, so that a silent or slow stranger holds nobody else up.
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 
 use super::address::{Listener, Stream};
-use super::error::Result;
+use super::endpoint::lock;
+use super::error::{Error, Result};
 use super::frame::{Inbound, Lost, Outbound};
 use super::handshake::{Acceptor, Heard, Hello, Token};
+use super::tls::Identity;
 use super::wake::readable;
 
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Most strangers at a time: the others wait in the kernel's queue.
 const STRANGERS: usize = 128;
+/// After this time a stranger has to make room for those who wait; before it, a crowd of members would only drive each other out.
+const UNDISTURBED: Duration = Duration::from_secs(2);
+/// How many refusals are remembered until somebody asks.
+const REMEMBERED: usize = 8;
+
+/// What was refused: a number, and for people who came and why it was sent away.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    count: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// The first few refusals since the last look.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Where they came from, and why they were refused.
+    pub first: Vec<(String, String)>,
+    /// How many others there were.
+    pub others: u64,
+}
+
+impl Refusals {
+    /// Return how many connections were refused so far, also those of members that came too late for a view.
+    pub fn total(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Return whom the door has refused since the last call.
+    pub fn take(&self) -> Told {
+        std::mem::take(&mut lock(&self.told))
+    }
+
+    /// Count a connection that was refused behind the door.
+    pub(crate) fn count(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn tell(&self, from: String, why: String) {
+        self.count();
+        let mut told = lock(&self.told);
+        if told.first.len() < REMEMBERED {
+            told.first.push((from, why));
+        } else {
+            told.others += 1;
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Stranger {
     stream: Stream,
+    from: String,
     acceptor: Acceptor,
     inbound: Inbound,
     outbound: Outbound,
-    deadline: Instant,
+    since: Instant,
 }
 
 /// A listener and the strangers before it.
@@ -29,77 +82,125 @@ pub struct Door {
     listener: Listener,
     token: Token,
     member: String,
+    identity: Option<Identity>,
+    refusals: Arc<Refusals>,
     strangers: Vec<Stranger>,
 }
 
 impl Door {
-    pub fn new(listener: Listener, token: Token, member: String) -> Door {
-        Door {
+    /// Without an identity a listener that other hosts can reach is a `BadSetting`.
+    pub fn new(
+        listener: Listener,
+        token: Token,
+        member: String,
+        identity: Option<Identity>,
+        refusals: Arc<Refusals>,
+    ) -> Result<Door> {
+        if identity.is_none() && !listener.is_local() {
+            return Err(Error::BadSetting(format!(
+                "the data plane leaves this machine only with the job's certificates; received {} without any",
+                listener.address()
+            )));
+        }
+        Ok(Door {
             listener,
             token,
             member,
+            identity,
+            refusals,
             strangers: Vec::new(),
-        }
+        })
+    }
+
+    /// Return when the next connection may be accepted.
+    fn room(&self) -> Option<Instant> {
+        let oldest = self.strangers.first()?;
+        (self.strangers.len() >= STRANGERS).then(|| oldest.since + UNDISTURBED)
     }
 
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
-        let mut polls = vec![readable(&self.listener)];
-        polls.extend(
-            self.strangers
-                .iter()
-                .map(|stranger| readable(&stranger.stream)),
-        );
-        (
-            polls,
-            self.strangers
-                .iter()
-                .map(|stranger| stranger.deadline)
-                .min(),
-        )
+        let room = self.room().filter(|room| *room > Instant::now());
+        let mut polls = Vec::with_capacity(self.strangers.len() + 1);
+        if room.is_none() {
+            polls.push(readable(&self.listener));
+        }
+        polls.extend(self.strangers.iter().map(|stranger| {
+            let sends = !stranger.outbound.is_empty();
+            PollFd::new(&stranger.stream, stranger.stream.interest(sends))
+        }));
+        let deadline = self
+            .strangers
+            .iter()
+            .map(|stranger| stranger.since + PATIENCE)
+            .chain(room)
+            .min();
+        (polls, deadline)
     }
 
-    /// Go on with everybody; call `admit` for each that is authenticated; return the connections to close.
-    pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<Vec<Stream>> {
+    /// Go on with everybody; call `admit` for each that is authenticated. Who is refused is counted before its connection is closed, so
+    /// that who sees the close also sees the count.
+    pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<()> {
         let now = Instant::now();
-        let mut refused = Vec::new();
         // An error here (descriptors exhausted) passes when connections end; those waiting stay in the backlog.
-        while let Ok(Some(stream)) = self.listener.accept() {
+        while self.room().is_none_or(|room| room <= now)
+            && let Ok(Some((mut stream, from))) = self.listener.accept()
+        {
             if self.strangers.len() == STRANGERS {
-                refused.push(self.strangers.remove(0).stream);
+                let oldest = self.strangers.remove(0);
+                self.refusals
+                    .tell(oldest.from, "too many others wait at the door".into());
+            }
+            if let Some(identity) = &self.identity
+                && stream.is_tcp()
+            {
+                stream.secure(identity.answer()?);
             }
             self.strangers.push(Stranger {
                 stream,
+                from,
                 acceptor: Acceptor::new(self.token.clone(), self.member.clone())?,
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
-                deadline: now + PATIENCE,
+                since: now,
             });
         }
         let mut waiting = Vec::with_capacity(self.strangers.len());
         for mut stranger in self.strangers.drain(..) {
             match stranger.advance() {
                 Ok(Some(hello)) => admit(hello, stranger.stream),
-                Ok(None) if now < stranger.deadline => waiting.push(stranger),
-                Ok(None) | Err(()) => refused.push(stranger.stream),
+                Ok(None) if now < stranger.since + PATIENCE => waiting.push(stranger),
+                Ok(None) => {
+                    let why = format!("it did not say who it is within {} s", PATIENCE.as_secs());
+                    self.refusals.tell(stranger.from, why);
+                }
+                Err(why) => self.refusals.tell(stranger.from, why),
             }
         }
         self.strangers = waiting;
-        Ok(refused)
+        Ok(())
     }
 }
 
 impl Stranger {
-    fn advance(&mut self) -> std::result::Result<Option<Hello>, ()> {
+    fn advance(&mut self) -> std::result::Result<Option<Hello>, String> {
         loop {
             let received = self
                 .outbound
                 .flush(&self.stream)
                 .and_then(|_| self.inbound.receive(&self.stream));
-            match received.map_err(|_: Lost| ())? {
+            let why = |lost: Lost| match lost.untrusted() {
+                Some(untrusted) => untrusted.to_string(),
+                None => lost.to_string(),
+            };
+            match received.map_err(why)? {
                 None => return Ok(None),
                 Some((header, payload)) => {
-                    match self.acceptor.hear(&header, &payload).map_err(|_| ())? {
+                    match self
+                        .acceptor
+                        .hear(&header, &payload)
+                        .map_err(|denied| denied.to_string())?
+                    {
                         Heard::Reply(frame) => self.outbound.push(&frame),
                         Heard::Hello(hello) => return Ok(Some(hello)),
                     }

@@ -2,17 +2,17 @@
 //!
 //! One thread, started by `Endpoint::open`, never at import. It moves no payload: rings and transfers take the connections over.
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::address::{Address, Listener, Stream};
 use super::dial::{Dialer, PARKED};
-use super::door::Door;
+use super::door::{Door, Refusals};
 use super::error::{Error, Result};
 use super::frame::Outbound;
 use super::handshake::{Hello, MEMBER, Purpose, Token, Verdict};
+use super::tls::{Identity, Role};
 use super::wake::{Wake, ignore_signals, readable, wait};
 
 /// Connections that have come for one ring or one state server.
@@ -81,8 +81,9 @@ struct Views {
 struct Shared {
     token: Token,
     member: String,
+    identity: Option<Identity>,
     views: Mutex<Views>,
-    refused: AtomicU64,
+    refusals: Arc<Refusals>,
     /// Raised for the thread: views have changed, or it is to end.
     wake: Wake,
     closed: Wake,
@@ -104,8 +105,13 @@ struct Parked {
 }
 
 impl Endpoint {
-    /// Listen at `address` as `member`.
-    pub fn open(address: &str, member: &str, token: &[u8]) -> Result<Endpoint> {
+    /// Listen at `address` as `member`; with an identity all TCP connections, to here and from here, are between workers' certificates.
+    pub fn open(
+        address: &str,
+        member: &str,
+        token: &[u8],
+        identity: Option<Identity>,
+    ) -> Result<Endpoint> {
         check_member(member)?;
         let token = Token::new(token)?;
         let listener = Listener::bind(&address.parse()?)?;
@@ -113,17 +119,24 @@ impl Endpoint {
         let shared = Arc::new(Shared {
             token: token.clone(),
             member: member.into(),
+            identity: identity.clone(),
             views: Mutex::new(Views {
                 current: 0,
                 digest: 0,
                 sealed: 0,
                 inboxes: HashMap::new(),
             }),
-            refused: AtomicU64::new(0),
+            refusals: Arc::default(),
             wake: Wake::new()?,
             closed: Wake::new()?,
         });
-        let door = Door::new(listener, token, member.into());
+        let door = Door::new(
+            listener,
+            token,
+            member.into(),
+            identity,
+            shared.refusals.clone(),
+        )?;
         let thread = {
             let shared = shared.clone();
             std::thread::Builder::new()
@@ -148,14 +161,9 @@ impl Endpoint {
         &self.shared.member
     }
 
-    /// Return how many connections were refused so far.
-    pub fn refused(&self) -> u64 {
-        self.shared.refused.load(Ordering::Relaxed)
-    }
-
-    /// Count a connection that its taker has refused.
-    pub(crate) fn count_refused(&self) {
-        self.shared.count_refused(1);
+    /// What was refused so far.
+    pub fn refusals(&self) -> &Refusals {
+        &self.shared.refusals
     }
 
     /// Make `view` the current one: lower ones are stale from now on.
@@ -213,6 +221,10 @@ impl Endpoint {
             self.shared.token.clone(),
             hello,
             peer.0.clone(),
+            self.shared
+                .identity
+                .clone()
+                .map(|identity| (identity, Role::Worker)),
             patience,
         )
     }
@@ -293,10 +305,9 @@ impl Shared {
         let mut parked: Vec<Parked> = Vec::new();
         while !self.closed.is_raised() {
             let mut arrived = Vec::new();
-            match door.serve(|hello, stream| arrived.push((hello, stream))) {
-                // Counted before they are closed, so that who sees the close also sees the count.
-                Ok(refused) => self.count_refused(refused.len()),
-                Err(_) => break,
+            let served = door.serve(|hello, stream| arrived.push((hello, stream)));
+            if served.is_err() {
+                break;
             }
             for (hello, stream) in arrived {
                 if let Some(waiting) = self.admit(hello, stream, true) {
@@ -334,10 +345,6 @@ impl Shared {
         }
     }
 
-    fn count_refused(&self, count: usize) {
-        self.refused.fetch_add(count as u64, Ordering::Relaxed);
-    }
-
     /// Judge a connection and hand it over; returns it if it must wait.
     fn admit(&self, hello: Hello, stream: Stream, first: bool) -> Option<Parked> {
         let mut views = lock(&self.views);
@@ -358,7 +365,7 @@ impl Shared {
         }
         drop(views);
         if matches!(verdict, Verdict::Stale | Verdict::Refused) {
-            self.count_refused(1);
+            self.refusals.count();
         }
         // A fresh socket's buffer holds these few bytes; where it does not, the stranger is broken.
         let mut outbound = Outbound::default();
@@ -373,7 +380,7 @@ impl Shared {
                 });
             }
             (Verdict::Ok, Some(inbox)) if told && !inbox.push(hello.member, stream) => {
-                self.count_refused(1)
+                self.refusals.count()
             }
             _ => {}
         }

@@ -5,6 +5,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 
 use super::address::Stream;
+use super::tls::Untrusted;
 
 /// Bytes of a header.
 pub const HEADER: usize = 32;
@@ -176,6 +177,16 @@ pub enum Lost {
     Malformed(#[from] Malformed),
     #[error("connection failed: {0}")]
     Io(#[from] io::Error),
+}
+
+impl Lost {
+    /// Return why one end does not believe the other, if that is it.
+    pub fn untrusted(&self) -> Option<&Untrusted> {
+        match self {
+            Lost::Io(error) => error.get_ref()?.downcast_ref(),
+            _ => None,
+        }
+    }
 }
 
 /// Collects one small frame at a time from a non-blocking stream; never reads past the frame's end.

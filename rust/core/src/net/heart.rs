@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::address::{Address, Listener, Stream};
 use super::dial::Dialer;
-use super::door::Door;
+use super::door::{Door, Refusals};
 use super::endpoint::{check_member, lock};
 use super::error::{Error, Result};
 use super::frame::{Header, Inbound, Kind, Outbound, u64_at};
 use super::handshake::{Hello, Purpose, Token, Verdict};
+use super::tls::{Identity, Role};
 use super::wake::{Wake, ignore_signals, readable, wait};
 
 /// The name under which a master answers.
@@ -43,8 +44,15 @@ pub struct Heart {
 }
 
 impl Heart {
-    /// Start to beat every `interval` towards `address`; a master that is not there is tried again.
-    pub fn start(address: &str, member: &str, token: &[u8], interval: Duration) -> Result<Heart> {
+    /// Start to beat every `interval` towards `address`; a master that is not there is tried again. With an identity it has to show the
+    /// master's certificate.
+    pub fn start(
+        address: &str,
+        member: &str,
+        token: &[u8],
+        interval: Duration,
+        identity: Option<Identity>,
+    ) -> Result<Heart> {
         check_member(member)?;
         if interval.is_zero() {
             return Err(Error::BadArgument(
@@ -62,7 +70,7 @@ impl Heart {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("edl-heart".into())
-                .spawn(move || shared.run(&address, &member, &token, interval))
+                .spawn(move || shared.run(&address, &member, &token, interval, identity))
                 .map_err(|error| Error::io("no thread for the heartbeat", error))?
         };
         Ok(Heart {
@@ -96,7 +104,15 @@ impl Drop for Heart {
 }
 
 impl HeartShared {
-    fn run(&self, address: &Address, member: &str, token: &Token, interval: Duration) {
+    fn run(
+        &self,
+        address: &Address,
+        member: &str,
+        token: &Token,
+        interval: Duration,
+        identity: Option<Identity>,
+    ) {
+        let identity = identity.map(|identity| (identity, Role::Master));
         let mut pause = FIRST_PAUSE;
         while !self.stop.is_raised() {
             let hello = Hello {
@@ -110,6 +126,7 @@ impl HeartShared {
                 token.clone(),
                 hello,
                 MASTER.into(),
+                identity.clone(),
                 ATTEMPT,
             );
             match dialer.run(&self.stop, &ignore_signals) {
@@ -190,6 +207,7 @@ struct Ward {
 #[derive(Debug)]
 struct MonitorShared {
     ward: Mutex<Ward>,
+    refusals: Arc<Refusals>,
     stop: Wake,
 }
 
@@ -202,20 +220,28 @@ pub struct HeartMonitor {
 }
 
 impl HeartMonitor {
-    /// Listen at `address`.
-    pub fn open(address: &str, token: &[u8]) -> Result<HeartMonitor> {
+    /// Listen at `address`; with an identity only workers' certificates are let in over TCP.
+    pub fn open(address: &str, token: &[u8], identity: Option<Identity>) -> Result<HeartMonitor> {
         let token = Token::new(token)?;
         let listener = Listener::bind(&address.parse()?)?;
         let address = listener.address().clone();
         let shared = Arc::new(MonitorShared {
             ward: Mutex::new(Ward::default()),
+            refusals: Arc::default(),
             stop: Wake::new()?,
         });
+        let door = Door::new(
+            listener,
+            token,
+            MASTER.into(),
+            identity,
+            shared.refusals.clone(),
+        )?;
         let thread = {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("edl-monitor".into())
-                .spawn(move || shared.run(Door::new(listener, token, MASTER.into())))
+                .spawn(move || shared.run(door))
                 .map_err(|error| Error::io("no thread for the heartbeats", error))?
         };
         Ok(HeartMonitor {
@@ -228,6 +254,11 @@ impl HeartMonitor {
     /// Return where it listens in fact.
     pub fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// What was refused so far.
+    pub fn refusals(&self) -> &Refusals {
+        &self.shared.refusals
     }
 
     /// Return what is known of every member ever seen and not forgotten, by member id.
@@ -293,6 +324,7 @@ impl MonitorShared {
                 let verdict = if hello.purpose == Purpose::Heart {
                     Verdict::Ok
                 } else {
+                    self.refusals.count();
                     Verdict::Refused
                 };
                 let mut outbound = Outbound::default();

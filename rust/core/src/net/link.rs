@@ -436,7 +436,7 @@ impl Link {
 
     /// Whether the last frame sent is whole, so that another one may follow.
     pub fn is_at_boundary(&self) -> bool {
-        self.tx.done == 0
+        self.tx.done == 0 && !self.stream.owes()
     }
 }
 

@@ -1,11 +1,11 @@
 //! The wires between members: frames, endpoint, ring, state transfer, heartbeats.
 //!
-//! From below: `address` (sockets), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
+//! From below: `address` (sockets) and `tls` (sessions beside them), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
 //! connection), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`.
 pub mod address;
 mod area;
 mod dial;
-mod door;
+pub mod door;
 pub mod endpoint;
 pub mod error;
 pub mod frame;
@@ -16,5 +16,6 @@ pub mod plan;
 pub mod ring;
 mod shared;
 pub mod sum;
+pub mod tls;
 pub mod transfer;
 pub mod wake;

@@ -682,7 +682,7 @@ impl Ring {
                     ends[rank] = up(stream)
                 }
                 // Not of this ring, or a second time: a ring is never retried.
-                _ => self.endpoint.count_refused(),
+                _ => self.endpoint.refusals().count(),
             }
         }
         for (rank, end) in ends.iter_mut().enumerate() {
@@ -694,10 +694,10 @@ impl Ring {
                         let (how, accused) = match failure {
                             // It has sealed, or knows better: nobody's fault.
                             Failure::Stale => (How::Stale, None),
-                            Failure::Unreachable(_) | Failure::Refused => {
-                                (How::Refused, Some((rank, How::Refused)))
-                            }
-                            Failure::Denied(Denied::Token | Denied::Member) => {
+                            Failure::Unreachable(_)
+                            | Failure::Refused
+                            | Failure::Untrusted(_)
+                            | Failure::Denied(Denied::Token | Denied::Member) => {
                                 (How::Refused, Some((rank, How::Refused)))
                             }
                             Failure::Denied(Denied::Malformed(_)) => {
@@ -885,7 +885,7 @@ impl Ring {
         Stop::Broken(match fault {
             Fault::Link(how, what) => {
                 if how == How::Malformed {
-                    self.endpoint.count_refused();
+                    self.endpoint.refusals().count();
                 }
                 Broken {
                     message: format!("lost {name}: {what}"),

@@ -2,10 +2,12 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use elasticdl_core::net::door::Told;
 use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
 use elasticdl_core::net::ring::Ring;
 use elasticdl_core::net::sum::Element;
+use elasticdl_core::net::tls::Identity;
 use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
 use elasticdl_core::net::wake::Interrupt;
 use pyo3::buffer::{ElementType, PyUntypedBuffer};
@@ -23,15 +25,40 @@ fn seconds(value: f64, name: &str) -> PyResult<Duration> {
     })
 }
 
+/// What Python calls an identity: three attributes with PEM in them.
+#[derive(FromPyObject)]
+struct PyIdentity {
+    authority: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+fn identity(given: Option<PyIdentity>) -> elasticdl_core::net::error::Result<Option<Identity>> {
+    given
+        .map(|given| Identity::new(&given.authority, &given.certificate, &given.key))
+        .transpose()
+}
+
+fn told(told: Told) -> (Vec<(String, String)>, u64) {
+    (told.first, told.others)
+}
+
 #[pyclass(name = "Endpoint", module = "elasticdl._core", frozen)]
 struct PyEndpoint(Arc<Endpoint>);
 
 #[pymethods]
 impl PyEndpoint {
     #[new]
-    fn new(py: Python<'_>, address: &str, member: &str, token: &[u8]) -> PyResult<Self> {
+    #[pyo3(signature = (address, member, token, identity=None))]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        member: &str,
+        token: &[u8],
+        identity: Option<PyIdentity>,
+    ) -> PyResult<Self> {
         Ok(PyEndpoint(Arc::new(blocking(py, |_| {
-            Endpoint::open(address, member, token)
+            Endpoint::open(address, member, token, self::identity(identity)?)
         })?)))
     }
 
@@ -42,7 +69,11 @@ impl PyEndpoint {
 
     #[getter]
     fn refused(&self) -> u64 {
-        self.0.refused()
+        self.0.refusals().total()
+    }
+
+    fn refusals(&self) -> (Vec<(String, String)>, u64) {
+        told(self.0.refusals().take())
     }
 
     fn enter(&self, view: u64, digest: u64) -> PyResult<()> {
@@ -304,15 +335,18 @@ struct PyHeart(Heart);
 #[pymethods]
 impl PyHeart {
     #[new]
+    #[pyo3(signature = (address, member, token, interval, identity=None))]
     fn new(
         py: Python<'_>,
         address: &str,
         member: &str,
         token: &[u8],
         interval: f64,
+        identity: Option<PyIdentity>,
     ) -> PyResult<Self> {
         let interval = seconds(interval, "interval")?;
-        Heart::start(address, member, token, interval)
+        self::identity(identity)
+            .and_then(|identity| Heart::start(address, member, token, interval, identity))
             .map(PyHeart)
             .map_err(|error| to_python(py, error))
     }
@@ -332,8 +366,15 @@ struct PyHeartMonitor(HeartMonitor);
 #[pymethods]
 impl PyHeartMonitor {
     #[new]
-    fn new(py: Python<'_>, address: &str, token: &[u8]) -> PyResult<Self> {
-        HeartMonitor::open(address, token)
+    #[pyo3(signature = (address, token, identity=None))]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        token: &[u8],
+        identity: Option<PyIdentity>,
+    ) -> PyResult<Self> {
+        self::identity(identity)
+            .and_then(|identity| HeartMonitor::open(address, token, identity))
             .map(PyHeartMonitor)
             .map_err(|error| to_python(py, error))
     }
@@ -341,6 +382,15 @@ impl PyHeartMonitor {
     #[getter]
     fn address(&self) -> String {
         self.0.address()
+    }
+
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.0.refusals().total()
+    }
+
+    fn refusals(&self) -> (Vec<(String, String)>, u64) {
+        told(self.0.refusals().take())
     }
 
     fn poll(&self) -> Vec<(String, u64, u64, u64, f64, bool)> {
