@@ -1,4 +1,4 @@
-"""All-reduce against Gloo: the same tensors, the same processes, one host, medians.
+"""All-reduce against Gloo, and with TLS against without: the same tensors, the same processes, one host, medians.
 
 Run it alone: `python benchmarks/ring.py`. Not a microbenchmark of parts: it times whole calls from Python, as a step makes them. Gloo comes
 through torch, which is installed in an environment of its own (`.bench/venv`), because nothing else here needs it. The two take turns, so
@@ -46,6 +46,8 @@ class Case:
             Gloo as that many asynchronous calls, awaited together.
         must: smallest ratio that is accepted; None: shown for information.
         aim: ratio that is wanted.
+        ours: what is measured: `ring` over the transport of one host, or over loopback `tcp` or `tls`.
+        peer: what is measured beside it.
     """
 
     name: str
@@ -54,6 +56,8 @@ class Case:
     pieces: int = 1
     must: float | None = None
     aim: float | None = None
+    ours: str = "ring"
+    peer: str = "gloo"
 
 
 CASES = (
@@ -64,6 +68,15 @@ CASES = (
     Case("64 KiB", 4, 64 * KIB, must=15, aim=30),
     Case("1 MiB", 4, MIB, must=15, aim=30),
     Case("100 gradients of 100 KiB", 2, GRADIENTS * 100 * KIB, pieces=GRADIENTS, must=2, aim=5),
+    *(
+        Case(name, processes, size, ours="tls", peer="tcp")
+        for name, size, processes in (
+            ("64 KiB", 64 * KIB, 2),
+            ("1 MiB", MIB, 2),
+            ("16 MiB", 16 * MIB, 2),
+            ("16 MiB", 16 * MIB, 4),
+        )
+    ),
 )
 
 
@@ -73,13 +86,13 @@ class Row:
 
     case: Case
     ours: float
-    gloo: float
+    peer: float
     transport: str
 
     @property
     def ratio(self) -> float:
-        """How many times faster than Gloo."""
-        return self.gloo / self.ours
+        """How many times faster than the peer."""
+        return self.peer / self.ours
 
     @property
     def verdict(self) -> str:
@@ -90,22 +103,23 @@ class Row:
 
 
 def rows(cases: tuple[Case, ...] = CASES, rounds: int = ROUNDS) -> list[Row]:
-    """Measure all cases, in turns with Gloo; return one row each.
+    """Measure all cases, in turns with their peers; return one row each.
 
     Raises:
         RuntimeError: a rank failed or hung; its output is in the message.
     """
-    prepare_gloo()
+    if any(case.peer == "gloo" for case in cases):
+        prepare_gloo()
     found = []
     for case in cases:
         ours: list[float] = []
-        gloo: list[float] = []
+        peer: list[float] = []
         transport = ""
         for _ in range(rounds):
-            times, transport = measure("ring", sys.executable, case)
+            times, transport = measure(case.ours, case)
             ours += times
-            gloo += measure("gloo", str(GLOO_PYTHON), case)[0]
-        found.append(Row(case, statistics.median(ours), statistics.median(gloo), transport))
+            peer += measure(case.peer, case)[0]
+        found.append(Row(case, statistics.median(ours), statistics.median(peer), transport))
     return found
 
 
@@ -123,9 +137,12 @@ def prepare_gloo() -> None:
     subprocess.run([*install, "-q", "torch", "numpy"], check=True)
 
 
-def measure(what: str, python: str, case: Case) -> tuple[list[float], str]:
+def measure(what: str, case: Case) -> tuple[list[float], str]:
     """Run one turn of a case; return rank 0's times of single operations, and the transport."""
+    python = str(GLOO_PYTHON) if what == "gloo" else sys.executable
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
+        if what == "tls":
+            write_identity(Path(folder))
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         ranks = [
             subprocess.Popen(
@@ -164,6 +181,30 @@ def measure(what: str, python: str, case: Case) -> tuple[list[float], str]:
         return answer["times"], answer["transport"]
 
 
+def write_identity(folder: Path) -> None:
+    """Write the certificate that the ranks show each other."""
+    certificates = importlib.import_module("elasticdl.cluster.certificates")
+    roles = importlib.import_module("elasticdl.cluster.cluster").Role
+    identity = certificates.make_identities()[roles.WORKER]
+    for name, text in (
+        ("ca.crt", identity.authority),
+        ("tls.crt", identity.certificate),
+        ("tls.key", identity.key),
+    ):
+        (folder / name).write_bytes(text)
+
+
+def meet(rank: int, processes: int, address: str, folder: Path) -> list[str]:
+    """Tell the other ranks one's address through the folder, and return everybody's."""
+    draft = folder / f"{rank}.draft"
+    draft.write_text(address)
+    draft.rename(folder / f"{rank}.address")
+    found = [folder / f"{other}.address" for other in range(processes)]
+    while not all(path.exists() for path in found):
+        time.sleep(0.001)
+    return [path.read_text() for path in found]
+
+
 def timed(operation: Callable[[], object], size: int) -> list[float]:
     """Time single operations, after some that warm up caches and connections; as many on every rank."""
     count = max(9, min(300, 256 * MIB // size))
@@ -177,15 +218,17 @@ def timed(operation: Callable[[], object], size: int) -> list[float]:
     return times
 
 
-def rank_ring(rank: int, processes: int, size: int, pieces: int, folder: Path) -> dict[str, Any]:
+def rank_ring(rank: int, processes: int, size: int, pieces: int, folder: Path, what: str) -> dict[str, Any]:
     """Be one rank of ours."""
     import numpy as np
 
     core = importlib.import_module("elasticdl._core")
+    identity = importlib.import_module("elasticdl.spec.tls").read_identity(folder) if what == "tls" else None
     names = [f"{other:032x}" for other in range(processes)]
-    peers = [(name, f"unix:{folder}/{other}") for other, name in enumerate(names)]
-    endpoint = core.Endpoint(peers[rank][1], names[rank], b"a token of the benchmark")
+    address = f"unix:{folder}/{rank}" if what == "ring" else "tcp:127.0.0.1:0"
+    endpoint = core.Endpoint(address, names[rank], b"a token of the benchmark", identity)
     endpoint.enter(1, 0)
+    peers = list(zip(names, meet(rank, processes, endpoint.address, folder), strict=True))
     ring = core.Ring(endpoint, 1, 0, rank, peers, 30.0)
     gradients = [np.full(size // pieces // 4, rank + 1, np.float32) for _ in range(pieces)]
     flat = gradients[0] if pieces == 1 else np.empty(size // 4, np.float32)
@@ -238,14 +281,14 @@ def conditions() -> str:
 def table(found: list[Row]) -> str:
     """Return the rows as a Markdown table."""
     lines = [
-        "| all-reduce, float32 | processes | ours | Gloo | ratio | must / aim | transport |",
+        "| all-reduce, float32 | processes | ours | beside it | ratio | must / aim | transport |",
         "| --- " * 7 + "|",
     ]
     for row in found:
         case = row.case
         wanted = f"{case.must:g}× / {case.aim:g}×" if case.must and case.aim else "for information"
         lines.append(
-            f"| {case.name} | {case.processes} | {row.ours * 1e3:.3f} ms | {row.gloo * 1e3:.3f} ms "
+            f"| {case.name} | {case.processes} | {row.ours * 1e3:.3f} ms | {case.peer} {row.peer * 1e3:.3f} ms "
             f"| {row.ratio:.1f}× ({row.verdict}) | {wanted} | {row.transport} |"
         )
     return "\n".join(lines)
@@ -258,12 +301,12 @@ def main() -> None:
     )
     for name in ("rank", "processes", "size", "pieces"):
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--what", choices=("ring", "gloo"), help=argparse.SUPPRESS)
+    parser.add_argument("--what", choices=("ring", "tcp", "tls", "gloo"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.what:
-        run = rank_ring if args.what == "ring" else rank_gloo
-        print(json.dumps(run(args.rank, args.processes, args.size, args.pieces, args.folder)))
+        place = (args.rank, args.processes, args.size, args.pieces, args.folder)
+        print(json.dumps(rank_gloo(*place) if args.what == "gloo" else rank_ring(*place, args.what)))
     else:
         print(table(rows()))
         print(f"\n{conditions()}; medians of {ROUNDS} turns each")
