@@ -105,8 +105,19 @@ class Node:
         if done.returncode:
             raise RuntimeError(f"{self.name} can't take the image {archive}: {done.stderr}")
 
+    def name_image(self, image: str, name: str) -> None:
+        """Give an image of the node another name."""
+        done = self._ctr("images", "tag", "--force", image, name)
+        if done.returncode:
+            raise RuntimeError(f"{self.name} can't name the image {image}: {done.stderr}")
+
+    @property
+    def client(self) -> tuple[str, ...]:
+        """Return the command that speaks to the node's containerd."""
+        return ("ctr", "--address", str(self.socket), "--namespace", "k8s.io")
+
     def _ctr(self, *arguments: str, seconds: float = 30.0) -> subprocess.CompletedProcess[str]:
-        argv = ["ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
+        argv = [*self.client, *arguments]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=seconds)
 
     # ------------------------------------------------------------------ configuration

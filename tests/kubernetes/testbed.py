@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -112,8 +113,23 @@ class Testbed:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def write_tools(testbed: Testbed, folder: Path) -> None:
+    """Write what a person needs in a cluster of theirs: `kubectl`, and `load-image ARCHIVE` for all nodes."""
+    folder.mkdir()
+    lines = {
+        "kubectl": [f'exec {binaries.folder() / "cluster"} kubectl "$@"'],
+        "load-image": [
+            f'{shlex.join(node.client)} images import --no-unpack "$1" || exit' for node in testbed.nodes
+        ],
+    }
+    for name, script in lines.items():
+        tool = folder / name
+        tool.write_text("\n".join(["#!/bin/sh", *script, ""]))
+        tool.chmod(0o755)
+
+
 def main() -> int:
-    """Give a shell with KUBECONFIG in a cluster of its own, or run a command there."""
+    """Give a shell with KUBECONFIG, `kubectl` and `load-image` in a cluster of its own, or run a command there."""
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.testbed", description=main.__doc__)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("command", nargs="*", help="default: a shell")
@@ -126,10 +142,7 @@ def main() -> int:
     with Testbed(arguments.nodes) as testbed:
         print(f"{arguments.nodes} nodes after {time.monotonic() - began:.1f} s; leave the shell to end them")
         tools = testbed.folder / "bin"
-        tools.mkdir()
-        kubectl = tools / "kubectl"
-        kubectl.write_text(f'#!/bin/sh\nexec {binaries.folder() / "cluster"} kubectl "$@"\n')
-        kubectl.chmod(0o755)
+        write_tools(testbed, tools)
         environment = {
             **os.environ,
             "KUBECONFIG": str(testbed.kubeconfig),
