@@ -1,7 +1,7 @@
 """Stands for `elasticdl` and `kubectl` where tests run whole pages of documentation on a cluster without nodes.
 
-The commands are the real ones, against a real API server. What only nodes can do is left out: nobody waits for pods that will never run, and
-two workers' pods are made as a master would make them.
+The commands are the real ones, against a real API server. What only nodes can do is left out: nobody waits for pods that will never run,
+and two workers' pods are made as a master would make them.
 """
 
 from __future__ import annotations
