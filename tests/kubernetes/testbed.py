@@ -114,12 +114,23 @@ class Testbed:
 
 
 def write_tools(testbed: Testbed, folder: Path) -> None:
-    """Write what a person needs in a cluster of theirs: `kubectl`, and `load-image ARCHIVE` for all nodes."""
+    """Write what a person needs in a cluster of theirs.
+
+    `kubectl`; `load-image ARCHIVE` hands an image to all nodes; `kill-pod NAMESPACE POD` kills a pod's process, as nobody can from inside.
+    """
     folder.mkdir()
+    clients = [shlex.join(node.client) for node in testbed.nodes]
+    find = (
+        'kubectl get pod --namespace="$1" "$2" --output=jsonpath="{.status.containerStatuses[0].containerID}"'
+    )
     lines = {
         "kubectl": [f'exec {binaries.folder() / "cluster"} kubectl "$@"'],
-        "load-image": [
-            f'{shlex.join(node.client)} images import --no-unpack "$1" || exit' for node in testbed.nodes
+        "load-image": [f'{client} images import --no-unpack "$1" || exit' for client in clients],
+        "kill-pod": [
+            f"id=$({find}) || exit",
+            *(f"{one} tasks kill --signal=SIGKILL ${{id#*://}} 2> /dev/null && exit" for one in clients),
+            'echo "no node has a process of $2" >&2',
+            "exit 1",
         ],
     }
     for name, script in lines.items():
@@ -129,7 +140,7 @@ def write_tools(testbed: Testbed, folder: Path) -> None:
 
 
 def main() -> int:
-    """Give a shell with KUBECONFIG, `kubectl` and `load-image` in a cluster of its own, or run a command there."""
+    """Give a shell with KUBECONFIG, `kubectl`, `load-image` and `kill-pod` in a cluster of its own, or run a command there."""
     parser = argparse.ArgumentParser(prog="python -m tests.kubernetes.testbed", description=main.__doc__)
     parser.add_argument("--nodes", type=int, default=2)
     parser.add_argument("command", nargs="*", help="default: a shell")
