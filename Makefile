@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster demo test test-api test-kubernetes cluster check bench chaos docs wheel clean
+.PHONY: setup setup-cluster demo test test-api test-kubernetes cluster check bench bench-elastic chaos docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -58,6 +58,10 @@ check: setup
 
 bench: setup
 	$(BIN)/python -m benchmarks
+
+# Two jobs on a cluster of 24 units, gang against elastic: needs what `make setup-cluster` installs, root, and most of an hour.
+bench-elastic: setup
+	$(BIN)/python -m benchmarks.elastic
 
 chaos: setup
 	$(BIN)/python -m tests.simulation --schedules 100000
