@@ -59,7 +59,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Two jobs on a cluster of 24 units, gang against elastic: needs what `make setup-cluster` installs, root, and most of an hour.
+# Two jobs on a cluster of 24 units, gang against elastic: needs what `make setup-cluster` installs, root, and over an hour.
 bench-elastic: setup
 	$(BIN)/python -m benchmarks.elastic
 

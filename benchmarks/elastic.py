@@ -1,7 +1,7 @@
 """Two jobs of 13 units each on 24 units: gang, all workers or none, against elastic. Whole jobs in the pods of a real cluster.
 
-Run it alone: `python -m benchmarks.elastic` (root, and what `make setup-cluster` installs; not part of `make bench`, because it takes most
-of an hour). An extended resource of the two nodes stands for a CPU, and a chunk takes a fixed time, not computing; scheduler, masters,
+Run it alone: `python -m benchmarks.elastic` (root, and what `make setup-cluster` installs; not part of `make bench`, because it takes over
+an hour). An extended resource of the two nodes stands for a CPU, and a chunk takes a fixed time, not computing; scheduler, masters,
 pods and the data that they account for are real. What counts as used is the time of chunks that the audit finds in committed steps, by the
 workers' own clocks: start-up, waiting for others and the cost of steps do not.
 """
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -317,17 +317,6 @@ def chunk_times(path: Path, began: float) -> dict[int, Interval]:
 # ------------------------------------------------------------------ telling
 
 
-def busy(chunks: Iterable[Interval]) -> tuple[list[float], list[int]]:
-    """Return how many units are in committed steps, as the times at which the number changes."""
-    changes = sorted(change for one in chunks for change in ((one.begin, 1), (one.end, -1)))
-    times, numbers, number = [0.0], [0], 0
-    for at, change in changes:
-        number += change
-        times.append(at)
-        numbers.append(number)
-    return times, numbers
-
-
 def verdicts(outcomes: Sequence[Outcome]) -> dict[str, bool]:
     """Return what must be, and whether it is."""
     by_way = {outcome.way: outcome for outcome in outcomes}
@@ -437,10 +426,10 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--seconds", type=float, default=900.0, help="time of one job's chunks with 13 workers (900)"
+        "--seconds", type=float, default=1500.0, help="time of one job's chunks with 13 workers (1500)"
     )
-    parser.add_argument("--chunk-seconds", type=float, default=3.0, help="time of one chunk (3)")
-    parser.add_argument("--ways", default="gang,elastic", help="gang, elastic or both")
+    parser.add_argument("--chunk-seconds", type=float, default=5.0, help="time of one chunk (5)")
+    parser.add_argument("--way", choices=[way.name for way in WAYS], help="one of the two ways alone")
     parser.add_argument(
         "--image", type=Path, help="archive of the image; built if not given, which takes minutes"
     )
@@ -449,7 +438,6 @@ def main() -> int:
     if reason:
         print(f"benchmarks.elastic: {reason}", file=sys.stderr)
         return 2
-    wanted = options.ways.split(",")
     folder = Path(tempfile.mkdtemp(prefix="edl-elastic-"))
     folder.chmod(0o755)
     try:
@@ -459,7 +447,7 @@ def main() -> int:
             outcomes = [
                 measure(bed, way, options.seconds, options.chunk_seconds, folder / way.name)
                 for way in WAYS
-                if way.name in wanted
+                if options.way in (None, way.name)
             ]
         facts = {"seconds": options.seconds, "chunk_seconds": options.chunk_seconds}
         return 0 if report(outcomes, facts, options.chunk_seconds) else 1
