@@ -204,7 +204,9 @@ def measure(bed: Testbed, way: Way, seconds: float, chunk_seconds: float, folder
             processes[name] = submit(bed, way, name, chunk_seconds, folder / name)
         until = began + START_SECONDS + 3 * seconds
         while len(ended) < len(JOBS):
-            held.append((time.time() - began, units_held(bed)))
+            units = units_held(bed)
+            if units is not None:
+                held.append((time.time() - began, units))
             for name in _first_end(processes, ended, min(until, time.time() + SAMPLE_SECONDS)):
                 ended[name] = time.time() - began
                 if processes[name].returncode:
@@ -239,13 +241,14 @@ def _first_end(
         time.sleep(0.1)
 
 
-def units_held(bed: Testbed) -> tuple[int, ...]:
-    """Return how many units the pods of each job hold."""
+def units_held(bed: Testbed) -> tuple[int, ...] | None:
+    """Return how many units the pods of each job hold; None if the API has not answered in time."""
     text = bed.control_plane.get("/api/v1/namespaces/default/pods?labelSelector=elasticdl.org/role%3Dworker")
-    pods = json.loads(text)["items"] if text else []
+    if text is None:
+        return None
     holding = [
         pod["metadata"]["labels"]["elasticdl.org/job-name"]
-        for pod in pods
+        for pod in json.loads(text)["items"]
         if pod["spec"].get("nodeName") and pod["status"]["phase"] in ("Pending", "Running")
     ]
     return tuple(holding.count(name) for name in JOBS)
@@ -394,7 +397,7 @@ def draw(outcomes: Sequence[Outcome], path: Path, resolution: float) -> None:
             f"{outcome.way}: {outcome.makespan:.0f} s, {outcome.used:.1%} used", fontsize=10, loc="left"
         )
         axes.set(ylabel="units", ylim=(0, UNITS + 2), xlim=(0, end * 1.01))
-    rows[0, 0].legend(fontsize=8, loc="lower center", ncols=3)
+    figure.legend(*rows[0, 0].get_legend_handles_labels(), fontsize=8, loc="upper right", ncols=3)
     rows[-1, 0].set_xlabel("seconds since the first submission")
     figure.tight_layout()
     figure.savefig(path, metadata={"Date": None})
