@@ -230,6 +230,6 @@ def test_the_local_tutorial_on_real_nodes(ready: Testbed, tmp_path: Path) -> Non
     assert "were trained, each once in its epoch" in output
     assert output.count("held-out accuracy") == 2
     assert "training, 2/2 workers, epoch" in output
-    for reason in ("Launched", "Lost", "Drained", "Scaled", "Master"):
-        assert reason in output
+    for told in ("Launched", "Scaled", "Master", "killed by SIGKILL", "EvictionByEvictionAPI"):
+        assert told in output
     assert not (clone / "shared").exists()
