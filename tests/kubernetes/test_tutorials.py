@@ -180,7 +180,7 @@ def test_what_the_local_tutorial_builds(tmp_path: Path) -> None:
     assert push == "buildah push localhost/elasticdl:mnist docker-archive:image.tar:localhost/elasticdl:mnist"
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_the_local_tutorial_on_real_nodes(ready: Testbed, tmp_path: Path) -> None:
     clone = lay_out(tmp_path, "local-cluster")
     tools = tmp_path / "bin"
