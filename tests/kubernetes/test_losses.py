@@ -78,8 +78,10 @@ def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_pa
     job.go()
     summary = job.summary()
     job.proven()
-    assert summary["members"]["lost"] >= 5
-    assert summary["members"]["drained"] >= 1
+    members = summary["members"]  # who is deleted by force may still leave in order: its kubelet asks first
+    assert members["lost"] >= 3
+    assert members["drained"] >= 1
+    assert members["lost"] + members["drained"] >= 6
     ended = {event["worker"]: event["text"] for event in job.events("ended")}
     assert "needed more memory" in ended[hungry.removeprefix(f"{job.name}-")]
 

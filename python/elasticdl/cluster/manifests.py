@@ -339,6 +339,9 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
     }
     return {
         "restartPolicy": "Never",
+        # The first process of a container ignores a signal that it has not asked for: a master would outlive its pod's deletion by the
+        # whole grace period, and a worker that is asked to leave while it starts would never know. So neither is the first.
+        "shareProcessNamespace": True,
         "terminationGracePeriodSeconds": _GRACE,
         "enableServiceLinks": False,
         "securityContext": {

@@ -32,6 +32,8 @@ from elasticdl.spec.pods import amount
 if TYPE_CHECKING:
     from elasticdl.master.shell import Monitor, Shell
 
+BROKEN = 70
+"""Exit code of a master that an error of its own has ended (EX_SOFTWARE of sysexits.h)."""
 _COMPACT_AT = 200
 """Records from which on a starting master compacts the journal; reading them takes some milliseconds."""
 _HISTORY_SECONDS = 0.05
@@ -142,7 +144,7 @@ def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Boa
     except Exception:
         # Not the job's end: the master is started again, and the journal is all that it needs.
         traceback.print_exc()
-        return 75
+        return BROKEN
 
 
 def _run_local() -> int:

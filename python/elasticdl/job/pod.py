@@ -61,9 +61,13 @@ class MasterPod:
 
         A Job ends by a success of its pod, or by a failure that it may not repeat. Everything else starts a master again.
         """
+        # Heavy, and there by now: workers are launched before it is imported.
+        from elasticdl.master.shell import REPLACED
+
         self._announcer.close(_LEAVE_SECONDS)
         if code not in (0, 1, 2, 130):
-            time.sleep(_AGAIN_SECONDS)
+            if code != REPLACED:  # who was replaced must not stand in the next one's way
+                time.sleep(_AGAIN_SECONDS)
             return code
         self.cluster.clear(_LEAVE_SECONDS)
         if code in (0, 130):

@@ -88,7 +88,7 @@ _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
 _NOTHING_TRAINED = "the job was stopped when nothing was trained: no result is written"
 REPLACED = 75
-"""Exit code of a master that another one has replaced, or that broke: not the job's end (EX_TEMPFAIL of sysexits.h)."""
+"""Exit code of a master that another one has replaced: not the job's end (EX_TEMPFAIL of sysexits.h)."""
 
 
 class Monitor(Protocol):
