@@ -1,4 +1,4 @@
-"""The paced model; the worker that the file `hungry` names needs 500 MB more than the others."""
+"""The paced model; the worker that the file `hungry` names needs 700 MB more than the others."""
 
 import os
 from pathlib import Path
@@ -20,7 +20,7 @@ class Hunger(keras.callbacks.Callback):
         if not self.eaten and file.exists():
             name = os.environ["ELASTICDL_PROCESS"].rpartition("-")[0]
             if name == file.read_text():
-                self.eaten = b"x" * 500_000_000
+                self.eaten = b"x" * 700_000_000
 
 
 def callbacks():
