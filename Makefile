@@ -27,7 +27,7 @@ demo: setup
 
 test: setup
 	cd rust && $(CARGO) test --quiet --package elasticdl-core
-	$(BIN)/pytest
+	$(BIN)/pytest -m "not pods"
 
 # What the tests against Kubernetes need, which are skipped without it: Debian packages (root) for nodes, and the cluster's program,
 # built from source with Go.

@@ -136,7 +136,7 @@ def test_fewer_or_more_workers_than_a_job_can_have(run: Run, api: Api, zoo: Path
     podjob.submit(spec(api, zoo, num_workers="2:4"), api)
     for workers, said in (
         (1025, "has at most 1,024 workers"),
-        (1, "waits while it has fewer than 2 workers"),
+        (1, "has a minimum of 2 workers"),
     ):
         code, error = run("scale", "test-job", f"--num_workers={workers}", f"--namespace={api.namespace}")
         assert code == 2

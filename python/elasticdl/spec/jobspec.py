@@ -189,7 +189,7 @@ class JobSpec:
     )  # fmt: skip
     num_workers: WorkerRange = setting(
         kinds.workers(), WorkerRange(1, 2), group="strategy", unit="workers",
-        what="Workers to launch; with MIN:MAX the job waits while it has fewer than MIN.",
+        what="Workers to launch; with MIN:MAX training begins when MIN of them are ready.",
         why="Two is the least that survives a loss without starting anew.",
     )  # fmt: skip
     global_batch_size: int = setting(

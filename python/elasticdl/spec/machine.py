@@ -35,13 +35,13 @@ def check_workers(workers: int, flag: str) -> None:
 
 
 def check_pods(workers: int, minimum: int, flag: str) -> None:
-    """Refuse a number of workers that a job on Kubernetes can't have, or would only wait with. Raises BadSetting."""
+    """Refuse a number of workers that a job on Kubernetes can't have, or less than its minimum. Raises BadSetting."""
     if workers > _PODS:
         raise BadSetting(
             f"{flag}: a job on Kubernetes has at most {_PODS:,} workers, the most that its journal has room for; received {workers:,}"
         )
     if workers < minimum:
         raise BadSetting(
-            f"{flag}: the job waits while it has fewer than {minimum} workers (its num_workers says so); received {workers}; "
+            f"{flag}: the job has a minimum of {minimum} workers (its num_workers says so); received {workers}; "
             "`elasticdl stop` ends it"
         )
