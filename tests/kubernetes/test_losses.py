@@ -106,12 +106,13 @@ def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
     (master,) = job.names("master")
     with out_of_reach(ready, job, master):
         before = job.steps()
+        wait_for("steps without the API", lambda: job.steps() > before + 20, SECONDS)
+        # The next group has to be journalled first, so from now on the others wait.
         (gone, *_) = job.names("worker")
         job.kubectl("delete", "pod", gone, "--grace-period=0", "--force")
         # An API server that has just started knows nothing of what was before.
         ready.control_plane.api_server.kill()
         ready.control_plane.start_api_server()
-        wait_for("steps without the API", lambda: job.steps() > before + 20, SECONDS)
     replaced(job, gone, workers=3)
     assert "too old resource version" in job.kubectl("logs", master)
     for _ in range(8):
