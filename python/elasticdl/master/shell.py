@@ -433,9 +433,7 @@ class Shell:
         except OSError as error:
             # J2: whether it exists is open; nobody is told anything that depends on it until this succeeds.
             if self._next_try == 0.0:
-                text = (
-                    f"the journal can't be written ({error.strerror}): the group stays as it is until it can"
-                )
+                text = f"the journal can't be written ({error.strerror or error}): the group stays as it is until it can"
                 self._tell("note", text)
             self._unwritten = append
             self._next_try = time.monotonic() + _RETRY_SECONDS
