@@ -179,6 +179,17 @@ def left(api: Api) -> list[str]:
     ]
 
 
+def spoiled(folder: Path, mistake: str) -> Path:
+    """Return a model zoo with the paced model, to which a mistake is added."""
+    zoo = folder / "zoo"
+    zoo.mkdir()
+    for name in ("paced.py", "pace.py"):
+        (zoo / name).write_text((ROOT / "tests/job/zoo" / name).read_text())
+    with open(zoo / "paced.py", "a") as file:
+        file.write(f"\n\n{mistake}\n")
+    return zoo
+
+
 def paced(folder: Path, model: str = "paced") -> dict[str, object]:
     """Settings of a job of three workers, of five steps an epoch, that take their time until it is let go."""
     iris = folder / "data" / "iris"

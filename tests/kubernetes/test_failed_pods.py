@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from .conftest import Start
-from .jobs import ROOT, SECONDS, paced
+from .jobs import SECONDS, paced, spoiled
 
 
 @pytest.mark.timeout(900)
@@ -21,18 +21,13 @@ def test_a_worker_whose_image_is_not_there(start: Start, tmp_path: Path) -> None
 
 @pytest.mark.timeout(900)
 def test_a_worker_that_ends_itself(start: Start, tmp_path: Path) -> None:
-    settings = paced(tmp_path)
-    zoo = tmp_path / "zoo"
-    zoo.mkdir()
-    for name in ("paced.py", "pace.py"):
-        (zoo / name).write_text((ROOT / "tests/job/zoo" / name).read_text())
-    with open(zoo / "paced.py", "a") as file:
-        file.write(
-            "\n\ndef custom_model():\n    import os\n"
-            "    print('\\n'.join(f'line {number} of the log' for number in range(200)), flush=True)\n"
-            "    print('the last words', flush=True)\n    os._exit(7)\n"
-        )
-    job = start(**{**settings, "model_zoo": zoo, "relaunch_on_worker_failure": 0})
+    zoo = spoiled(
+        tmp_path,
+        "def custom_model():\n    import os\n"
+        "    print('\\n'.join(f'line {number} of the log' for number in range(200)), flush=True)\n"
+        "    print('the last words', flush=True)\n    os._exit(7)",
+    )
+    job = start(**{**paced(tmp_path), "model_zoo": zoo, "relaunch_on_worker_failure": 0})
     assert job.process.wait(SECONDS) == 1
     said = job.output.read_text()
     assert "exit code 7" in said

@@ -12,7 +12,7 @@ import pytest
 from elasticdl.cluster import rbac
 
 from .conftest import Start
-from .jobs import ELASTICDL, ROOT, SECONDS, Job, api_of, environment, left, paced
+from .jobs import ELASTICDL, ROOT, SECONDS, Job, api_of, environment, left, paced, spoiled
 from .processes import wait_for
 from .testbed import Testbed
 
@@ -44,14 +44,8 @@ def test_the_command_of_a_laptop_trains_on_a_cluster(start: Start, tmp_path: Pat
 
 @pytest.mark.timeout(900)
 def test_an_error_of_the_program_ends_the_job_once_with_its_traceback(start: Start, tmp_path: Path) -> None:
-    settings = paced(tmp_path)
-    zoo = tmp_path / "zoo"
-    zoo.mkdir()
-    for name in ("paced.py", "pace.py"):
-        (zoo / name).write_text((ROOT / "tests/job/zoo" / name).read_text())
-    with open(zoo / "paced.py", "a") as file:
-        file.write("\n\ndef custom_model():\n    raise ArithmeticError('the mistake of the user')\n")
-    job = start(**{**settings, "model_zoo": zoo})
+    zoo = spoiled(tmp_path, "def custom_model():\n    raise ArithmeticError('the mistake of the user')")
+    job = start(**{**paced(tmp_path), "model_zoo": zoo})
     assert job.process.wait(SECONDS) == 2  # the model file is wrong, and the first worker shows it
     said = job.output.read_text()
     assert "paced.py: custom_model failed: ArithmeticError: the mistake of the user" in said
