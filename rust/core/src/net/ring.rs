@@ -765,7 +765,7 @@ impl Ring {
             == plan.members - 1;
         let mut until: Option<Instant> = None;
         let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
-        let mut suspects: Vec<(Instant, usize)> = Vec::new();
+        let mut waits: Vec<(Instant, Duration, usize)> = Vec::new();
         let mut polls = Vec::with_capacity(plan.members + 1);
         polls.push(readable(&self.wake));
         if !connected {
@@ -783,10 +783,25 @@ impl Ring {
                     };
                 }
                 if let Some(patience) = patience {
-                    suspects.push((link.seen.since + patience, rank));
-                    sooner(link.seen.since + patience);
+                    waits.push((link.seen.since, patience, rank));
                 }
             }
+        }
+        // While somebody owes directly, and however slowly pays, others may be waiting for it too: their time begins after its last payment.
+        let paid = waits
+            .iter()
+            .filter(|(_, patience, _)| *patience == self.silence)
+            .map(|(since, ..)| *since)
+            .max();
+        let suspects: Vec<(Instant, usize)> = waits
+            .into_iter()
+            .map(|(since, patience, rank)| match paid {
+                Some(paid) if patience > self.silence => (since.max(paid) + patience, rank),
+                _ => (since + patience, rank),
+            })
+            .collect();
+        for (at, _) in &suspects {
+            sooner(*at);
         }
         let mut idle: Vec<(usize, usize)> = Vec::new();
         for (rank, end) in inner.ends.iter().enumerate() {
