@@ -190,6 +190,11 @@ impl Link {
             )
     }
 
+    /// Return how many pieces have come in this operation.
+    pub fn received(&self) -> usize {
+        self.rx.cursor.through()
+    }
+
     /// Whether the kernel had no room for the rest of what is ready to go out.
     pub fn is_full(&self) -> bool {
         self.tx_full

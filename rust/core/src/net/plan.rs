@@ -125,6 +125,11 @@ impl Cursor {
         self.scattered
     }
 
+    /// Return how many pieces are through: who is behind has fewer.
+    pub fn through(&self) -> usize {
+        self.scattered + self.gathered
+    }
+
     /// Whether nothing has come or gone yet.
     pub fn is_first(&self) -> bool {
         *self == Cursor::default()

@@ -91,6 +91,16 @@ impl Inner {
     }
 }
 
+/// A peer that is awaited: from `at` on it is overdue.
+struct Suspect {
+    at: Instant,
+    /// It may be waiting for a third member itself.
+    indirect: bool,
+    /// Pieces that have come from it.
+    received: usize,
+    rank: usize,
+}
+
 /// Since when peers have made no progress that they could make, and which have closed their connection after their part.
 struct Watch {
     since: Vec<Instant>,
@@ -765,7 +775,7 @@ impl Ring {
             == plan.members - 1;
         let mut until: Option<Instant> = None;
         let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
-        let mut waits: Vec<(Instant, Duration, usize)> = Vec::new();
+        let mut waits: Vec<(Instant, Duration, usize, usize)> = Vec::new();
         let mut polls = Vec::with_capacity(plan.members + 1);
         polls.push(readable(&self.wake));
         if !connected {
@@ -783,25 +793,33 @@ impl Ring {
                     };
                 }
                 if let Some(patience) = patience {
-                    waits.push((link.seen.since, patience, rank));
+                    waits.push((link.seen.since, patience, link.received(), rank));
                 }
             }
         }
         // While somebody owes directly, and however slowly pays, others may be waiting for it too: their time begins after its last payment.
         let paid = waits
             .iter()
-            .filter(|(_, patience, _)| *patience == self.silence)
+            .filter(|(_, patience, ..)| *patience == self.silence)
             .map(|(since, ..)| *since)
             .max();
-        let suspects: Vec<(Instant, usize)> = waits
+        let suspects: Vec<Suspect> = waits
             .into_iter()
-            .map(|(since, patience, rank)| match paid {
-                Some(paid) if patience > self.silence => (since.max(paid) + patience, rank),
-                _ => (since + patience, rank),
+            .map(|(since, patience, received, rank)| {
+                let direct = patience == self.silence;
+                let since = paid
+                    .filter(|_| !direct)
+                    .map_or(since, |paid| since.max(paid));
+                Suspect {
+                    at: since + patience,
+                    indirect: !direct,
+                    received,
+                    rank,
+                }
             })
             .collect();
-        for (at, _) in &suspects {
-            sooner(*at);
+        for suspect in &suspects {
+            sooner(suspect.at);
         }
         let mut idle: Vec<(usize, usize)> = Vec::new();
         for (rank, end) in inner.ends.iter().enumerate() {
@@ -860,10 +878,16 @@ impl Ring {
         }
         // Nothing came, also not while this process was itself stopped: whoever is overdue is silent.
         let now = Instant::now();
-        match suspects.into_iter().min() {
-            Some((at, rank)) if at <= now => Err(self.silent(rank)),
-            _ => Ok(()),
+        if suspects.iter().all(|suspect| suspect.at > now) {
+            return Ok(());
         }
+        // When a member stops between two pieces, all that wait for it fall silent in the same moment: who is behind is accused.
+        let soon = now + self.silence / 4;
+        suspects
+            .iter()
+            .filter(|suspect| suspect.at <= soon)
+            .min_by_key(|suspect| (suspect.indirect, suspect.received, suspect.at))
+            .map_or(Ok(()), |suspect| Err(self.silent(suspect.rank)))
     }
 
     /// Return how long a link may be silent now; `None`: for ever, because a contribution is awaited.
