@@ -124,7 +124,7 @@ def test_nothing_is_shown_twice() -> None:
 
 @pytest.mark.parametrize(
     ("workers", "said"),
-    [(1025, "at most 1,024 workers"), (1, "waits while it has fewer than 2 workers"), (2, ""), (1024, "")],
+    [(1025, "at most 1,024 workers"), (1, "has a minimum of 2 workers"), (2, ""), (1024, "")],
 )
 def test_how_many_workers_can_be_asked_for(workers: int, said: str) -> None:
     if not said:
