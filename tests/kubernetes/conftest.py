@@ -132,8 +132,3 @@ def _namespace(plane: ControlPlane) -> Iterator[Api]:
     plane.kubectl("create", "namespace", name)
     yield connect(name)
     plane.kubectl("delete", "namespace", name, "--wait=false")
-
-
-def kubeconfig_of(path: Path) -> dict[str, str]:
-    """Return the environment of a command that uses this cluster."""
-    return {**os.environ, "KUBECONFIG": str(path)}

@@ -15,6 +15,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.cluster.api import Api, ApiError, Unreachable, connect
 
+from .control_plane import ControlPlane
 from .image import IMAGE
 from .processes import wait_for
 from .testbed import Testbed
@@ -157,7 +158,7 @@ class Job:
         assert [epoch.counted for epoch in report.epochs] == [records] * epochs
 
 
-def environment(cluster: Testbed) -> dict[str, str]:
+def environment(cluster: Testbed | ControlPlane) -> dict[str, str]:
     """Return the environment of a person who uses this cluster."""
     return {**os.environ, "KUBECONFIG": str(cluster.kubeconfig)}
 

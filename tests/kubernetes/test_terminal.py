@@ -17,9 +17,8 @@ import pytest
 from elasticdl.cluster import manifests, rbac
 from elasticdl.cluster.api import Api
 
-from .conftest import kubeconfig_of
 from .control_plane import ControlPlane
-from .jobs import ELASTICDL, ROOT
+from .jobs import ELASTICDL, ROOT, environment
 from .processes import wait_for
 
 SECONDS = 60.0
@@ -81,7 +80,7 @@ def terminal(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[
         "namespace": api.namespace,
     }
     command = [ELASTICDL, "train", *(f"--{name}={value}" for name, value in settings.items())]
-    made = Terminal(command, kubeconfig_of(control_plane.kubeconfig), tmp_path)
+    made = Terminal(command, environment(control_plane), tmp_path)
     made.until("waits: no nodes available")
     yield made
     made.close()

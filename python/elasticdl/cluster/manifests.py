@@ -27,6 +27,8 @@ STOP, WORKERS = "elasticdl.org/stop", "elasticdl.org/workers"
 PROGRESS = "elasticdl.org/progress"
 """Annotation of the Job with one line about how it stands."""
 
+UID_TO_COME = "uid-of-the-job"
+"""In manifests of a job that does not exist yet."""
 _USER = 1000
 _GRACE = 30
 _AWAY_SECONDS = 5

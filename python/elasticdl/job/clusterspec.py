@@ -23,7 +23,6 @@ from elasticdl.errors import BadSetting
 from elasticdl.spec import fragments
 from elasticdl.spec.jobspec import JobSpec
 
-_UID = "uid-of-the-job"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -60,11 +59,11 @@ def settle(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> JobSpe
 
 
 def _worker(spec: JobSpec) -> Object:
-    return manifests.worker_pod(spec, _UID, ProcessName(Role.WORKER, 0, 1))
+    return manifests.worker_pod(spec, manifests.UID_TO_COME, ProcessName(Role.WORKER, 0, 1))
 
 
 def _service(spec: JobSpec) -> Object:
-    return manifests.service(spec, _UID)
+    return manifests.service(spec, manifests.UID_TO_COME)
 
 
 def _patch(spec: JobSpec, cluster: Any, method: str, bare: Object, body: Object) -> Object:

@@ -19,9 +19,6 @@ from elasticdl.cluster.manifests import SERVICE_ACCOUNT, Object
 from elasticdl.spec import pods
 from elasticdl.spec.jobspec import JobSpec
 
-UID = "uid-of-the-job"
-"""In manifests of a job that has none yet."""
-
 
 class Level(StrEnum):
     """What a finding means for a job."""
@@ -122,7 +119,7 @@ def pod_of(spec: JobSpec, role: Role, index: int = 0) -> Object:
     """Return a pod of a job as it would be made."""
     if role is Role.MASTER:
         return manifests.master_pod(spec)
-    return manifests.worker_pod(spec, UID, ProcessName(Role.WORKER, index, 1))
+    return manifests.worker_pod(spec, manifests.UID_TO_COME, ProcessName(Role.WORKER, index, 1))
 
 
 def bodies(spec: JobSpec) -> dict[str, tuple[Right, Object]]:

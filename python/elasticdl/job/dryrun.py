@@ -10,14 +10,14 @@ import json
 
 from elasticdl.cluster import manifests
 from elasticdl.cluster.cluster import ProcessName, Role
-from elasticdl.cluster.manifests import Object
+from elasticdl.cluster.manifests import UID_TO_COME, Object
 from elasticdl.errors import BadSetting
 from elasticdl.job import podjob, podrun
 from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.tls import Identity
 
-_UID, _ADDRESS = "uid-of-the-job", "address-of-the-service"
+_ADDRESS = "address-of-the-service"
 _MADE = "made at submission"
 
 
@@ -44,15 +44,15 @@ def objects(spec: JobSpec) -> list[Object]:
     spec = podjob.prepare(spec)
     archive = podjob.packed_zoo(spec)
     empty = {role: Identity(b"", b"", b"") for role in (Role.MASTER, Role.WORKER)}
-    secret = manifests.secret(spec, _UID, b"", empty)
+    secret = manifests.secret(spec, UID_TO_COME, b"", empty)
     secret["stringData"] = dict.fromkeys(secret.pop("data"), _MADE)
-    texts = podjob.texts_of(spec, _UID, _ADDRESS, 0.0, b"")
+    texts = podjob.texts_of(spec, UID_TO_COME, _ADDRESS, 0.0, b"")
     if archive:
         texts[0]["data"][podplace.ZOO_ARCHIVE] = f"the model zoo, {len(archive):,} bytes when packed"
     return [
         manifests.master_job(spec),
-        manifests.service(spec, _UID),
+        manifests.service(spec, UID_TO_COME),
         secret,
         *texts,
-        manifests.worker_pod(spec, _UID, ProcessName(Role.WORKER, 0, 1)),
+        manifests.worker_pod(spec, UID_TO_COME, ProcessName(Role.WORKER, 0, 1)),
     ]
