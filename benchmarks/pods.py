@@ -146,9 +146,9 @@ class Rig:
 
     def restart_api_server(self) -> Callable[[], bool]:
         """Take the API server away for ten seconds."""
-        self._bed.control_plane.api_server.kill()
+        self._bed.control_plane.lose_api_server()
         time.sleep(10.0)
-        self._bed.control_plane.start_api_server()
+        self._bed.control_plane.recover_api_server()
         return lambda: bool(self._job.status())
 
     def recover(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -12,7 +12,7 @@ from elasticdl.cluster.api import Api, ApiError, Object, Unreachable
 from elasticdl.errors import BadSetting
 from elasticdl.job import display
 from elasticdl.job.podjob import PodJob, master_state
-from elasticdl.spec.machine import check_pods
+from elasticdl.spec.machine import check_pods, check_workers
 
 
 def pod(phase: str = "Pending", reason: str = "", message: str = "", **status: Any) -> Object:
@@ -132,3 +132,11 @@ def test_how_many_workers_can_be_asked_for(workers: int, said: str) -> None:
         return
     with pytest.raises(BadSetting, match=said):
         check_pods(workers, 2, "--num_workers")
+
+
+@pytest.mark.parametrize("check", [check_pods, check_workers])
+def test_a_job_is_not_asked_for_less_than_its_minimum(check: Callable[[int, int, str], None]) -> None:
+    check(2, 2, "--num_workers")
+    for workers, said in ((1, "has a minimum of 2 workers"), (0, "has at least 1 worker")):
+        with pytest.raises(BadSetting, match=said):
+            check(workers, 2, "--num_workers")

@@ -59,6 +59,28 @@ def test_the_first_tool_that_is_there_builds_from_zoo_and_wheel(
     assert f"PACKAGE=/tmp/package/{wheel.name}[tensorflow,kubernetes]" in (seen / "arguments").read_text()
 
 
+@pytest.mark.parametrize("origin", ["", '{"url": "file:///src", "dir_info": {}}'])
+def test_without_a_wheel_the_index_has_to_have_what_runs_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, origin: str
+) -> None:
+    place = tmp_path / "site" / "elasticdl-7.8.9.dist-info"
+    place.mkdir(parents=True)
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: elasticdl\nVersion: 7.8.9\n")
+    if origin:
+        (place / "direct_url.json").write_text(origin)
+    monkeypatch.syspath_prepend(str(place.parent))
+    tool(tmp_path / "bin", "docker", f'echo "$@" > {tmp_path}/arguments')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    (tmp_path / "zoo").mkdir()
+    if origin:
+        with pytest.raises(BadSetting, match="--wheel is needed"):
+            zoo.build(tmp_path / "zoo", "image", None, "docker", [])
+        assert not (tmp_path / "arguments").exists()
+    else:
+        zoo.build(tmp_path / "zoo", "image", None, "docker", [])
+        assert "PACKAGE=elasticdl[tensorflow,kubernetes]==7.8.9" in (tmp_path / "arguments").read_text()
+
+
 def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadSetting, match="is not a directory"):
         zoo.build(tmp_path / "nowhere", "image", None, "", [])

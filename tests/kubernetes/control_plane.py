@@ -73,9 +73,7 @@ class ControlPlane:
     def start(self) -> None:
         """Start all components, and wait until the API answers and pods can be made."""
         self.etcd.start()
-        self.start_api_server()
-        self.controllers.start()
-        self.scheduler.start()
+        self.recover_api_server()
         wait_for(
             "the default service account",
             lambda: self.get("/api/v1/namespaces/default/serviceaccounts/default") is not None,
@@ -83,10 +81,21 @@ class ControlPlane:
             (self.controllers,),
         )
 
-    def start_api_server(self) -> None:
-        """Start the API server, for the first time or again, and wait until it answers."""
+    def lose_api_server(self) -> None:
+        """Kill the API server. Controllers and scheduler end with it, as those that can't renew their leases do.
+
+        Those that stayed would go on later than any real ones: they look again after up to a minute, and repeat what failed
+        meanwhile after up to a quarter of an hour.
+        """
+        for component in (self.api_server, self.controllers, self.scheduler):
+            component.kill()
+
+    def recover_api_server(self) -> None:
+        """Start the API server and what works with it, and wait until it answers."""
         self.api_server.start()
         wait_for("the API", lambda: self.get("/readyz") is not None, _READY_SECONDS, (self.api_server,))
+        self.controllers.start()
+        self.scheduler.start()
 
     def stop(self) -> None:
         """End all components."""

@@ -50,6 +50,7 @@ def build_image(folder: Path) -> Path:
     )  # fmt: skip
     archive = folder / "image.tar"
     _run("buildah", "push", "--quiet", IMAGE, f"docker-archive:{archive}:{IMAGE}")
+    _run("buildah", "rmi", IMAGE)
     return archive
 
 

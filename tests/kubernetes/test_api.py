@@ -190,12 +190,12 @@ def test_a_killed_pod_has_a_moment_and_stays_known_until_its_kubelet_has_spoken(
 
 def test_the_api_server_is_away_for_a_while(rig: Rig) -> None:
     pending(rig, worker(0))
-    rig.plane.api_server.kill()
+    rig.plane.lose_api_server()
     with pytest.raises(Unreachable):
         rig.api.list("Pod")
     rig.cluster.launch(worker(1))
     rig.cluster.signal(worker(0), signal.SIGTERM)
-    rig.plane.start_api_server()
+    rig.plane.recover_api_server()
     seen = rig.until(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "it was deleted before it ran"))
     if not any(isinstance(event, ProcessPending) and event.name == worker(1) for event in seen):
         rig.until(ProcessPending(worker(1), "no nodes available to schedule pods"))

@@ -39,7 +39,7 @@ def test_the_command_of_a_laptop_trains_on_a_cluster(start: Start, tmp_path: Pat
     pods, _ = job.api.list("Pod", "elasticdl.org/role=worker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     wait_for("the Job's end", lambda: "Complete" in job.conditions(), 60.0)
-    assert "Launched" in job.kubectl("describe", "job", job.name)
+    assert "worker-1-1 has joined" in job.kubectl("describe", "job", job.name)
 
 
 @pytest.mark.timeout(900)

@@ -69,10 +69,10 @@ def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_pa
     assert str(1200 << 20) in limits
     (job.data / "hungry").unlink()
     before = job.steps()
-    ready.control_plane.api_server.kill()
+    ready.control_plane.lose_api_server()
     time.sleep(AWAY_SECONDS)  # how long it is away, not what is waited for
     while_away = job.steps()
-    ready.control_plane.start_api_server()
+    ready.control_plane.recover_api_server()
     assert while_away > before + 20
     job.further(workers=3)
     job.go()
@@ -111,8 +111,8 @@ def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
         (gone, *_) = job.names("worker")
         job.kubectl("delete", "pod", gone, "--grace-period=0", "--force")
         # An API server that has just started knows nothing of what was before.
-        ready.control_plane.api_server.kill()
-        ready.control_plane.start_api_server()
+        ready.control_plane.lose_api_server()
+        ready.control_plane.recover_api_server()
     replaced(job, gone, workers=3)
     assert "too old resource version" in job.kubectl("logs", master)
     for _ in range(8):

@@ -69,6 +69,7 @@ def test_a_number_is_given_once(tmp_path: Path) -> None:
         Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     with pytest.raises(JournalConflict):
         Journal(FilePages(tmp_path)).append(3, EpochRecord(1))
+    assert [Journal(FilePages(tmp_path)).has(number) for number in (1, 2)] == [True, False]
 
 
 def test_a_record_of_unknown_outcome_is_recognised(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from elasticdl.master.events import (
     Append,
     Appended,
     Beat,
+    Check,
     Conflict,
     ConnectionLost,
     ConnectionOpened,
@@ -249,6 +250,74 @@ def test_the_first_view_waits_for_all_workers_or_for_the_gathering_time() -> Non
     desk.join("b")
     desk.wait(0.0)
     assert desk.members == ["a", "b"]
+
+
+def test_a_group_below_its_minimum_waits() -> None:
+    desk = group("a", "b", minimum=2)
+    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    desk.seal("a")
+    desk.wait(60)
+    assert desk.view.id == 1
+    assert desk.master.missing == 1
+    desk.join("c")
+    assert desk.members == ["a", "c"]
+    assert desk.master.missing == 0
+
+
+def test_a_group_below_its_minimum_lets_go_of_who_drains_and_then_waits() -> None:
+    desk = group("a", "b", minimum=2)
+    desk.seal("b", draining=True)
+    desk.seal("a")
+    assert desk.members == ["a"]
+    assert Pending(ViewId(2)) in desk.told("a")
+    desk.seal("a")
+    desk.wait(60)
+    assert desk.view.id == 2
+    desk.join("c")
+    assert desk.members == ["a", "c"]
+
+
+def test_a_group_below_its_minimum_may_still_be_stopped() -> None:
+    desk = group("a", "b", minimum=2)
+    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    desk.seal("a")
+    desk.give(StopAsked(1, "enough"))
+    assert desk.members == ["a"]
+    assert desk.view.final
+
+
+def test_a_stop_needs_no_more_than_one_of_those_who_come_anew() -> None:
+    desk = group("a", "b", minimum=2)
+    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"), WorkerEnded(name("b"), "killed by SIGKILL"))
+    desk.give(StopAsked(1, "enough"))
+    desk.join("c")
+    assert desk.members == ["c"]
+    assert desk.view.final
+
+
+def test_who_is_left_out_alive_does_not_keep_a_job_below_its_minimum_for_ever() -> None:
+    desk = group("a", "b", minimum=2)
+    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "deadline"))
+    desk.give(ConnectionLost(ord("b")))
+    desk.seal("a")
+    assert desk.members == ["a"]
+    assert desk.announced("evicted")[0].worker == name("b")
+    assert Pending(ViewId(2)) in desk.told("a")
+    desk.seal("a")
+    assert name("b") in {i.worker for i in desk.wait(60) if isinstance(i, Kill)}
+    assert desk.view.id == 2
+    desk.join("c")
+    assert desk.members == ["a", "c"]
+
+
+def test_a_master_that_waits_looks_for_another_one() -> None:
+    desk = Desk(workers=2, minimum=2)
+    desk.give(DataFound(SHARDS))
+    assert Check(len(desk.journal) + 1) in desk.wait(5.0)
+    assert not any(isinstance(i, Check) for i in desk.wait(1.0))
+    assert Check(len(desk.journal) + 1) in desk.wait(5.0)
+    desk.join("a", "b")
+    assert not any(isinstance(i, Check) for i in desk.wait(10.0))
 
 
 def test_nothing_begins_before_the_data_is_known() -> None:

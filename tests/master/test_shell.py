@@ -138,6 +138,18 @@ def test_scaling_up_and_down(start: Start, tmp_path: Path) -> None:
     finished(job, tmp_path)
 
 
+def test_a_job_below_its_minimum_waits_and_says_what_for(start: Start, tmp_path: Path) -> None:
+    job = start(rows=1500, num_workers="2:2")
+    job.past(5)
+    job.kill("worker-1-1")
+    job.until(lambda job: job.status and job.status.state == "waiting")
+    assert job.status is not None
+    assert job.status.reason == "1 of the 2 workers are there that the job needs to train"
+    summary = finished(job, tmp_path)
+    assert summary["members"]["lost"] == 1  # type: ignore[index]
+    assert [event.text for event in job.of("view") if ", " not in event.text.partition("(")[0]] == []
+
+
 def test_scaling_survives_the_master(start: Start, tmp_path: Path) -> None:
     job = start(rows=4000, num_workers=1)
     job.past(5)

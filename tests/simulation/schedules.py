@@ -52,6 +52,7 @@ def plan_of(seed: int) -> Plan:
         errors_at_end=some(1, 0.1),
         master_kills_at_end=some(1, 0.15),
         span=rng.choice((100, 200, 300)),
+        minimum=min(workers, rng.choice((1, 1, 2, workers))),
     )
 
 

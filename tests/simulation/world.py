@@ -43,6 +43,7 @@ class Plan:
 
     workers: int = 3
     joins: int = 0
+    minimum: int = 1
     slots: int | None = None
     tasks: int = 6
     chunks: int = 2
@@ -236,7 +237,7 @@ class World:
         self.oracle = Oracle(self)
         self.settings = Settings(
             workers=plan.workers,
-            minimum=1,
+            minimum=plan.minimum,
             relaunches=1,
             plan=lambda _: self.schedule,
             policy_slots=lambda members: policy_slots(
@@ -532,6 +533,13 @@ class World:
                     f"the disk takes {record}",
                     lambda: self.append(master, number, record),
                 )
+            case to_master.Check(number):
+                if number <= len(self.journal):
+                    self.after(
+                        self.delay("disk"),
+                        f"master {master.number} finds another's record",
+                        lambda: self.feed_master(master, to_master.Conflict()),
+                    )
             case to_master.Tell(number, message):
                 connection = master.connections.get(number)
                 self.oracle.told(connection.worker if connection is not None else None, message)
@@ -725,9 +733,10 @@ class World:
             )
 
     def _keep_workers(self) -> None:
-        """Whoever drains everybody sends new ones, or the job waits for ever."""
-        if self.ended is None and not any(worker.lives for worker in self.workers):
-            self.start_worker(100 + len(self.workers), 0)
+        """Whoever drains workers that the job can't do without sends new ones, or it waits for ever."""
+        if self.ended is None:
+            for _ in range(self.plan.minimum - sum(worker.lives for worker in self.workers)):
+                self.start_worker(100 + len(self.workers), 0)
 
     def feed(self, worker: Worker, event: Any) -> None:
         if worker.status == "paused":

@@ -183,7 +183,12 @@ class KubernetesCluster:
                         self._forget(pod)
                     elif kind != "BOOKMARK":
                         self._look(pod)
-            except (ApiError, Unreachable) as error:
+            except Unreachable as error:
+                _log.info("the pods can't be watched, trying again: %s", error)
+                patience.wait()
+            except (
+                ApiError
+            ) as error:  # what happened since that version is forgotten, or this may not be watched
                 _log.info("watching the pods begins anew: %s", error)
                 patience.wait()
                 version = self._list_patiently()

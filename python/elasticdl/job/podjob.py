@@ -379,7 +379,7 @@ def _check(spec: JobSpec) -> None:
             f"--job_name: on Kubernetes a name has at most 40 lower-case letters, digits and '-', and begins with a letter; "
             f"received {spec.job_name!r}"
         )
-    check_pods(spec.num_workers.maximum, 1, "--num_workers")
+    check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     for flag in ("training_data", "output", "audit", "checkpoint_dir"):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:

@@ -125,7 +125,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     Returns the place and the descriptor of its lock. Raises BadInput.
     """
     model = check_model_file(spec)
-    check_workers(spec.num_workers.maximum, "--num_workers")
+    check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     edge.check_paths(spec, custom_reader=model.custom_reader)
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
     return place, place.hold()

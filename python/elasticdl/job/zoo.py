@@ -53,7 +53,7 @@ def build(directory: Path, image: str, wheel: Path | None, tool: str, more: Sequ
     Args:
         directory: the model zoo; its Dockerfile is used if it has one.
         image: name of the image.
-        wheel: this package as a wheel; from the package index if not given.
+        wheel: this package as a wheel; from the package index, where it must have come from, if not given.
         tool: docker, podman or buildah; the first that is there if empty.
         more: further arguments of the tool.
 
@@ -63,11 +63,11 @@ def build(directory: Path, image: str, wheel: Path | None, tool: str, more: Sequ
         raise BadSetting(f"{str(directory)!r} is not a directory; name the model zoo")
     if wheel is not None and not wheel.is_file():
         raise BadSetting(f"--wheel: {str(wheel)!r} is not a file; `make wheel` makes one in dist/")
-    tool = find_tool(tool)
+    tool, package = find_tool(tool), _package(wheel)
     with tempfile.TemporaryDirectory(prefix="elasticdl-zoo-") as folder:
         context = Path(folder)
         _fill(context, directory, wheel)
-        _run(build_command(tool, context, image, _package(wheel), more))
+        _run(build_command(tool, context, image, package, more))
 
 
 def push(image: str, tool: str, more: Sequence[str]) -> None:
@@ -92,12 +92,19 @@ def build_command(tool: str, context: Path, image: str, package: str, more: Sequ
 
 
 def _package(wheel: Path | None) -> str:
-    from importlib.metadata import version
+    """Return what pip is to install in the image. Raises BadSetting if what runs here is in no index."""
+    from importlib.metadata import distribution
 
     extras = "tensorflow,kubernetes"
-    if wheel is None:
-        return f"elasticdl[{extras}]=={version('elasticdl')}"
-    return f"/tmp/package/{wheel.name}[{extras}]"
+    if wheel is not None:
+        return f"/tmp/package/{wheel.name}[{extras}]"
+    here = distribution("elasticdl")
+    if here.read_text("direct_url.json"):  # written by installers for what comes from elsewhere (PEP 610)
+        raise BadSetting(
+            "--wheel is needed: the elasticdl that runs here was installed from files, and one of the same version in the package "
+            "index may be another; `make wheel` makes a wheel in dist/"
+        )
+    return f"elasticdl[{extras}]=={here.version}"
 
 
 def _fill(context: Path, directory: Path, wheel: Path | None) -> None:

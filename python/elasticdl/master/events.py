@@ -168,6 +168,13 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """Look whether a record `number`, which is not mine, exists; outcome `Conflict` if so, nothing otherwise."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Tell:
     """Send this on a connection."""
 
@@ -243,4 +250,4 @@ class End:
     exit_code: int
 
 
-Instruction = Append | Tell | Reply | Publish | Kill | Scale | Announce | End
+Instruction = Append | Check | Tell | Reply | Publish | Kill | Scale | Announce | End

@@ -80,6 +80,10 @@ class Journal:
         """
         self._put(number, {"record": record_to_json(record)})
 
+    def has(self, number: int) -> bool:
+        """Tell whether record `number` exists, whoever wrote it. Raises OSError."""
+        return number in self._pages.numbers()
+
     def compact(self, length: int) -> tuple[tuple[Record, ...], int]:
         """Append a record that says what records 1 to `length` say, then empty those; return what `read` would.
 

@@ -48,6 +48,7 @@ from elasticdl.master.events import (
     Append,
     Appended,
     Beat,
+    Check,
     Conflict,
     ConnectionLost,
     ConnectionOpened,
@@ -108,7 +109,7 @@ class Settings:
 
     Attributes:
         workers: how many workers the job wants (until `scale` says otherwise).
-        minimum: with how many the first view may begin once the gathering time is over.
+        minimum: with fewer members no step begins.
         relaunches: program errors per worker index that do not fail the job.
         plan: the job's data → the order in which it is consumed.
         policy_slots: the batch policy, number of members → K.
@@ -256,6 +257,7 @@ class Master:
         paces: seconds of recent steps.
         ended_at: when the terminal record was appended or read.
         published: the result lies at its final path.
+        checked_at: when the journal was last looked at for another master's records.
         over: this master has ended.
     """
 
@@ -291,6 +293,7 @@ class Master:
     paces: tuple[float, ...] = ()
     ended_at: float | None = None
     published: bool = False
+    checked_at: float = 0.0
     over: bool = False
 
     # ------------------------------------------------------------------ what others may ask
@@ -304,6 +307,15 @@ class Master:
     def wanted(self) -> int:
         """Return how many workers the job wants now."""
         return self.settings.workers if self.journal.wanted is None else self.journal.wanted
+
+    @property
+    def missing(self) -> int:
+        """Return how many workers have to come before another step begins."""
+        view = self.view
+        if view is not None and (view.final or self._ends_now()):
+            return 0
+        members = () if view is None else [peer for peer in view.members if not self._is_gone(peer)]
+        return max(0, self.settings.minimum - len(members) - len(self._joiners()))
 
     def state_of(self, member: MemberId) -> str:
         """Return a member's state for people, one of `WorkerStatus.state`."""
@@ -434,11 +446,20 @@ class Master:
         record = master._next_record(now)
         if record is not None:
             master = master._append(record, out)
+        else:
+            master = master._check(now, out)
         if master.opened:
             master = master._tell_all(now, out)
             master = master._kill_condemned(now, out)
             master = master._demand_proof(now, out)
         return master._maybe_end(now, out)
+
+    def _check(self, now: float, out: Out) -> Master:
+        """A master that waits for workers appends nothing, and so would not notice that they have gone to another one."""
+        if now - self.checked_at < self.settings.times.alone or not self._may_append() or not self.missing:
+            return self
+        out.append(Check(self.journal.length + 1))
+        return replace(self, checked_at=now)
 
     def _replaced(self, why: str, out: Out) -> Master:
         out.append(End("replaced", why, 1))
@@ -919,6 +940,8 @@ class Master:
             return "the job is stopping"
         if self._joiners():
             return "somebody joins"
+        if len(view.members) < self.settings.minimum:
+            return "there are fewer members than the job needs"
         if any(seen.report.draining for seen in self._members_seen(view)):
             return "somebody drains"
         return None
@@ -988,7 +1011,8 @@ class Master:
             policy_slots=self.settings.policy_slots,
             why=self._why(now, view, stay, joiners),
         )
-        return ViewRecord(self._compose(situation))
+        following = self._compose(situation)
+        return None if self._waits_for_more(following, stay) else ViewRecord(following)
 
     def _compose(self, situation: Situation) -> View:
         return next_view(situation)
@@ -1047,12 +1071,24 @@ class Master:
 
     def _gathered(self, now: float, joiners: list[Stander]) -> bool:
         """Tell whether a group may begin: all workers are there, or enough of them and the gathering time is over."""
-        if not joiners:
+        if len(joiners) >= self.wanted or self._ends_now():
+            return bool(joiners)
+        if len(joiners) < self.settings.minimum:
             return False
-        if len(joiners) >= self.wanted:
-            return True
         first = min(self.seen[stander.peer.id].registered_at for stander in joiners)
-        return len(joiners) >= self.settings.minimum and now - first >= self.settings.times.gather
+        return now - first >= self.settings.times.gather
+
+    def _waits_for_more(self, following: View, stay: tuple[Stander, ...]) -> bool:
+        """Tell whether a group waits for its minimum before it goes on.
+
+        Not to end, nor while somebody who leaves may be a donor. Whoever is left out without being dead can only come back once it is
+        left out; the smaller group then stops at its next boundary (`_pending_reason`).
+        """
+        if following.final or len(following.members) >= self.settings.minimum or not stay:
+            return False
+        here = {stander.peer.id for stander in stay}
+        out = [] if self.view is None else [peer for peer in self.view.members if peer.id not in here]
+        return all(map(self._is_gone, out)) and not any(stander.report.draining for stander in stay)
 
     def _releases_last(self, stay: tuple[Stander, ...], joiners: list[Stander]) -> bool:
         """D5: the last member drains, nobody comes, and its state is the journalled snapshot: it may go, by word."""

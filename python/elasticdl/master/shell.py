@@ -294,10 +294,8 @@ class Shell:
 
     def _scale(self, workers: int, answer: Answer) -> None:
         try:
-            if self._spec.on_kubernetes:
-                check_pods(workers, self._spec.num_workers.minimum, "--num_workers")
-            else:
-                check_workers(workers, "--num_workers")
+            check = check_pods if self._spec.on_kubernetes else check_workers
+            check(workers, self._spec.num_workers.minimum, "--num_workers")
         except BadSetting as error:
             answer(False, str(error))
         else:
@@ -402,6 +400,8 @@ class Shell:
         match instruction:
             case machine_events.Append():
                 self._append(instruction, events)
+            case machine_events.Check(number):
+                self._check(number, events)
             case machine_events.Tell(connection, message):
                 self._server.send(connection, message)
             case machine_events.Reply(request, text):
@@ -443,6 +443,11 @@ class Shell:
             self._tell("note", "the journal can be written again")
         self._after_append(append.record, events)
         events.append(machine_events.Appended(append.record))
+
+    def _check(self, number: int, events: deque[machine_events.Event]) -> None:
+        with contextlib.suppress(OSError):  # asked again soon
+            if self._journal.has(number):
+                events.append(machine_events.Conflict())
 
     def _after_append(self, record: Record, events: deque[machine_events.Event]) -> None:
         """Do what follows a durable record, before anybody is told of it."""
@@ -608,12 +613,24 @@ class Shell:
         if journal.stopping is not None:
             return "stopping", journal.stopping
         if view is None:
-            return "starting", "workers are being started" if journal.shards else "the data is being opened"
+            return "starting", self._short() or (
+                "workers are being started" if journal.shards else "the data is being opened"
+            )
         if lost := self._all_lost():
             return "waiting", lost
         if all(peer.name in self._machine.gone for peer in view.members):
             return "waiting", "no worker is left; new ones are being started"
+        if short := self._short():
+            return "waiting", short
         return "training", view.reason
+
+    def _short(self) -> str:
+        """Say what a job waits for that has fewer workers than it needs; empty if it has enough."""
+        minimum, missing = self._spec.num_workers.minimum, self._machine.missing
+        if minimum == 1 or not missing:
+            return ""
+        said = f"{minimum - missing} of the {minimum} workers are there that the job needs to train"
+        return "; ".join((said, *(f"{name} waits: {why}" for name, why in [*self._pending.items()][:1])))
 
     def _all_lost(self) -> str:
         """Return what people can do if the whole group is on nodes that do not answer; empty if it is not."""

@@ -189,7 +189,7 @@ class JobSpec:
     )  # fmt: skip
     num_workers: WorkerRange = setting(
         kinds.workers(), WorkerRange(1, 2), group="strategy", unit="workers",
-        what="Workers to launch; with MIN:MAX training begins when MIN of them are ready.",
+        what="Workers to launch; with MIN:MAX no step begins with fewer than MIN.",
         why="Two is the least that survives a loss without starting anew.",
     )  # fmt: skip
     global_batch_size: int = setting(

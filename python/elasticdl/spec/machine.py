@@ -17,15 +17,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def check_workers(workers: int, flag: str) -> None:
+def check_workers(workers: int, minimum: int, flag: str) -> None:
     """Refuse a number of workers that would bring this machine down rather than train: each one is a process with a framework of its own.
 
-    Raises BadSetting.
+    Raises BadSetting, also for less than the job's minimum.
     """
-    if workers < 1:
-        raise BadSetting(
-            f"{flag}: a job has at least 1 worker; asked for {workers} (`elasticdl stop` ends it)"
-        )
+    _check_minimum(workers, minimum, flag)
     most = max(_ALWAYS, _PER_CORE * cores())
     if workers > most:
         raise BadSetting(
@@ -36,9 +33,17 @@ def check_workers(workers: int, flag: str) -> None:
 
 def check_pods(workers: int, minimum: int, flag: str) -> None:
     """Refuse a number of workers that a job on Kubernetes can't have, or less than its minimum. Raises BadSetting."""
+    _check_minimum(workers, minimum, flag)
     if workers > _PODS:
         raise BadSetting(
             f"{flag}: a job on Kubernetes has at most {_PODS:,} workers, the most that its journal has room for; received {workers:,}"
+        )
+
+
+def _check_minimum(workers: int, minimum: int, flag: str) -> None:
+    if workers < 1:
+        raise BadSetting(
+            f"{flag}: a job has at least 1 worker; asked for {workers} (`elasticdl stop` ends it)"
         )
     if workers < minimum:
         raise BadSetting(
