@@ -8,7 +8,7 @@ use std::time::Duration;
 use certificates::{Authority, WORKER};
 use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::error::{Error, How, Result};
-use elasticdl_core::net::plan::{Cursor, Piece, Plan};
+use elasticdl_core::net::plan::{Cursor, PART, Piece, Plan};
 use elasticdl_core::net::ring::Ring;
 use elasticdl_core::net::sum::Element;
 use elasticdl_core::net::wake::ignore_signals;
@@ -118,6 +118,20 @@ fn run<T: Element + Send + Sync>(
 fn sizes() -> impl Strategy<Value = Vec<usize>> {
     let size = prop_oneof![4 => 0usize..100, 2 => 5_000usize..20_000, 2 => 30_000usize..300_000, 1 => 500_000usize..1_000_000];
     proptest::collection::vec(size, 1..4)
+}
+
+/// A last block of fewer elements than there are members has empty parts, whose frames end with their heads.
+#[test]
+fn a_last_block_may_be_smaller_than_the_group() {
+    for count in 2..=5 {
+        let block = PART / size_of::<f32>() * count;
+        let sizes: Vec<usize> = (1..4)
+            .flat_map(|blocks| (0..=count).map(move |rest| blocks * block + rest))
+            .collect();
+        for transport in [Transport::Unix, Transport::Tcp, Transport::Tls] {
+            check(count, &sizes, transport, |seed| seed as f32 / 1e6);
+        }
+    }
 }
 
 fn check<T: Element + Send + Sync + PartialEq + std::fmt::Debug>(

@@ -314,22 +314,25 @@ impl Link {
             } else {
                 &mut []
             };
-            let mut skip = self.rx.done;
-            let mut parts = [&mut self.rx.head[..], prefix, body, ahead].map(|part| {
-                let from = skip.min(part.len());
-                skip -= from;
-                IoSliceMut::new(&mut part[from..])
-            });
-            match self.stream.receive(&mut parts) {
-                Ok(0) => return Err(Fault::Link(How::Eof, "the connection ended".into())),
-                Ok(got) => {
-                    self.rx.done += got;
-                    self.moved += got as u64;
+            // An empty piece is complete with its head, which may have come along before.
+            if self.rx.done < total {
+                let mut skip = self.rx.done;
+                let mut parts = [&mut self.rx.head[..], prefix, body, ahead].map(|part| {
+                    let from = skip.min(part.len());
+                    skip -= from;
+                    IoSliceMut::new(&mut part[from..])
+                });
+                match self.stream.receive(&mut parts) {
+                    Ok(0) => return Err(Fault::Link(How::Eof, "the connection ended".into())),
+                    Ok(got) => {
+                        self.rx.done += got;
+                        self.moved += got as u64;
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                        return Ok(Received::Drained);
+                    }
+                    Err(error) => return Err(Fault::io(&error)),
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(Received::Drained);
-                }
-                Err(error) => return Err(Fault::io(&error)),
             }
             if self.rx.done >= HEADER && !self.rx.ready {
                 check(
