@@ -125,6 +125,26 @@ class HeartMonitor:
     def close(self) -> None: ...
 
 @final
+class Gate:
+    """Where other machines reach the master's gRPC: TLS here, and behind it a Unix socket on which gRPC listens without.
+
+    Only workers' certificates are let in. gRPC sees a caller as `unix:FOLDER/HOST:PORT`: the socket's folder, and where it comes from.
+    """
+
+    def __init__(self, address: str, to: str, identity: Identity) -> None:
+        """`to`: path of the Unix socket; `identity`: the master's. Raises BadSetting for an address that is in use or can't be had."""
+    @property
+    def address(self) -> str:
+        """Where it listens in fact."""
+    @property
+    def refused(self) -> int:
+        """Connections refused so far."""
+    def refusals(self) -> tuple[list[tuple[str, str]], int]:
+        """As `Endpoint.refusals`."""
+    def close(self) -> None:
+        """Stop listening, and close the connections once they have carried what was sent, after two seconds at the latest."""
+
+@final
 class TFRecordFile:
     """Random access to a TFRecord file through its index (see `index_tfrecord`); CRC checked on every read.
 

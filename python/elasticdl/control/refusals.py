@@ -1,4 +1,4 @@
-"""Tells people of connections that a door of the data plane has refused: a line for each, and one for the rest when there are many.
+"""Tells people of connections that a door of the core has refused: a line for each, and one for the rest when there are many.
 
 The core counts and remembers the first few; it has no log of its own, so that it needs no interpreter while it refuses.
 """
@@ -15,7 +15,7 @@ _QUIET_SECONDS = 10.0
 
 
 class Door(Protocol):
-    """What refuses: an `Endpoint` or a `HeartMonitor` of `elasticdl._core`."""
+    """What refuses: a `ControlServer`, or an `Endpoint` or a `HeartMonitor` of `elasticdl._core`."""
 
     def refusals(self) -> tuple[list[tuple[str, str]], int]:
         """Return whom it has refused since the last call: (where from, why) of the first few, and the number of others."""

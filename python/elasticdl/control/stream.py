@@ -11,8 +11,10 @@ import contextlib
 import itertools
 import logging
 import queue
+import tempfile
 import threading
 import time
+import urllib.parse
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -28,6 +30,8 @@ from elasticdl.spec.tls import MASTER, Identity
 
 if TYPE_CHECKING:
     import grpc
+
+    from elasticdl._core import Gate
 
 _log = logging.getLogger(__name__)
 
@@ -142,7 +146,8 @@ ServerEvent = MemberOpened | MemberSaid | MemberClosed | StopWanted | ScaleWante
 class ControlServer:
     """Where members and clients reach the master.
 
-    A Unix socket left by a killed master is taken over. Events are delivered on gRPC's threads, so `deliver` must not block.
+    A Unix socket left by a killed master is taken over. Events are delivered on gRPC's threads, so `deliver` must not block. With an
+    identity gRPC itself is on a Unix socket in a folder of its own, and the core's gate, which refuses strangers, is at the address.
     """
 
     def __init__(
@@ -178,29 +183,50 @@ class ControlServer:
         self._status: JobStatus | None = None
         self._events: list[JobEvent] = []
         self._closed = False
-        self.refused = 0
-        """Connections refused so far: wrong token or another version."""
+        self._refused = 0
+        self._gate: Gate | None = None
+        self._beside = contextlib.ExitStack()
         self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "control"), options=options())
         service.add_ControlServicer_to_server(self._servicer(service), self._server)
+        if identity is None:
+            self.address = self._listen(address)
+            """Where it listens in fact."""
+        else:
+            self._gate = self._open_gate(address, identity)
+            self.address = self._gate.address
+        self._server.start()
+
+    def _listen(self, address: str) -> str:
         try:
-            port = self._listen(target(address, identity), identity)
+            port = self._server.add_insecure_port(target(address))
         except RuntimeError as error:
             raise BadSetting(
                 f"the control plane can't listen at {address}: the port or socket is in use"
             ) from error
-        self.address = f"{address.rpartition(':')[0]}:{port}" if address.startswith("tcp:") else address
-        """Where it listens in fact."""
-        if address.startswith("unix:"):
-            Path(address.removeprefix("unix:")).chmod(0o600)
-        self._server.start()
+        if address.startswith("tcp:"):
+            return f"{address.rpartition(':')[0]}:{port}"
+        Path(address.removeprefix("unix:")).chmod(0o600)
+        return address
 
-    def _listen(self, at: str, identity: Identity | None) -> int:
-        if identity is None:
-            return int(self._server.add_insecure_port(at))
-        shown = self._grpc.ssl_server_credentials(
-            [(identity.key, identity.certificate)], identity.authority, require_client_auth=True
-        )
-        return int(self._server.add_secure_port(at, shown))
+    def _open_gate(self, address: str, identity: Identity) -> Gate:
+        from elasticdl._core import Gate
+
+        with contextlib.ExitStack() as opened:
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="elasticdl-control-"))
+            self._listen(f"unix:{folder}/grpc")
+            gate = Gate(address, f"{folder}/grpc", identity)
+            opened.callback(gate.close)
+            self._beside = opened.pop_all()
+        return gate
+
+    @property
+    def refused(self) -> int:
+        """Return how many connections were refused so far: wrong certificate or token, or another version."""
+        return self._refused + (self._gate.refused if self._gate is not None else 0)
+
+    def refusals(self) -> tuple[list[tuple[str, str]], int]:
+        """Return whom the gate has refused since the last call, as `Door`; who lacks the token or has another version is logged at once."""
+        return self._gate.refusals() if self._gate is not None else ([], 0)
 
     def send(self, connection: int, message: MasterMessage) -> bool:
         """Send to a member; False if the connection is gone. What is sent to one connection arrives in order or not at all."""
@@ -232,6 +258,7 @@ class ControlServer:
         for outbox in waiting:
             outbox.put(None)
         self._server.stop(_FLUSH_SECONDS).wait()
+        self._beside.close()  # the gate has carried then what gRPC has sent
 
     # ------------------------------------------------------------------ on gRPC's threads
 
@@ -278,8 +305,11 @@ class ControlServer:
 
     def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:
         with self._lock:
-            self.refused += 1
-        _log.warning("connection from %s refused: %s", context.peer() or "a socket", reason)
+            self._refused += 1
+        peer = urllib.parse.unquote(context.peer())
+        if self._gate is not None:
+            peer = peer.rpartition("/")[2]  # the gate calls its ends of the socket as the addresses for which they are
+        _log.warning("connection from %s refused: %s", peer or "a socket", reason)
         context.abort(code, reason)
         raise AssertionError("abort raises")
 

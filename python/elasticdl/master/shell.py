@@ -205,7 +205,10 @@ class Shell:
                 self._place.control_address, self._place.token(), self._inbox.put, self._place.identity
             )
             self._monitor = self._make_monitor()
-            self._refusals = RefusalLog(self._monitor, "heartbeats")
+            self._refusals = (
+                RefusalLog(self._server, "control plane"),
+                RefusalLog(self._monitor, "heartbeats"),
+            )
         except BadInput as error:
             if self._read[1] == 0:
                 raise
@@ -368,7 +371,8 @@ class Shell:
             self._next_beat = now + _BEAT_SECONDS
             for member, view, step, progress, age, _ in self._monitor.poll():
                 self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
-            self._refusals.look(now)
+            for log in self._refusals:
+                log.look(now)
         self._handle(machine_events.Tick())
         self._direct(relaunch.Tick())
         if now - self._status_at >= (_STATUS_SECONDS if self._changed else _LONGEST_STATUS_SECONDS):

@@ -186,6 +186,19 @@ impl Stream {
         Ok(Stream::plain(descriptor, tcp))
     }
 
+    /// Connect to the Unix socket `to` from one that is called `name`, which who accepts it sees.
+    pub(crate) fn connect_as(name: &Path, to: &Path) -> io::Result<Stream> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let descriptor =
+            rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        rustix::net::bind(&descriptor, &SocketAddrUnix::new(name)?)?;
+        let outcome = rustix::net::connect(&descriptor, &SocketAddrUnix::new(to)?);
+        // The socket keeps its name without the file.
+        std::fs::remove_file(name)?;
+        outcome?;
+        Ok(Stream::plain(descriptor, false))
+    }
+
     fn plain(descriptor: OwnedFd, tcp: bool) -> Stream {
         let socket = Socket { descriptor, tcp };
         socket.tune();
@@ -208,6 +221,14 @@ impl Stream {
     /// Return how a connection attempt ended, once the socket is writable.
     pub fn outcome(&self) -> io::Result<()> {
         sockopt::socket_error(&self.socket.descriptor)?.map_err(io::Error::from)
+    }
+
+    /// Go on with the session's handshake; `WouldBlock` while it is not over.
+    pub(crate) fn shake(&self) -> io::Result<()> {
+        match &self.session {
+            Some(session) => session.borrow_mut().shake(&self.socket),
+            None => Ok(()),
+        }
     }
 
     /// Send what fits at once.

@@ -15,7 +15,8 @@ use super::handshake::{Acceptor, Heard, Hello, Token};
 use super::tls::Identity;
 use super::wake::readable;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A stranger that has not passed by then is refused.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 /// Most strangers at a time: the others wait in the kernel's queue.
 const STRANGERS: usize = 128;
 /// After this time a stranger has to make room for those who wait; before it, a crowd of members would only drive each other out.
@@ -66,25 +67,164 @@ impl Refusals {
     }
 }
 
+/// What has to be heard from a stranger before it is let in.
+pub(crate) trait Examination {
+    /// What is known then.
+    type Passed;
+
+    /// Whether something is to be sent to it.
+    fn sends(&self) -> bool;
+
+    /// Go on as far as that goes without waiting; an error is why it is refused.
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Self::Passed>, String>;
+}
+
 #[derive(Debug)]
-struct Stranger {
+struct Stranger<E> {
     stream: Stream,
     from: String,
-    acceptor: Acceptor,
-    inbound: Inbound,
-    outbound: Outbound,
+    examination: E,
     since: Instant,
 }
 
-/// A listener and the strangers before it.
+/// A listener and the strangers before it, each in the middle of its examination.
+#[derive(Debug)]
+pub(crate) struct Lobby<E> {
+    listener: Listener,
+    refusals: Arc<Refusals>,
+    strangers: Vec<Stranger<E>>,
+}
+
+impl<E: Examination> Lobby<E> {
+    pub fn new(listener: Listener, refusals: Arc<Refusals>) -> Lobby<E> {
+        Lobby {
+            listener,
+            refusals,
+            strangers: Vec::new(),
+        }
+    }
+
+    /// Return when the next connection may be accepted.
+    fn room(&self) -> Option<Instant> {
+        let oldest = self.strangers.first()?;
+        (self.strangers.len() >= STRANGERS).then(|| oldest.since + UNDISTURBED)
+    }
+
+    /// Return the descriptors to poll and the time of the next deadline.
+    pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
+        let room = self.room().filter(|room| *room > Instant::now());
+        let mut polls = Vec::with_capacity(self.strangers.len() + 1);
+        if room.is_none() {
+            polls.push(readable(&self.listener));
+        }
+        polls.extend(self.strangers.iter().map(|stranger| {
+            let sends = stranger.examination.sends();
+            PollFd::new(&stranger.stream, stranger.stream.interest(sends))
+        }));
+        let deadline = self
+            .strangers
+            .iter()
+            .map(|stranger| stranger.since + PATIENCE)
+            .chain(room)
+            .min();
+        (polls, deadline)
+    }
+
+    /// Go on with everybody; `begin` with each that comes, and `admit` each that has passed. Who is refused is counted before its connection
+    /// is closed, so that who sees the close also sees the count.
+    pub fn serve(
+        &mut self,
+        mut begin: impl FnMut(&mut Stream) -> Result<E>,
+        mut admit: impl FnMut(E::Passed, Stream, String),
+    ) -> Result<()> {
+        let now = Instant::now();
+        // An error here (descriptors exhausted) passes when connections end; those waiting stay in the backlog.
+        while self.room().is_none_or(|room| room <= now)
+            && let Ok(Some((mut stream, from))) = self.listener.accept()
+        {
+            if self.strangers.len() == STRANGERS {
+                let oldest = self.strangers.remove(0);
+                self.refusals
+                    .tell(oldest.from, "too many others wait at the door".into());
+            }
+            let examination = begin(&mut stream)?;
+            self.strangers.push(Stranger {
+                stream,
+                from,
+                examination,
+                since: now,
+            });
+        }
+        let mut waiting = Vec::with_capacity(self.strangers.len());
+        for mut stranger in self.strangers.drain(..) {
+            match stranger.examination.advance(&stranger.stream) {
+                Ok(Some(passed)) => admit(passed, stranger.stream, stranger.from),
+                Ok(None) if now < stranger.since + PATIENCE => waiting.push(stranger),
+                Ok(None) => {
+                    let why = format!("it did not say who it is within {} s", PATIENCE.as_secs());
+                    self.refusals.tell(stranger.from, why);
+                }
+                Err(why) => self.refusals.tell(stranger.from, why),
+            }
+        }
+        self.strangers = waiting;
+        Ok(())
+    }
+}
+
+/// Return why a stranger is refused whose connection failed.
+pub(crate) fn why(lost: Lost) -> String {
+    match lost.untrusted() {
+        Some(untrusted) => untrusted.to_string(),
+        None => lost.to_string(),
+    }
+}
+
+/// The token's handshake, after TLS's if there is one.
+#[derive(Debug)]
+struct Introduction {
+    acceptor: Acceptor,
+    inbound: Inbound,
+    outbound: Outbound,
+}
+
+impl Examination for Introduction {
+    type Passed = Hello;
+
+    fn sends(&self) -> bool {
+        !self.outbound.is_empty()
+    }
+
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Hello>, String> {
+        loop {
+            let received = self
+                .outbound
+                .flush(stream)
+                .and_then(|_| self.inbound.receive(stream));
+            match received.map_err(why)? {
+                None => return Ok(None),
+                Some((header, payload)) => {
+                    match self
+                        .acceptor
+                        .hear(&header, &payload)
+                        .map_err(|denied| denied.to_string())?
+                    {
+                        Heard::Reply(frame) => self.outbound.push(&frame),
+                        Heard::Hello(hello) => return Ok(Some(hello)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The reception of those who know the job's token.
 #[derive(Debug)]
 pub struct Door {
-    listener: Listener,
+    lobby: Lobby<Introduction>,
     token: Token,
     member: String,
     identity: Option<Identity>,
-    refusals: Arc<Refusals>,
-    strangers: Vec<Stranger>,
 }
 
 impl Door {
@@ -103,109 +243,33 @@ impl Door {
             )));
         }
         Ok(Door {
-            listener,
+            lobby: Lobby::new(listener, refusals),
             token,
             member,
             identity,
-            refusals,
-            strangers: Vec::new(),
         })
-    }
-
-    /// Return when the next connection may be accepted.
-    fn room(&self) -> Option<Instant> {
-        let oldest = self.strangers.first()?;
-        (self.strangers.len() >= STRANGERS).then(|| oldest.since + UNDISTURBED)
     }
 
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
-        let room = self.room().filter(|room| *room > Instant::now());
-        let mut polls = Vec::with_capacity(self.strangers.len() + 1);
-        if room.is_none() {
-            polls.push(readable(&self.listener));
-        }
-        polls.extend(self.strangers.iter().map(|stranger| {
-            let sends = !stranger.outbound.is_empty();
-            PollFd::new(&stranger.stream, stranger.stream.interest(sends))
-        }));
-        let deadline = self
-            .strangers
-            .iter()
-            .map(|stranger| stranger.since + PATIENCE)
-            .chain(room)
-            .min();
-        (polls, deadline)
+        self.lobby.interest()
     }
 
-    /// Go on with everybody; call `admit` for each that is authenticated. Who is refused is counted before its connection is closed, so
-    /// that who sees the close also sees the count.
+    /// Go on with everybody; call `admit` for each that is authenticated.
     pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<()> {
-        let now = Instant::now();
-        // An error here (descriptors exhausted) passes when connections end; those waiting stay in the backlog.
-        while self.room().is_none_or(|room| room <= now)
-            && let Ok(Some((mut stream, from))) = self.listener.accept()
-        {
-            if self.strangers.len() == STRANGERS {
-                let oldest = self.strangers.remove(0);
-                self.refusals
-                    .tell(oldest.from, "too many others wait at the door".into());
-            }
+        let begin = |stream: &mut Stream| {
             if let Some(identity) = &self.identity
                 && stream.is_tcp()
             {
                 stream.secure(identity.answer()?);
             }
-            self.strangers.push(Stranger {
-                stream,
-                from,
+            Ok(Introduction {
                 acceptor: Acceptor::new(self.token.clone(), self.member.clone())?,
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
-                since: now,
-            });
-        }
-        let mut waiting = Vec::with_capacity(self.strangers.len());
-        for mut stranger in self.strangers.drain(..) {
-            match stranger.advance() {
-                Ok(Some(hello)) => admit(hello, stranger.stream),
-                Ok(None) if now < stranger.since + PATIENCE => waiting.push(stranger),
-                Ok(None) => {
-                    let why = format!("it did not say who it is within {} s", PATIENCE.as_secs());
-                    self.refusals.tell(stranger.from, why);
-                }
-                Err(why) => self.refusals.tell(stranger.from, why),
-            }
-        }
-        self.strangers = waiting;
-        Ok(())
-    }
-}
-
-impl Stranger {
-    fn advance(&mut self) -> std::result::Result<Option<Hello>, String> {
-        loop {
-            let received = self
-                .outbound
-                .flush(&self.stream)
-                .and_then(|_| self.inbound.receive(&self.stream));
-            let why = |lost: Lost| match lost.untrusted() {
-                Some(untrusted) => untrusted.to_string(),
-                None => lost.to_string(),
-            };
-            match received.map_err(why)? {
-                None => return Ok(None),
-                Some((header, payload)) => {
-                    match self
-                        .acceptor
-                        .hear(&header, &payload)
-                        .map_err(|denied| denied.to_string())?
-                    {
-                        Heard::Reply(frame) => self.outbound.push(&frame),
-                        Heard::Hello(hello) => return Ok(Some(hello)),
-                    }
-                }
-            }
-        }
+            })
+        };
+        self.lobby
+            .serve(begin, |hello, stream, _| admit(hello, stream))
     }
 }

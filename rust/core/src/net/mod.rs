@@ -1,7 +1,7 @@
 //! The wires between members: frames, endpoint, ring, state transfer, heartbeats.
 //!
 //! From below: `address` (sockets) and `tls` (sessions beside them), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
-//! connection), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`.
+//! connection), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`. `gate` is the control plane's: gRPC's way out.
 pub mod address;
 mod area;
 mod dial;
@@ -9,6 +9,7 @@ pub mod door;
 pub mod endpoint;
 pub mod error;
 pub mod frame;
+pub mod gate;
 pub mod handshake;
 pub mod heart;
 mod link;

@@ -80,6 +80,8 @@ impl From<rustls::Error> for Untrusted {
 pub struct Identity {
     client: Arc<ClientConfig>,
     server: Arc<ServerConfig>,
+    /// As `server`, for HTTP/2: gRPC's clients go away from who does not say that it speaks it.
+    web: Arc<ServerConfig>,
 }
 
 impl fmt::Debug for Identity {
@@ -133,9 +135,12 @@ impl Identity {
             .map_err(bad)?;
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
+        let mut web = server.clone();
+        web.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Identity {
             client: Arc::new(client),
             server: Arc::new(server),
+            web: Arc::new(web),
         })
     }
 
@@ -148,10 +153,19 @@ impl Identity {
 
     /// Begin the session of a connection that has come.
     pub(crate) fn answer(&self) -> Result<Session> {
-        ServerConnection::new(self.server.clone())
-            .map(|connection| Session::new(connection.into()))
-            .map_err(|error| Error::io("no TLS session", io::Error::other(error)))
+        accept(&self.server)
     }
+
+    /// Begin the session of a connection that has come and speaks HTTP/2.
+    pub(crate) fn answer_web(&self) -> Result<Session> {
+        accept(&self.web)
+    }
+}
+
+fn accept(config: &Arc<ServerConfig>) -> Result<Session> {
+    ServerConnection::new(config.clone())
+        .map(|connection| Session::new(connection.into()))
+        .map_err(|error| Error::io("no TLS session", io::Error::other(error)))
 }
 
 /// Lets in workers of the job and nobody else: masters dial nobody. Only the name is looked at here, the rest is rustls's.
@@ -247,13 +261,19 @@ impl Session {
         }
     }
 
-    /// Send from `parts`; all that is returned as sent is in the kernel. After `WouldBlock` the next call has to begin with the same bytes.
-    pub fn send(&mut self, socket: &Socket, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Go on with the handshake; `WouldBlock` while it is not over.
+    pub fn shake(&mut self, socket: &Socket) -> io::Result<()> {
         while !self.up {
             if !self.advance(socket)? {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+        Ok(())
+    }
+
+    /// Send from `parts`; all that is returned as sent is in the kernel. After `WouldBlock` the next call has to begin with the same bytes.
+    pub fn send(&mut self, socket: &Socket, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.shake(socket)?;
         self.flush(socket)?;
         if self.owed == 0 {
             let mut left = CHUNK;

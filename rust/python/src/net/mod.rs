@@ -1,9 +1,11 @@
 //! Binding of the wires; see the module of the same name in `elasticdl-core`.
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use elasticdl_core::net::door::Told;
 use elasticdl_core::net::endpoint::Endpoint;
+use elasticdl_core::net::gate::Gate;
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
 use elasticdl_core::net::ring::Ring;
 use elasticdl_core::net::sum::Element;
@@ -419,11 +421,44 @@ impl PyHeartMonitor {
     }
 }
 
+#[pyclass(name = "Gate", module = "elasticdl._core", frozen)]
+struct PyGate(Gate);
+
+#[pymethods]
+impl PyGate {
+    #[new]
+    fn new(py: Python<'_>, address: &str, to: PathBuf, identity: PyIdentity) -> PyResult<Self> {
+        Identity::new(&identity.authority, &identity.certificate, &identity.key)
+            .and_then(|identity| Gate::open(address, &to, identity))
+            .map(PyGate)
+            .map_err(|error| to_python(py, error))
+    }
+
+    #[getter]
+    fn address(&self) -> String {
+        self.0.address()
+    }
+
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.0.refusals().total()
+    }
+
+    fn refusals(&self) -> (Vec<(String, String)>, u64) {
+        told(self.0.refusals().take())
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyEndpoint>()?;
     m.add_class::<PyRing>()?;
     m.add_class::<PyStateServer>()?;
     m.add_class::<PyStateTransfer>()?;
     m.add_class::<PyHeart>()?;
-    m.add_class::<PyHeartMonitor>()
+    m.add_class::<PyHeartMonitor>()?;
+    m.add_class::<PyGate>()
 }
