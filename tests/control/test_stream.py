@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import queue
+import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -29,6 +32,7 @@ from elasticdl.control.messages import (
     StopJob,
     Welcome,
 )
+from elasticdl.control.refusals import RefusalLog
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.control.stream import (
     ControlServer,
@@ -46,6 +50,7 @@ from elasticdl.control.stream import (
 from elasticdl.control.view import MemberId, StateId, ViewId
 from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.spec.tls import Identity, read_identity
 
 TOKEN = b"the job's token"
 MEMBER = MemberId("5" * 32)
@@ -85,8 +90,10 @@ def close() -> Iterator[Callable[[Any], Any]]:
         thing.close()
 
 
-def member(address: str, events: Events, token: bytes = TOKEN) -> MemberStream:
-    return MemberStream(address, token, "worker-0-1", MEMBER, events)
+def member(
+    address: str, events: Events, token: bytes = TOKEN, identity: Identity | None = None
+) -> MemberStream:
+    return MemberStream(address, token, "worker-0-1", MEMBER, events, identity)
 
 
 def test_messages_go_both_ways_in_order(address: str, close: Callable[[Any], Any]) -> None:
@@ -446,3 +453,185 @@ def test_both_ends_show_certificates_of_the_job(close: Callable[[Any], Any]) -> 
     later = here.next()
     assert isinstance(later, MemberOpened)
     assert later.worker == "worker-4-1"
+
+
+def eventually(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+JOB, OTHER = make_identities(), make_identities()
+AT = "tcp:127.0.0.1:0"
+
+
+def test_messages_pass_the_gate(close: Callable[[Any], Any]) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(AT, TOKEN, here, JOB[Role.MASTER]))
+    stream = close(member(server.address, there, identity=JOB[Role.WORKER]))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    shards = tuple(Shard(f"/a/path/to/a/file/with/records-{n:090d}", 0, n) for n in range(80_000))
+    said = [Note("note", ViewId(0), step, "x") for step in range(200)]
+    for note in said:
+        stream.send(note)
+    stream.send(FoundShards(shards))
+    for number in range(200):
+        server.send(connection, Welcome(number))
+    server.send(connection, Data(shards))
+    assert [here.next().message for _ in said] == said
+    assert here.next().message == FoundShards(shards)
+    assert [there.next().message for _ in range(200)] == [Welcome(number) for number in range(200)]
+    assert there.next().message == Data(shards)
+    assert server.refused == 0
+    stream.close()
+    assert here.next() == MemberClosed(connection)
+
+
+def test_a_slow_member_gets_everything_through_the_gate(close: Callable[[Any], Any]) -> None:
+    """Also what was sent just before the master's end."""
+    here, seen = Events(), Events()
+
+    def slowly(event: Any) -> None:
+        time.sleep(0.02)
+        seen(event)
+
+    server = ControlServer(AT, TOKEN, here, JOB[Role.MASTER])
+    close(MemberStream(server.address, TOKEN, "worker-0-1", MEMBER, slowly, JOB[Role.WORKER]))
+    connection = here.next().connection
+    seen.until(StreamOpened)
+    data = Data(tuple(Shard("x" * 1000, 0, n) for n in range(1000)))
+    for _ in range(30):
+        server.send(connection, data)
+    server.send(connection, Finished("done"))
+    server.close()
+    assert [seen.next() for _ in range(30)] == [StreamReceived(data)] * 30
+    assert seen.next() == StreamReceived(Finished("done"))
+    assert seen.next() == StreamClosed()
+
+
+def test_grpc_is_behind_the_gate_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="edl-") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        server = ControlServer(AT, TOKEN, Events(), JOB[Role.MASTER])
+        (private,) = Path(folder).iterdir()
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+        assert [entry.name for entry in private.iterdir()] == ["grpc"]
+        with pytest.raises(BadSetting, match="in use"):
+            ControlServer(server.address, TOKEN, Events(), JOB[Role.MASTER])
+        assert list(Path(folder).iterdir()) == [private]
+        server.close()
+        assert list(Path(folder).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "why"),
+    [
+        (OTHER[Role.WORKER], "perhaps it does not accept this end"),
+        (
+            Identity(JOB[Role.WORKER].authority, OTHER[Role.WORKER].certificate, OTHER[Role.WORKER].key),
+            "not of this job's authority",
+        ),
+        (JOB[Role.MASTER], "for another role"),
+        (None, "not TLS"),
+    ],
+)
+def test_strangers_before_the_gate_are_logged_and_counted(
+    shown: Identity | None, why: str, close: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there = Events(), Events()
+    server = close(ControlServer(AT, TOKEN, here, JOB[Role.MASTER]))
+    log = RefusalLog(server, "control plane")
+    log.look(0.0)
+    close(MemberStream(server.address, TOKEN, "worker-1-1", MEMBER, there, shown))
+    eventually(lambda: server.refused)
+    log.look(1.0)
+    line = caplog.records[0].getMessage()
+    assert line.startswith("control plane: connection from 127.0.0.1:")
+    assert why in line
+    assert there.queue.empty()
+    mine = Events()
+    close(member(server.address, mine, identity=JOB[Role.WORKER]))
+    assert mine.next() == StreamOpened()
+    assert isinstance(here.next(), MemberOpened)
+    assert here.queue.empty()
+
+
+def test_who_has_no_certificate_or_says_nothing_is_refused(close: Callable[[Any], Any]) -> None:
+    import ssl
+
+    here, there = Events(), Events()
+    server = close(ControlServer(AT, TOKEN, here, JOB[Role.MASTER]))
+    host, _, port = server.address.removeprefix("tcp:").rpartition(":")
+    context = ssl.create_default_context(cadata=JOB[Role.WORKER].authority.decode())
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection((host, int(port)), timeout=SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname="master.elasticdl") as stranger,
+    ):
+        assert stranger.selected_alpn_protocol() == "h2"
+        with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
+            stranger.recv(1)
+    assert [why for _, why in server.refusals()[0]] == ["it shows no certificate"]
+    with socket.create_connection((host, int(port)), timeout=SECONDS) as silent:
+        close(member(server.address, there, identity=JOB[Role.WORKER]))
+        assert there.next() == StreamOpened()
+        assert server.refused == 1
+        assert silent.recv(1) == b""
+    assert "did not say who it is" in server.refusals()[0][0][1]
+    assert server.refused == 2
+
+
+def test_a_wrong_token_is_told_with_its_address(
+    close: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = close(ControlServer(AT, TOKEN, Events(), JOB[Role.MASTER]))
+    there = Events()
+    close(member(server.address, there, b"a guess", JOB[Role.WORKER]))
+    assert isinstance(there.next(), StreamRefused)
+    assert server.refused == 1
+    assert server.refusals() == ([], 0)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert line.startswith("connection from 127.0.0.1:")
+    assert line.endswith("refused: the caller does not know the job's token")
+
+
+SECURE = SERVER.replace(
+    "event: print(event, flush=True))",
+    "event: print(event, flush=True), read_identity(Path(sys.argv[2])))",
+).replace(
+    "import sys, threading",
+    "import sys, threading\nfrom pathlib import Path\nfrom elasticdl.spec.tls import read_identity",
+)
+
+
+def test_a_member_finds_a_restarted_master_behind_its_gate(
+    tmp_path: Path, close: Callable[[Any], Any]
+) -> None:
+    master = JOB[Role.MASTER]
+    for name, text in (
+        ("ca.crt", master.authority),
+        ("tls.crt", master.certificate),
+        ("tls.key", master.key),
+    ):
+        (tmp_path / name).write_bytes(text)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"tcp:127.0.0.1:{free.getsockname()[1]}"
+    there = Events()
+    close(member(address, there, identity=JOB[Role.WORKER]))
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", SECURE, address, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == "bound\n"
+        assert there.next() == StreamOpened()
+        process.kill()
+        assert there.next() == StreamClosed()
+        process.communicate()
+    close(ControlServer(address, TOKEN, Events(), read_identity(tmp_path)))
+    bound = time.monotonic()
+    assert there.next() == StreamOpened()
+    assert time.monotonic() - bound < 5, "gRPC's own back-off is in the way"

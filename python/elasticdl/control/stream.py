@@ -26,6 +26,7 @@ from elasticdl.control.messages import MasterMessage, MemberMessage, Progress
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.errors import BadSetting
+from elasticdl.spec.place import base_for_sockets
 from elasticdl.spec.tls import MASTER, Identity
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ _ANSWER_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
 _FLUSH_SECONDS = 2.0
+_BEHIND_GATE = len("/edl-12345678/") + 64
+"""Bytes that the gate's sockets need behind their directory: each is called as the address that it is for."""
 _PROGRESS_SECONDS = 0.05
 """Least time between two messages of progress within one view."""
 
@@ -211,8 +214,9 @@ class ControlServer:
     def _open_gate(self, address: str, identity: Identity) -> Gate:
         from elasticdl._core import Gate
 
+        base = base_for_sockets(_BEHIND_GATE)
         with contextlib.ExitStack() as opened:
-            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="elasticdl-control-"))
+            folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="edl-", dir=base))
             self._listen(f"unix:{folder}/grpc")
             gate = Gate(address, f"{folder}/grpc", identity)
             opened.callback(gate.close)
@@ -308,7 +312,9 @@ class ControlServer:
             self._refused += 1
         peer = urllib.parse.unquote(context.peer())
         if self._gate is not None:
-            peer = peer.rpartition("/")[2]  # the gate calls its ends of the socket as the addresses for which they are
+            peer = peer.rpartition("/")[
+                2
+            ]  # the gate calls its ends of the socket as the addresses for which they are
         _log.warning("connection from %s refused: %s", peer or "a socket", reason)
         context.abort(code, reason)
         raise AssertionError("abort raises")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import sys
 import time
 import traceback
@@ -38,6 +39,9 @@ _COMPACT_AT = 200
 """Records from which on a starting master compacts the journal; reading them takes some milliseconds."""
 _HISTORY_SECONDS = 0.05
 """The launcher sends its history at once; this is for a machine under load."""
+
+_DESCRIPTORS = 8192
+"""Descriptors of a master in a pod: each member's connections take four, and some nodes allow 1,024 unless one asks for more."""
 
 
 def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Board) -> Shell:
@@ -156,9 +160,18 @@ def _run_local() -> int:
     return _run(place, spec, cluster, FilePages(place.journal), FileBoard(place))
 
 
+def ask_for_descriptors() -> None:
+    """Raise this process's limit to what a master needs, as far as that is allowed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def _run_in_pod() -> int:
     from elasticdl.job.pod import MasterPod
 
+    ask_for_descriptors()
     place = podplace.own_pod()
     spec = place.spec()
     _log_from(spec)

@@ -354,8 +354,13 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
 def _sockets() -> Path:
     """Make a 0700 folder whose sockets' paths are short enough."""
     longest = len("/" + _SOCKETS_PREFIX + "12345678" + "/d") + _MEMBER_LENGTH
+    return Path(tempfile.mkdtemp(prefix=_SOCKETS_PREFIX, dir=base_for_sockets(longest)))
+
+
+def base_for_sockets(longest: int) -> Path:
+    """Return a directory below which a socket's path may have another `longest` bytes, the slash included. Raises OSError."""
     for base in (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp"):
         fits = Path(base).is_absolute() and len(os.fsencode(base)) + longest <= _SOCKET_LIMIT
         if fits and os.access(base, os.W_OK | os.X_OK) and Path(base).is_dir():
-            return Path(tempfile.mkdtemp(prefix=_SOCKETS_PREFIX, dir=base))
+            return Path(base)
     raise OSError(0, "no directory for sockets: XDG_RUNTIME_DIR, TMPDIR and /tmp can't be written")

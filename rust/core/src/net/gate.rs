@@ -54,7 +54,7 @@ impl Gate {
         let folder = to.parent().unwrap_or(to);
         if folder.as_os_str().len() + 1 + CALLED > PATH {
             return Err(Error::BadSetting(format!(
-                "{}: the path of a folder for sockets has at most {} bytes here; choose a shorter TMPDIR",
+                "{}: the path of a folder for the gate's sockets has at most {} bytes",
                 folder.display(),
                 PATH - 1 - CALLED
             )));
