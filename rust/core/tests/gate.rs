@@ -1,7 +1,6 @@
 //! The control plane's gate: who gets in, and that what it carries arrives whole, in order and to its end.
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
-use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,9 +70,9 @@ impl Place {
         (caller, served)
     }
 
-    /// Wait for the one refusal, and return why.
-    fn refusal(&self) -> String {
-        self.refused(1);
+    /// Wait for the refusal of this number, and return why.
+    fn refusal(&self, count: u64) -> String {
+        self.refused(count);
         let Told { first, others } = self.gate.refusals().take();
         assert_eq!((first.len(), others), (1, 0));
         assert!(first[0].0.starts_with("127.0.0.1:"), "{first:?}");
@@ -175,24 +174,23 @@ fn a_worker_is_served_and_its_address_is_known() {
 
 #[test]
 fn strangers_are_refused_with_a_reason() {
-    let other = Authority::new();
-    let shown: [(&str, &dyn Fn(&Place) -> Option<Pem>); 4] = [
-        ("no certificate", &|_| None),
-        ("not of this job's authority", &|_| Some(other.pem(WORKER))),
-        ("not of this job's authority", &|_| {
-            Some(certificates::self_signed(WORKER))
-        }),
-        ("for another role", &|place| Some(place.job.pem(MASTER))),
-    ];
-    for (why, pem) in shown {
-        let place = Place::new();
-        let mut stranger = place.call_with(pem(&place));
+    let (place, other) = (Place::new(), Authority::new());
+    for (count, (why, shown)) in (1..).zip([
+        ("no certificate", None),
+        ("not of this job's authority", Some(other.pem(WORKER))),
+        (
+            "not of this job's authority",
+            Some(certificates::self_signed(WORKER)),
+        ),
+        ("for another role", Some(place.job.pem(MASTER))),
+    ]) {
+        let mut stranger = place.call_with(shown);
         let _ = stranger.write_all(b"question");
         stranger.read_exact(&mut [0]).unwrap_err();
-        let told = place.refusal();
+        let told = place.refusal(count);
         assert!(told.contains(why), "{told}");
-        assert!(place.is_lonely());
     }
+    assert!(place.is_lonely());
 }
 
 #[test]
@@ -205,7 +203,7 @@ fn who_does_not_believe_the_master_is_refused() {
     );
     let mut stranger = StreamOwned::new(session.unwrap(), place.dial());
     stranger.read_exact(&mut [0]).unwrap_err();
-    let told = place.refusal();
+    let told = place.refusal(1);
     assert!(
         told.contains("does not accept this end: TLS alert"),
         "{told}"
@@ -230,7 +228,7 @@ fn what_is_not_tls_is_refused() {
         let mut stranger = place.dial();
         let _ = stranger.write_all(&words);
         assert!(is_closed(&stranger));
-        assert!(place.refusal().contains("TLS"));
+        assert!(place.refusal(1).contains("TLS"));
         assert!(place.is_lonely());
     }
 }
@@ -243,7 +241,7 @@ fn another_protocol_is_refused() {
     let session = ClientConnection::new(Arc::new(config), MASTER.try_into().unwrap()).unwrap();
     let mut stranger = StreamOwned::new(session, place.dial());
     stranger.read_exact(&mut [0]).unwrap_err();
-    assert!(place.refusal().contains("protocol"));
+    assert!(place.refusal(1).contains("protocol"));
 }
 
 #[test]
@@ -319,8 +317,8 @@ fn a_blocked_connection_is_its_own_affair() {
     let mut last = Instant::now();
     while last.elapsed() < Duration::from_millis(300) {
         match full.write(&waste) {
-            Ok(_) => last = Instant::now(),
-            Err(_) => thread::sleep(Duration::from_millis(5)),
+            Ok(1..) => last = Instant::now(),
+            _ => thread::sleep(Duration::from_millis(5)),
         }
     }
     let (mut caller, mut served) = place.call();
@@ -465,7 +463,7 @@ fn a_crowd_of_workers_waits_before_a_full_socket() {
     rustix::net::bind(&descriptor, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&descriptor, 1).unwrap();
     let gate = open(&job, "tcp:127.0.0.1:0", &path);
-    let server = UnixListener::from(OwnedFd::from(descriptor));
+    let server = UnixListener::from(descriptor);
     let place = Place {
         job,
         gate,
