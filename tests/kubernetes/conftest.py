@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("pods")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """A control plane without nodes, on loopback."""
     need(binaries.missing())
@@ -56,7 +56,7 @@ def api(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterato
     yield from _namespace(control_plane)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def cluster() -> Iterator[Testbed]:
     """A cluster with two nodes."""
     need(testbed.missing())
@@ -64,14 +64,14 @@ def cluster() -> Iterator[Testbed]:
         yield bed
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The image of the model zoo as `elasticdl zoo build` makes it, as an archive."""
     need(missing_tools())
     return build_image(tmp_path_factory.mktemp("image"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ready(cluster: Testbed, image: Path) -> Testbed:
     """The cluster with the image on all nodes, and the rights that jobs need."""
     for node in cluster.nodes:
