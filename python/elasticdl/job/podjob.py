@@ -36,7 +36,8 @@ _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
-_LOOK_SECONDS = 0.5
+LOOK_SECONDS = 0.5
+"""Between two looks at a job."""
 _NO_REASONS = frozenset({"MissingClusterDNS"})
 """Warnings about a pod that keep it from nothing."""
 _LOG_LINES = 20
@@ -164,7 +165,7 @@ class PodJob:
                     ).start()
             while running:
                 try:
-                    line = lines.get(timeout=_LOOK_SECONDS * 2)
+                    line = lines.get(timeout=LOOK_SECONDS * 2)
                 except queue.Empty:
                     break
                 if line is None:
@@ -174,7 +175,7 @@ class PodJob:
             if not running and (not follow or self.look().summary is not None):
                 return
             if not running:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(LOOK_SECONDS)
 
     def _read_log(self, pod: str, process: str, follow: bool, lines: queue.SimpleQueue[str | None]) -> None:
         try:
@@ -355,7 +356,7 @@ def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
         try:
             seen = job.look()
         except Unreachable:
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
             continue
         show(seen)
         if seen.summary is not None:
@@ -366,7 +367,7 @@ def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
                 "mend what is wrong and submit it again; `elasticdl doctor` with the same settings tells more"
             )
             return job.explained({"job": job.name, "status": "stuck", "reason": reason, "exit_code": 1})
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(LOOK_SECONDS)
 
 
 def _check(spec: JobSpec) -> None:

@@ -72,6 +72,8 @@ def stop(job: PodJob) -> str:
     if seen.summary is None and seen.status is not None:
         job.ask_to_stop("stopped by `elasticdl stop`")
         podjob.watch(job, lambda seen: None)
+        # Whoever else watches reads how the job ended from what is removed now, and nobody knows who does.
+        time.sleep(4 * podjob.LOOK_SECONDS)
     job.remove()
     return f"{job.name} has ended, and everything that it made in the cluster is removed"
 
