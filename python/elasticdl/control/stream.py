@@ -43,6 +43,11 @@ _STREAMS = 512
 _ANSWER_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
+_KEEPALIVE = (
+    ("grpc.keepalive_time_ms", 5000),
+    ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
 _FLUSH_SECONDS = 2.0
 _BEHIND_GATE = len("/edl-12345678/") + 64
 """Bytes that the gate's sockets need behind their directory: each is called as the address that it is for."""
@@ -80,14 +85,18 @@ def target(address: str, identity: Identity | None = None) -> str:
 
 
 def connect(address: str, identity: Identity | None) -> grpc.Channel:
-    """Return a new channel to the master; with an identity both ends have to show their certificates."""
+    """Return a new channel to the master; with an identity both ends have to show their certificates.
+
+    A master whose machine is gone closes no connection: over TCP one that answers nothing for some seconds counts as broken.
+    """
     import grpc
 
     at = target(address, identity)
+    chosen = [*options(), *(_KEEPALIVE if address.startswith("tcp:") else ())]
     if identity is None:
-        return grpc.insecure_channel(at, options=options())
+        return grpc.insecure_channel(at, options=chosen)
     shown = grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
-    return grpc.secure_channel(at, shown, options=[*options(), ("grpc.ssl_target_name_override", MASTER)])
+    return grpc.secure_channel(at, shown, options=[*chosen, ("grpc.ssl_target_name_override", MASTER)])
 
 
 # ------------------------------------------------------------------ the master's end
@@ -189,7 +198,9 @@ class ControlServer:
         self._refused = 0
         self._gate: Gate | None = None
         self._beside = contextlib.ExitStack()
-        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "control"), options=options())
+        # Otherwise it takes the callers' questions whether it lives for an attack.
+        patient = ("grpc.http2.max_ping_strikes", 0)
+        self._server = grpc.server(ThreadPoolExecutor(_STREAMS, "control"), options=[*options(), patient])
         service.add_ControlServicer_to_server(self._servicer(service), self._server)
         if identity is None:
             self.address = self._listen(address)

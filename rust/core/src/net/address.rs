@@ -8,6 +8,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::time::Duration;
 
 use rustix::event::PollFlags;
 use rustix::fs::Mode;
@@ -197,6 +198,15 @@ impl Stream {
         std::fs::remove_file(name)?;
         outcome?;
         Ok(Stream::plain(descriptor, false))
+    }
+
+    /// Give the connection up when what was sent has not been received for so long: a machine that is gone closes nothing.
+    pub(crate) fn limit_silence(&self, limit: Duration) {
+        if self.socket.tcp {
+            let limit = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+            // Best effort, as in `tune`.
+            let _ = sockopt::set_tcp_user_timeout(&self.socket.descriptor, limit);
+        }
     }
 
     fn plain(descriptor: OwnedFd, tcp: bool) -> Stream {

@@ -22,6 +22,8 @@ const MASTER: &str = "master";
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// Beats that nobody receives for so long show that the master's machine is gone; the next one is elsewhere.
+const SILENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Pulse {
@@ -132,6 +134,7 @@ impl HeartShared {
             match dialer.run(&self.stop, &ignore_signals) {
                 Ok(Ok(stream)) => {
                     pause = FIRST_PAUSE;
+                    stream.limit_silence(SILENCE);
                     self.beat(&stream, interval);
                 }
                 Ok(Err(_)) | Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
