@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import socket
@@ -9,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -188,6 +190,50 @@ def test_a_member_finds_a_restarted_master_at_the_same_address(
     bound = time.monotonic()
     assert there.next() == StreamOpened()
     assert time.monotonic() - bound < 5, "gRPC's own back-off is in the way"
+
+
+class Relay:
+    """A way to a server that can fall silent: its connections stay, and nothing passes any more."""
+
+    def __init__(self, to: str) -> None:
+        host, _, port = to.removeprefix("tcp:").rpartition(":")
+        self._to = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp:127.0.0.1:{self._listener.getsockname()[1]}"
+        self._kept: list[socket.socket] = []
+        self.silences: list[threading.Event] = []
+        """Of each connection; one that is set passes nothing more."""
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                outer, _ = self._listener.accept()
+                inner = socket.create_connection(self._to)
+                self._kept += [outer, inner]
+                self.silences.append(silent := threading.Event())
+                for one, other in ((outer, inner), (inner, outer)):
+                    threading.Thread(target=self._pass, args=(one, other, silent), daemon=True).start()
+
+    def _pass(self, one: socket.socket, other: socket.socket, silent: threading.Event) -> None:
+        with contextlib.suppress(OSError):
+            while (data := one.recv(65536)) and not silent.is_set():
+                other.sendall(data)
+
+    def close(self) -> None:
+        for one in (self._listener, *self._kept):
+            one.close()
+
+
+def test_a_master_that_is_gone_without_a_word_is_noticed(close: Callable[[Any], Any]) -> None:
+    server = close(ControlServer("tcp:127.0.0.1:0", TOKEN, Events()))
+    relay = close(Relay(server.address))
+    there = Events()
+    close(member(relay.address, there))
+    assert there.next() == StreamOpened()
+    relay.silences[0].set()
+    assert there.next() == StreamClosed()
+    assert there.next() == StreamOpened()
 
 
 def test_a_killed_member_is_noticed(address: str, close: Callable[[Any], Any]) -> None:

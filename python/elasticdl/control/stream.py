@@ -46,6 +46,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 _KEEPALIVE = (
     ("grpc.keepalive_time_ms", 5000),
     ("grpc.keepalive_timeout_ms", 5000),
+    ("grpc.http2.ping_timeout_ms", 5000),  # a minute otherwise, whatever the one before says
     ("grpc.http2.max_pings_without_data", 0),
 )
 _FLUSH_SECONDS = 2.0
