@@ -126,12 +126,26 @@ def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
     assert not job.names("worker")
 
 
+def spread(ready: Testbed, job: Job, node: Node) -> None:
+    """See to it that not all workers are on this node."""
+    workers = job.names("worker")
+    if any(job.node_of(worker) != node.name for worker in workers):
+        return
+    ready.kubectl("cordon", node.name)
+    try:
+        job.kubectl("delete", "pod", workers[0], "--grace-period=0", "--force")
+        replaced(job, workers[0], workers=3)
+    finally:
+        ready.kubectl("uncordon", node.name)
+
+
 @pytest.mark.timeout(1800)
 def test_nodes_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
     job = start(**paced(tmp_path))
     job.past(5, workers=3)
     for _ in range(2):
         node = of(ready, job.node_of(job.names("master")[0]))
+        spread(ready, job, node)
         with lost(ready, node):
             wait_for(
                 "a master elsewhere",
