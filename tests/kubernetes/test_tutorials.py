@@ -230,6 +230,7 @@ def test_the_local_tutorial_on_real_nodes(ready: Testbed, tmp_path: Path) -> Non
     assert "were trained, each once in its epoch" in output
     assert output.count("held-out accuracy") == 2
     assert "training, 2/2 workers, epoch" in output
-    for told in ("Launched", "Scaled", "Master", "killed by SIGKILL", "EvictionByEvictionAPI"):
+    # Whether a worker was on the node that is drained is the scheduler's affair.
+    for told in ("Launched", "Scaled", "Master", "killed by SIGKILL", "node/node2 drained"):
         assert told in output
     assert not (clone / "shared").exists()
