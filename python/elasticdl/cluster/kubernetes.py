@@ -186,9 +186,8 @@ class KubernetesCluster:
             except Unreachable as error:
                 _log.info("the pods can't be watched, trying again: %s", error)
                 patience.wait()
-            except (
-                ApiError
-            ) as error:  # what happened since that version is forgotten, or this may not be watched
+            except ApiError as error:
+                # What happened since that version is forgotten, or this may not be watched.
                 _log.info("watching the pods begins anew: %s", error)
                 patience.wait()
                 version = self._list_patiently()

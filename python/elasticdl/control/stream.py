@@ -324,9 +324,8 @@ class ControlServer:
             self._refused += 1
         peer = urllib.parse.unquote(context.peer())
         if self._gate is not None:
-            peer = peer.rpartition("/")[
-                2
-            ]  # the gate calls its ends of the socket as the addresses for which they are
+            # The gate calls its ends of the socket as the addresses for which they are.
+            _, _, peer = peer.rpartition("/")
         _log.warning("connection from %s refused: %s", peer or "a socket", reason)
         context.abort(code, reason)
         raise AssertionError("abort raises")
