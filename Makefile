@@ -25,9 +25,10 @@ setup: .venv/.core .venv/.stubs
 demo: setup
 	$(BIN)/python -m examples.demo
 
+# Two tests at a time, but those against Kubernetes one by one: whole clusters, nodes and networks of this machine belong to each.
 test: setup
 	cd rust && $(CARGO) test --quiet --package elasticdl-core
-	$(BIN)/pytest
+	$(BIN)/pytest --numprocesses=2 --dist=worksteal --ignore=tests/kubernetes; others=$$?; $(BIN)/pytest tests/kubernetes && exit $$others
 
 # What the tests against Kubernetes need, which are skipped without it (a failure with CI=true): Debian packages (root) for nodes and
 # images, and the cluster's program, built from source with Go.
@@ -59,7 +60,7 @@ check: setup
 bench: setup
 	$(BIN)/python -m benchmarks
 
-# Two jobs on a cluster of 24 units, gang against elastic: needs what `make setup-cluster` installs, root, and over an hour.
+# Two jobs on a cluster of 24 units, gang against elastic: needs what `make setup-cluster` installs, root, and two and a half hours.
 bench-elastic: setup
 	$(BIN)/python -m benchmarks.elastic
 

@@ -1,9 +1,9 @@
 """Two jobs of 13 units each on 24 units: gang, all workers or none, against elastic. Whole jobs in the pods of a real cluster.
 
-Run it alone: `python -m benchmarks.elastic` (root, and what `make setup-cluster` installs; not part of `make bench`, because it takes over
-an hour). An extended resource of the two nodes stands for a CPU, and a chunk takes a fixed time, not computing; scheduler, masters,
-pods and the data that they account for are real. What counts as used is the time of chunks that the audit finds in committed steps, by the
-workers' own clocks: start-up, waiting for others and the cost of steps do not.
+Run it alone: `python -m benchmarks.elastic` (root, and what `make setup-cluster` installs; not part of `make bench`, because it takes two
+and a half hours). An extended resource of the two nodes stands for a CPU, and a chunk takes a fixed time, not computing; scheduler,
+masters, pods and the data that they account for are real. What counts as used is the time of chunks that the audit finds in committed
+steps, by the workers' own clocks: start-up, waiting for others and the cost of steps do not.
 """
 
 from __future__ import annotations
@@ -429,9 +429,9 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--seconds", type=float, default=1500.0, help="time of one job's chunks with 13 workers (1500)"
+        "--seconds", type=float, default=2700.0, help="time of one job's chunks with 13 workers (2700)"
     )
-    parser.add_argument("--chunk-seconds", type=float, default=5.0, help="time of one chunk (5)")
+    parser.add_argument("--chunk-seconds", type=float, default=8.0, help="time of one chunk (8)")
     parser.add_argument("--way", choices=[way.name for way in WAYS], help="one of the two ways alone")
     parser.add_argument(
         "--image", type=Path, help="archive of the image; built if not given, which takes minutes"

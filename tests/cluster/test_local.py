@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from elasticdl.cluster import local
-from elasticdl.cluster.cluster import ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.local import Launcher, LocalCluster
 from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
@@ -317,9 +317,10 @@ def test_a_program_that_is_missing_is_reported(place: JobPlace) -> None:
     made.start()
     cluster = LocalCluster(place.launcher_address, place.token())
     cluster.launch(worker(0))
-    assert until(cluster, lambda event: isinstance(event, ProcessEnded)) == [
-        ProcessEnded(worker(0), 126, None)
-    ]
+    (ended,) = until(cluster, lambda event: isinstance(event, ProcessEnded))
+    assert isinstance(ended, ProcessEnded)
+    assert (ended.name, ended.code, ended.blame) == (worker(0), None, Blame.START)
+    assert "/nonexistent/python" in ended.text
     assert "/nonexistent/python" in notices[0]
     cluster.close()
     made.kill()

@@ -71,6 +71,7 @@ def objects() -> dict[str, list[dict[str, Any]]]:
             ),
             manifests.empty_item(job, UID, names.journal),
             manifests.empty_item(job, UID, names.board),
+            manifests.empty_item(job, UID, names.events),
             manifests.worker_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
             manifests.worker_pod(
                 job, UID, ProcessName(Role.WORKER, 4, 12), 10 << 30 if name == "full" else 0

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster import pods
+from elasticdl.cluster.api import ApiError
 from elasticdl.cluster.cluster import (
     Blame,
     ProcessEnded,
@@ -168,3 +169,17 @@ def test_who_ran_out_of_memory_says_how_much_it_had() -> None:
     seen = pods.read(body)
     assert isinstance(seen, ProcessEnded)
     assert (seen.blame, seen.memory) == (Blame.MEMORY, 1500 << 20)
+
+
+@pytest.mark.parametrize(("limit", "bytes_"), [("1500Mi", 1500 << 20), ("1e9", 0), ("", 0)])
+def test_memory_in_a_form_that_nobody_foresaw_hides_no_pod(limit: str, bytes_: int) -> None:
+    killed = pod("Failed", terminated={"exitCode": 137, "reason": "OOMKilled"})
+    killed["spec"]["containers"] = [{"name": "worker", "resources": {"limits": {"memory": limit}}}]
+    found = pods.read(killed)
+    assert isinstance(found, ProcessEnded)
+    assert (found.blame, found.memory) == (Blame.MEMORY, bytes_)
+
+
+def test_a_quota_that_can_never_be_met_does_not_pass() -> None:
+    assert pods.may_pass(ApiError(403, "Forbidden", "exceeded quota: small, requested: pods=1"))
+    assert not pods.may_pass(ApiError(403, "Forbidden", "failed quota: small: must specify limits.cpu"))

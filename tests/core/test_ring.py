@@ -278,6 +278,36 @@ def test_a_member_that_has_left_breaks_the_next_step_without_accusation(
         assert broken.value.rank is None
 
 
+@pytest.mark.parametrize("transport", [one for one in TRANSPORTS if one != "unix"])
+def test_a_member_that_seals_before_its_first_step_is_not_accused(tmp_path: Path, transport: str) -> None:
+    ends = endpoints(tmp_path, 2, transport)
+    try:
+        for end in ends:
+            end.enter(1, DIGEST)
+        dialer, other = (_core.Ring(end, 1, DIGEST, rank, peers(ends), 30.0) for rank, end in enumerate(ends))
+        one = np.ones(10, np.float32)
+        errors: list[RingBroken] = []
+
+        def step() -> None:
+            with pytest.raises(RingBroken) as broken:
+                dialer.reduce(1, one, np.empty_like(one), [])
+            errors.append(broken.value)
+
+        thread = threading.Thread(target=step)
+        thread.start()
+        # It says which congestion control is in force once a connection stands.
+        while "/" not in dialer.transport:
+            assert thread.is_alive()
+            time.sleep(0.001)
+        ends[1].seal(1)
+        thread.join()
+        assert errors[0].rank is None, errors[0]
+        other.close(False)
+    finally:
+        for end in ends:
+            end.close()
+
+
 def test_no_listener_is_refused_after_the_silence(tmp_path: Path) -> None:
     with _closing(_core.Endpoint(f"unix:{tmp_path}/0", member(0), TOKEN)) as endpoint:
         endpoint.enter(1, DIGEST)

@@ -114,11 +114,6 @@ def test_a_dead_donor_is_a_failure(tmp_path: Path) -> None:
         transfer(ends, 1, silence=0.3).run()
 
 
-def test_a_donor_that_says_nothing_is_a_failure(ends: list[_core.Endpoint]) -> None:
-    with pytest.raises(TransferFailed, match="silent"):
-        transfer(ends, 1, silence=0.3).run()  # the donor's endpoint is there, its server is not
-
-
 def test_cancel_ends_a_blocked_transfer(ends: list[_core.Endpoint]) -> None:
     healee = transfer(ends, 1)
     timer = threading.Timer(0.2, healee.cancel)
@@ -129,10 +124,12 @@ def test_cancel_ends_a_blocked_transfer(ends: list[_core.Endpoint]) -> None:
 
 
 def test_a_server_that_comes_after_its_healee_serves_it(ends: list[_core.Endpoint]) -> None:
-    healee = transfer(ends, 1)
+    healee = transfer(
+        ends, 1, silence=0.1
+    )  # to make an image takes longer than anybody may be silent in the middle of one
     servers: list[_core.StateServer] = []
     timer = threading.Timer(
-        0.2, lambda: servers.append(_core.StateServer(ends[0], 1, DIGEST, STATE, b"state"))
+        0.5, lambda: servers.append(_core.StateServer(ends[0], 1, DIGEST, STATE, b"state"))
     )
     timer.start()
     assert healee.run() == b"state"

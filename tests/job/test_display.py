@@ -101,6 +101,18 @@ def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() ->
     assert lines[-1] == "     3.2 s  worker-2-1 has joined"
 
 
+def test_slow_steps_get_a_line_a_minute() -> None:
+    stream, now = io.StringIO(), [STARTED]
+    display = PlainDisplay(stream, STARTED, 100, lambda: now[0])
+    for step in range(1, 21):
+        now[0] = STARTED + 8 * step
+        display.status(status(step))
+    now[0] += 100
+    display.status(status(17))  # nothing is new
+    shown = [line.split("step ")[1].split(",")[0] for line in stream.getvalue().splitlines()]
+    assert shown == ["1", "9", "17"]
+
+
 def test_live_figures_and_lines_above_them() -> None:
     console = Console(file=io.StringIO(), force_terminal=True, width=120, highlight=False)
     display = LiveDisplay(console, STARTED)

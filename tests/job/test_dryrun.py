@@ -48,6 +48,7 @@ def test_all_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
         "ConfigMap/test-job-spec",
         "ConfigMap/test-job-journal",
         "ConfigMap/test-job-board",
+        "ConfigMap/test-job-events",
         "Pod/test-job-worker-0-1",
     ]
     assert "&id" not in text  # no anchors: each document stands for itself

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -23,10 +24,11 @@ EPOCHS = 40
 
 
 @pytest.fixture
-def long_job(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return start(
-        environment={"GO": str(tmp_path / "go")},
+    return functools.partial(
+        start,
+        environment={"GO": str(tmp_path / "go"), "STUCK": str(tmp_path / "stuck")},
         model_zoo=ZOO,
         model_def="paced.custom_model",
         training_data=iris / "train",
@@ -39,6 +41,11 @@ def long_job(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.Monke
         output=tmp_path / "iris.keras",
         witness_seconds=2,
     )
+
+
+@pytest.fixture
+def long_job(begin: Start) -> Job:
+    return begin()
 
 
 def seen(job: Job) -> Iterator[JobStatus | JobEvent]:
@@ -131,6 +138,27 @@ def test_a_hung_worker_is_left_out(long_job: Job, tmp_path: Path) -> None:
     at_step(long_job, 10, stop)
     summary = check(long_job, tmp_path)
     assert summary["members"]["lost"] >= 1
+
+
+def test_a_worker_that_answers_but_hangs_in_its_input_is_replaced(begin: Start, tmp_path: Path) -> None:
+    job = begin(model_def="stuck.custom_model", stall_seconds=3)
+
+    def hang(_: JobStatus) -> bool:
+        (tmp_path / "stuck").touch()
+        return True
+
+    at_step(job, 10, hang)
+    evicted = None
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == "evicted":
+            evicted = item
+        if evicted is not None and isinstance(item, JobStatus) and len(training(item)) >= 2:
+            break
+    assert evicted is not None
+    assert "makes no progress" in evicted.text
+    summary = check(job, tmp_path)
+    assert summary["members"]["lost"] == 1
+    assert summary["members"]["joined"] >= 3
 
 
 def test_the_master_is_killed_and_training_goes_on(long_job: Job, tmp_path: Path) -> None:

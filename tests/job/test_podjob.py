@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
 
 from elasticdl.cluster.api import Api, ApiError, Object, Unreachable
-from elasticdl.errors import BadSetting
+from elasticdl.control.status import JobEvent
+from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import display
-from elasticdl.job.podjob import PodJob, master_state
+from elasticdl.job.podjob import PodJob, master_state, patiently, prepare
+from elasticdl.master.story import Told
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import check_pods, check_workers
 
 
@@ -19,14 +24,13 @@ def pod(phase: str = "Pending", reason: str = "", message: str = "", **status: A
     state = {"waiting": {"reason": reason, "message": message}} if reason else {}
     return {
         "metadata": {"name": "m"},
-        "status": {"phase": phase, "containerStatuses": [{"state": state}], **status},
+        "status": {"phase": phase, "containerStatuses": [{"name": "master", "state": state}], **status},
     }
 
 
 def ended(message: str = "", **status: Any) -> Object:
-    return pod(
-        "Failed", containerStatuses=[{"state": {"terminated": {"exitCode": 1, "message": message}}}], **status
-    )
+    state = {"terminated": {"exitCode": 1, "message": message}}
+    return pod("Failed", containerStatuses=[{"name": "master", "state": state}], **status)
 
 
 PREEMPTED = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": ""}
@@ -67,10 +71,11 @@ class Logs:
     def __init__(self, pod: str, lines: list[str], error: Exception | None = None) -> None:
         self.pod, self.lines, self.error = pod, lines, error
 
-    def log(self, pod: str, *, last: int) -> Iterator[str]:
+    def log(self, pod: str, container: str, last: int) -> Iterator[str]:
         if self.error:
             raise self.error
         assert pod == self.pod
+        assert container == ("worker" if "worker" in pod else "master")
         yield from self.lines[-last:]
 
     def list(self, kind: str, labels: str) -> tuple[list[Object], str]:
@@ -110,6 +115,155 @@ def test_no_log_where_there_is_none(api: Logs, summary: dict[str, object]) -> No
     assert found["job"] == "job"
 
 
+STATUS = {
+    "job_name": "job", "state": "training", "reason": "", "view": 1, "step": 3, "epoch": 0, "num_epochs": 1, "done": 0.5, "loss": 0.1,
+    "records": 1, "records_per_second": None, "seconds_left": None, "wanted_workers": 1, "workers": [],
+}  # fmt: skip
+
+
+class Objects:
+    """An API with one job: its conditions, the texts of its board (None: there is no such object), and its masters."""
+
+    namespace = "default"
+
+    def __init__(
+        self, condition: str = "", board: dict[str, str] | None = None, masters: tuple[Object, ...] = ()
+    ) -> None:
+        self.condition, self.board, self.masters, self.version = condition, board, masters, 1
+        self.events, self.asked = "", 0
+
+    def get(self, kind: str, name: str) -> Object:
+        if kind == "Job":
+            return {"status": {"conditions": [{"type": self.condition, "status": "True"}]}}
+        if name.endswith("-events"):
+            self.asked += 1
+            return {"data": {"events": self.events}}
+        if self.board is None:
+            raise ApiError(404, "NotFound", "no such object")
+        return {"metadata": {"resourceVersion": str(self.version)}, "data": self.board}
+
+    def list(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
+        return (list(self.masters) if kind == "Pod" else []), ""
+
+    def log(self, pod: str, container: str, last: int) -> Iterator[str]:
+        yield "the last line"
+
+    def job(self) -> PodJob:
+        return PodJob(cast(Api, self), "job")
+
+
+@pytest.mark.parametrize(
+    ("condition", "status", "code"), [("Complete", "finished", 0), ("Failed", "failed", 1)]
+)
+def test_a_job_that_has_ended_without_a_summary_has_ended(condition: str, status: str, code: int) -> None:
+    summary = Objects(condition, {"status": json.dumps(STATUS)}).job().look().summary
+    assert summary is not None
+    assert (summary["status"], summary["exit_code"]) == (status, code)
+
+
+def test_events_are_read_when_there_are_new_ones_and_told_once() -> None:
+    told = [Told(JobEvent(n + 1.0, "note", "", 1, n, f"event {n}")) for n in range(3)]
+    api = Objects(board={"status": json.dumps(STATUS)})
+    job = api.job()
+    assert job.look().events == ()
+    found = []
+    for upto in (1, 1, 3, 3):
+        api.events = "".join(one.to_line() for one in told[:upto])
+        assert api.board is not None
+        api.board["told"] = str(upto)
+        found.append([event.text for event in job.look().events])
+    assert found == [["event 0"], [], ["event 1", "event 2"], []]
+    assert api.asked == 2
+
+
+def test_a_submission_that_broke_off_is_said_and_can_be_removed() -> None:
+    seen = Objects().job().look()
+    assert (seen.status, seen.summary, seen.stuck) == (None, None, True)
+    assert "its submission broke off" in seen.waits_for
+
+
+def test_a_status_of_another_version() -> None:
+    with pytest.raises(JobFailed, match="another version"):
+        Objects(board={"status": json.dumps(STATUS | {"mood": "good"})}).job().look()
+
+
+@pytest.mark.parametrize(
+    ("master", "said"),
+    [
+        (pod("Running"), ""),
+        (pod(conditions=[FULL]), "the master's pod waits: 0/2 nodes are available"),
+        (pod("Pending"), "the master starts"),
+        (ended("killed"), "the master has ended, and another one is made"),
+    ],
+)
+def test_a_master_that_falls_silent(monkeypatch: pytest.MonkeyPatch, master: Object, said: str) -> None:
+    now = [100.0]
+    monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
+    api = Objects(board={"status": json.dumps(STATUS)}, masters=(*[ended()] * 3, master))
+    job = api.job()
+    assert job.look().waits_for == ""
+    now[0] += 14
+    assert job.look().waits_for == ""
+    api.version += 1
+    assert job.look().waits_for == ""
+    now[0] += 16
+    assert (job.look().waits_for, job.look().stuck) == (said, False)
+    assert job.master_lacks() == said
+
+
+def test_a_master_that_never_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
+    job = Objects(board={}, masters=(pod("Running"),)).job()
+    assert job.look().waits_for == "the master starts"
+    now[0] += 16
+    assert job.look().waits_for == "nothing is heard of the master; the last line of its log: the last line"
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, said = [100.0], list[str]()
+    monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(
+        "elasticdl.job.podjob.time.sleep", lambda seconds: now.__setitem__(0, now[0] + seconds)
+    )
+
+    def ask() -> int:
+        if now[0] < 160:
+            raise Unreachable("the API is away")
+        return 7
+
+    assert patiently(ask, said.append) == 7
+    assert said == [
+        "the API is away; the job goes on without, and this command waits",
+        "the cluster's API answers again",
+    ]
+
+
+def in_pods(**settings: object) -> JobSpec:
+    given = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
+    return build(from_arguments(given | settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads"),
+    [
+        ({}, 1),
+        ({"worker_resource_request": "cpu=4,memory=1Gi"}, 4),
+        ({"worker_resource_request": "cpu=500m"}, 1),
+        ({"worker_resource_limit": "cpu=2500m"}, 2),
+        ({"worker_resource_request": "memory=1Gi"}, 1),
+        ({"worker_resource_request": "cpu=4", "threads_per_worker": 3}, 3),
+    ],
+)
+def test_a_worker_has_the_threads_of_its_pod(settings: dict[str, object], threads: int) -> None:
+    assert prepare(in_pods(**settings)).threads_per_worker == threads
+
+
+def test_local_training_is_not_for_pods() -> None:
+    with pytest.raises(BadSetting, match="Local trains in the process"):
+        prepare(in_pods(distribution_strategy="Local"))
+
+
 def test_nothing_is_shown_twice() -> None:
     out = io.StringIO()
     traceback = "Traceback (most recent call last):\n  File x\nValueError: no"
@@ -140,3 +294,28 @@ def test_a_job_is_not_asked_for_less_than_its_minimum(check: Callable[[int, int,
     for workers, said in ((1, "has a minimum of 2 workers"), (0, "has at least 1 worker")):
         with pytest.raises(BadSetting, match=said):
             check(workers, 2, "--num_workers")
+
+
+def test_what_is_no_role_is_refused() -> None:
+    with pytest.raises(BadSetting, match="--role: expected master, worker, worker-INDEX"):
+        next(PodJob(cast(Api, None), "job").logs("wrker"))
+
+
+@pytest.mark.parametrize(
+    ("image", "good"),
+    [
+        ("elasticdl:mnist", True),
+        ("Registry.example.com:5000/me/elasticdl_v2.0:Mnist-1@sha256:" + "a" * 64, True),
+        ("localhost/a/b/c", True),
+        ("Bad Image", False),
+        ("elasticdl:", False),
+        ("me/ElasticDL", False),
+    ],
+)
+def test_names_of_images_are_checked(image: str, good: bool) -> None:
+    job = in_pods(image_name=image)
+    if good:
+        assert prepare(job).image_name == image
+    else:
+        with pytest.raises(BadSetting, match="--image_name: expected the name of an image"):
+            prepare(job)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,7 +16,7 @@ import elasticdl
 from elasticdl.cluster import local
 from elasticdl.cluster.cluster import Role
 from elasticdl.errors import BadInput, BadModel, BadSetting, Interrupted, JobFailed
-from elasticdl.job import launcher, submit
+from elasticdl.job import launcher, podjob, podrun, submit
 from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
 
@@ -104,6 +105,35 @@ def test_a_users_traceback_is_printed_once(
         elasticdl.train(**LEAST)
     out, err = capsys.readouterr()
     assert (out + err).count("Traceback") == 1
+
+
+IN_PODS = LEAST | {"training_data": "/data", "image_name": "image", "job_name": "job"}
+
+
+@pytest.mark.parametrize(("code", "error"), [(0, None), (1, JobFailed), (2, BadInput), (130, Interrupted)])
+def test_train_runs_a_job_with_an_image_in_pods(
+    monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception] | None
+) -> None:
+    summary = {"job": "job", "exit_code": code, "reason": "so it is"}
+    monkeypatch.setattr(podrun, "run", lambda spec: summary)
+    if error is None:
+        assert elasticdl.train(**IN_PODS) == summary
+    else:
+        with pytest.raises(error, match="so it is"):
+            elasticdl.train(**IN_PODS)
+
+
+def test_train_submits_a_detached_job_to_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podjob, "submit", lambda spec: SimpleNamespace(name=spec.job_name))
+    monkeypatch.setattr(podrun, "check_model_file", lambda spec: None)
+    assert elasticdl.train(**IN_PODS, detach=True) == {"job": "job", "status": "running"}
+    with pytest.raises(BadSetting, match="--detach leaves nobody"):
+        elasticdl.train(**IN_PODS, detach=True, summary="summary.json")
+
+
+def test_a_summary_that_can_not_be_written_is_refused_before_a_job_in_pods() -> None:
+    with pytest.raises(BadSetting, match=r"--summary: '/proc/s\.json' can't be written"):
+        elasticdl.train(**IN_PODS, summary="/proc/s.json")
 
 
 def test_train_takes_a_spec_or_settings() -> None:

@@ -105,3 +105,17 @@ def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -
     ).wait().succeeded()
     assert all(epoch.complete for epoch in audit(tmp_path / "audit").epochs)
     assert (tmp_path / "iris.keras").exists()
+
+
+def test_local_ends_with_an_error_of_the_program(start: Start, iris: Path, tmp_path: Path) -> None:
+    (tmp_path / "go").touch()
+    (tmp_path / "fail").touch()
+    result = start(
+        environment={"GO": str(tmp_path / "go")},
+        model_zoo=ROOT / "tests/job/zoo",
+        model_def="failing.custom_model",
+        training_data=iris / "train",
+        distribution_strategy="Local",
+    ).wait()
+    assert result.code == 1
+    assert "the mistake of the user" in result.err

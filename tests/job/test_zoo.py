@@ -96,3 +96,14 @@ def test_a_tool_that_fails_fails_the_command(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     with pytest.raises(JobFailed, match="ended with code 7"):
         zoo.push("image", "docker", [])
+
+
+def test_a_link_that_leads_nowhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tool(tmp_path / "bin", "podman", "exit 0")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    directory, wheel = tmp_path / "zoo", tmp_path / "elasticdl-1-py3-none-any.whl"
+    directory.mkdir()
+    (directory / "model.py").symlink_to(tmp_path / "nowhere")
+    wheel.write_bytes(b"wheel")
+    with pytest.raises(BadSetting, match=r"model.py can't be put into the image: .*No such file"):
+        zoo.build(directory, "image:1", wheel, "podman", [])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -61,11 +60,8 @@ def api(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterato
 def cluster() -> Iterator[Testbed]:
     """A cluster with two nodes."""
     need(testbed.missing())
-    # Otherwise a run that is asked to end would leave nodes behind.
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     with Testbed() as bed:
         yield bed
-    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture(scope="package")

@@ -89,7 +89,7 @@ class Job:
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """Return what the job has told of one kind."""
-        lines = self.api.get("ConfigMap", f"{self.name}-board").get("data", {}).get("events", "")
+        lines = self.api.get("ConfigMap", f"{self.name}-events").get("data", {}).get("events", "")
         return [event for event in map(json.loads, lines.splitlines()) if event["kind"] == kind]
 
     def training(self) -> list[str]:

@@ -93,11 +93,12 @@ class Rig:
             "--type=merge", f"--patch={patch}",
         )  # fmt: skip
 
-    def container(self, name: ProcessName, phase: str, **state: Any) -> None:
-        container = {
-            "name": "worker", "image": "image", "imageID": "", "ready": False, "restartCount": 0, "state": state,
-        }  # fmt: skip
-        self.report(name, phase=phase, containerStatuses=[container])
+    def container(self, name: ProcessName, phase: str, beside: tuple[str, ...] = (), **state: Any) -> None:
+        plain = {"image": "image", "imageID": "", "ready": False, "restartCount": 0}
+        others = [{**plain, "name": other, "state": {"running": {}}} for other in beside]
+        self.report(
+            name, phase=phase, containerStatuses=[*others, {**plain, "name": "worker", "state": state}]
+        )
 
     def place(self, name: ProcessName) -> None:
         """Give a pod a node, as the scheduler does."""
@@ -215,22 +216,117 @@ def test_people_steer_by_annotations(rig: Rig) -> None:
     assert rig.until(StopAsked("enough")) == []
 
 
-def test_a_quota_is_room_that_may_become_free(rig: Rig) -> None:
-    quota = {
+def limit_pods(rig: Rig, most: int) -> None:
+    body = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "small"},
-        "spec": {"hard": {"pods": "1"}},
+        "spec": {"hard": {"pods": str(most)}},
     }
-    rig.plane.kubectl("create", "-f", "-", f"--namespace={rig.api.namespace}", stdin=json.dumps(quota))
+    namespace = f"--namespace={rig.api.namespace}"
+    rig.plane.kubectl("apply", "-f", "-", namespace, stdin=json.dumps(body))
     path = "-o=jsonpath={.status.hard.pods}"
-    wait(lambda: rig.plane.kubectl("get", "quota", "small", path, f"--namespace={rig.api.namespace}") == "1")
+    wait(lambda: rig.plane.kubectl("get", "quota", "small", path, namespace) == str(most))
+
+
+def test_a_quota_is_room_that_may_become_free(rig: Rig) -> None:
+    limit_pods(rig, 1)
     pending(rig, worker(0))
-    rig.cluster.launch(worker(1))
-    said = rig.cluster.events(SECONDS)
-    assert any(isinstance(event, ProcessPending) and "exceeded quota: small" in event.why for event in said)
-    rig.cluster.clear(0.0)
+    for index in (1, 2, 3):
+        rig.cluster.launch(worker(index))
+    told: set[ProcessName] = set()
+    while len(told) < 3:
+        said = rig.cluster.events(SECONDS)
+        assert said
+        told |= {
+            event.name
+            for event in said
+            if isinstance(event, ProcessPending) and "exceeded quota: small" in event.why
+        }
+    rig.cluster.signal(worker(0), signal.SIGTERM)
     rig.until(ProcessPending(worker(1), "no nodes available to schedule pods"))
+    limit_pods(rig, 5)
+    wait(lambda: len(rig.api.list("Pod")[0]) == 3)
+
+
+def test_what_takes_room_is_deleted_in_the_end(rig: Rig) -> None:
+    for index in range(4):
+        pending(rig, worker(index))
+    for index in (1, 2, 3):
+        rig.place(worker(index))
+    rig.container(worker(1), "Pending", waiting={"reason": "ImagePullBackOff", "message": "away"})
+    rig.until(ProcessEnded(worker(1), None, None, Blame.START, "ImagePullBackOff: away"))
+    # Its own container has ended, and another one in the pod goes on.
+    rig.container(worker(2), "Running", ("mesh",), terminated={"exitCode": 1, "reason": "Error"})
+    rig.until(ProcessEnded(worker(2), 1, None))
+    rig.container(worker(3), "Failed", terminated={"exitCode": 1, "reason": "Error"})
+    rig.until(ProcessEnded(worker(3), 1, None))
+    rig.cluster.clear(0.0)
+
+    def left() -> list[str]:
+        found = rig.api.list("Pod")[0]
+        return [one["metadata"]["name"] for one in found if "deletionTimestamp" not in one["metadata"]]
+
+    wait(lambda: left() == ["job-worker-3-1"])
+
+
+def test_somebody_says_that_a_lost_worker_is_dead(rig: Rig) -> None:
+    for index in range(2):
+        pending(rig, worker(index))
+        rig.place(worker(index))
+        rig.container(worker(index), "Running", running={})
+        rig.until(ProcessStarted(worker(index), None))
+    rig.api.delete("Pod", "job-worker-0-1", grace=0)
+    rig.until(ProcessGone(worker(0)))
+    rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.DEAD: "worker-0-1, worker-1-1"}}})
+    dead = ProcessEnded(worker(0), None, None, Blame.CLUSTER, f"declared dead ({manifests.DEAD})")
+    assert rig.until(dead) == []
+    rig.container(worker(1), "Failed", terminated={"exitCode": 0, "reason": "Completed"})
+    assert rig.until(ProcessEnded(worker(1), 0, None)) == [], "the cluster knows better of this one"
+
+
+def test_who_is_not_wanted_any_more_does_not_come_when_there_is_room(rig: Rig) -> None:
+    refused = iter([ApiError(409, "Conflict", "the quota was changed meanwhile")])
+    create = rig.api.create
+
+    def crowded(body: dict[str, Any]) -> dict[str, Any]:
+        for error in refused:
+            raise error
+        return create(body)
+
+    rig.api.create = crowded  # type: ignore[method-assign, assignment]
+    rig.cluster.launch(worker(0))
+    rig.cluster.launch(worker(1))
+    rig.cluster.signal(worker(0), signal.SIGTERM)
+    rig.until(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "it was never made"))
+    rig.cluster.launch(worker(0))  # as the timer would, had it just run out
+    rig.cluster.launch(worker(2))
+    rig.until(ProcessPending(worker(2), "no nodes available to schedule pods"))
+    with pytest.raises(ApiError, match="not found"):
+        rig.pod(worker(0))
+
+
+def test_a_pod_of_an_earlier_job_is_not_taken_for_ones_own(rig: Rig) -> None:
+    stranger = manifests.worker_pod(rig.spec, "another-uid", worker(0))
+    del stranger["metadata"]["ownerReferences"]
+    rig.api.create(stranger)
+    rig.cluster.launch(worker(0))
+    rig.until(ProcessPending(worker(0), "a pod of an earlier job of this name has not ended yet"))
+    rig.api.delete("Pod", "job-worker-0-1", grace=0)
+    rig.until(ProcessPending(worker(0), "no nodes available to schedule pods"))
+    assert rig.pod(worker(0))["metadata"]["ownerReferences"][0]["uid"] == rig.uid
+
+
+def test_a_pod_that_can_not_start_goes_before_the_next_life(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.place(worker(0))
+    waits = {"reason": "ImagePullBackOff", "message": "a registry is away"}
+    rig.container(worker(0), "Pending", waiting=waits)
+    text = "ImagePullBackOff: a registry is away"
+    rig.until(ProcessEnded(worker(0), None, None, Blame.START, text))
+    rig.cluster.launch(worker(0, 2))
+    rig.until(ProcessPending(worker(0, 2), "no nodes available to schedule pods"))
+    wait(lambda: "deletionTimestamp" in rig.pod(worker(0))["metadata"])
 
 
 def test_two_masters_on_one_journal(rig: Rig) -> None:

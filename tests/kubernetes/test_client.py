@@ -71,6 +71,29 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.parametrize("text", ["{", "clusters: [{name: c, cluster: {certificate-authority-data: '?'}}]"])
+def test_a_kubeconfig_that_is_none(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    (tmp_path / "kubeconfig").write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    code, said = run("list", "--namespace=training")
+    assert code == 2
+    assert said.startswith(f"error: no Kubernetes cluster: {tmp_path / 'kubeconfig'} can't be used (")
+
+
+def test_in_a_pod_without_a_kubeconfig_its_own_account_is_taken(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    code, said = run("list", "--namespace=training")
+    assert code == 2
+    assert "the pod has no service account that may ask the cluster's API" in said
+
+
 @pytest.mark.usefixtures("nobody")
 @pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
 def test_a_cluster_that_does_not_answer(run: Run, command: list[str]) -> None:

@@ -127,7 +127,7 @@ def test_these_rights_are_enough_to_submit(control_plane: ControlPlane, api: Api
     assert not [one for one in bad(spec(api, zoo), user) if one.level is Level.WRONG]
     job = podjob.submit(spec(api, zoo), user)
     assert job.look().summary is None
-    job.remove()
+    job.remove(60.0)
 
 
 @pytest.mark.usefixtures("good_image")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.api import Api
-from elasticdl.job import podjob
+from elasticdl.job import podjob, podrun
 
 from .control_plane import ControlPlane
 from .processes import wait_for
@@ -41,17 +41,18 @@ def container(**state: Any) -> list[dict[str, Any]]:
 
 
 def test_an_image_that_can_not_be_pulled_ends_the_wait(
-    control_plane: ControlPlane, api: Api, zoo: Path
+    control_plane: ControlPlane, api: Api, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = podjob.submit(spec(api, zoo), api)
+    monkeypatch.setattr(podrun, "submit", lambda spec: job)
     text = 'Back-off pulling image "elasticdl:test": no such host'
     report(
         control_plane,
         api,
         containerStatuses=container(waiting={"reason": "ImagePullBackOff", "message": text}),
     )
-    summary = podjob.watch(job, lambda seen: None)
-    assert summary["exit_code"] == 1
+    summary = podrun.run(spec(api, zoo))
+    assert (summary["status"], summary["exit_code"]) == ("stuck", 1)
     assert summary["reason"].startswith(f"the master's pod can't start: ImagePullBackOff: {text}. ")
     assert f"`elasticdl stop test-job --namespace={api.namespace}`" in summary["reason"]
     assert job.exists()
@@ -67,7 +68,7 @@ def test_masters_that_end_without_a_word_end_the_wait(
             control_plane, api, phase="Failed",
             containerStatuses=container(terminated={"exitCode": 1, "message": f"Traceback\n{last}\n"}),
         )  # fmt: skip
-    summary = podjob.watch(job, lambda seen: None)
+    summary = podjob.watch(job, lambda seen: None, print)
     assert summary["exit_code"] == 1
     assert f"masters have ended by an error before saying anything ({last})" in summary["reason"]
     assert job.exists()

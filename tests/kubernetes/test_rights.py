@@ -11,7 +11,7 @@ import pytest
 from elasticdl.cluster import manifests, rbac
 from elasticdl.cluster.announcer import Announcement, Announcer
 from elasticdl.cluster.api import Api, ApiError
-from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.cluster import ProcessEnded, ProcessName, Role
 from elasticdl.cluster.items import ConfigMapItem
 from elasticdl.cluster.kubernetes import KubernetesCluster
 from elasticdl.spec.edge import build, from_arguments
@@ -54,7 +54,11 @@ class Master:
         cluster.launch(NAME)
         assert cluster.events(SECONDS), "nothing was seen of the pod"
         cluster.signal(NAME, signal.SIGTERM)
-        assert cluster.events(SECONDS), "nothing was seen of its end"
+        wait_for(
+            "the end of the pod",
+            lambda: any(isinstance(event, ProcessEnded) for event in cluster.events(1.0)),
+            SECONDS,
+        )
         cluster.close()
         item = ConfigMapItem(user, "job-journal")
         _, version = item.read()

@@ -13,11 +13,13 @@ from typing import Any, cast
 import pytest
 
 from elasticdl.cluster import manifests
-from elasticdl.cluster.api import Api, connect
+from elasticdl.cluster.api import Api, Unreachable, connect
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.items import ConfigMapItem
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import pod, podjob, podrun
 from elasticdl.job.podjob import PodJob
+from elasticdl.master.board import ItemBoard
 from elasticdl.spec.podplace import PodPlace, open_pod
 
 from .control_plane import ControlPlane
@@ -44,6 +46,7 @@ def test_all_objects_are_made_and_owned_by_the_job(api: Api, zoo: Path, tmp_path
     job = podjob.submit(spec(api, zoo), api)
     assert sorted(owned(api)) == [
         "ConfigMap/test-job-board",
+        "ConfigMap/test-job-events",
         "ConfigMap/test-job-journal",
         "ConfigMap/test-job-spec",
         "Secret/test-job-secret",
@@ -168,7 +171,7 @@ def test_without_the_service_account_nothing_is_submitted(
 
 def test_a_model_zoo_that_does_not_fit(api: Api, zoo: Path) -> None:
     (zoo / "weights.bin").write_bytes(os.urandom(800_000))
-    with pytest.raises(BadSetting, match="more than the 700,000 that fit"):
+    with pytest.raises(BadSetting, match="more than the 700,000 bytes that fit"):
         podjob.submit(spec(api, zoo), api)
     assert api.list("Job")[0] == []
 
@@ -263,6 +266,7 @@ def test_masters_come_back_at_once_and_the_job_ends_as_the_last_of_them(
     # Where each loss waits longer than the one before, the last of these alone would take the better part of an hour.
     assert time.monotonic() - began < 300.0
     monkeypatch.setattr(pod, "connect_from_pod", lambda namespace: api)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "9")
     uid = api.get("Job", "test-job")["metadata"]["uid"]
     place = SimpleNamespace(name="test-job", namespace=api.namespace, uid=uid)
     master = pod.MasterPod(cast(PodPlace, place), submitted)
@@ -275,14 +279,49 @@ def test_masters_come_back_at_once_and_the_job_ends_as_the_last_of_them(
 
 def test_a_job_that_has_not_begun_is_just_removed(api: Api, zoo: Path) -> None:
     job = podjob.submit(spec(api, zoo), api)
-    assert "removed" in podrun.stop(job)
+    said: list[str] = []
+    podrun.stop(job, said.append)
+    assert said == ["test-job had not begun; everything that it made in the cluster is removed"]
     wait_for("the end of the job", lambda: not job.exists(), 60.0)
     wait_for("the end of what it owns", lambda: owned(api) == {}, 60.0)
 
 
+def test_a_submission_that_broke_off_is_removed(api: Api, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, delete = api.create, api.delete
+
+    def away(kind: str, *_: object) -> None:
+        raise Unreachable("the API is away")
+
+    monkeypatch.setattr(
+        api,
+        "create",
+        lambda body, **how: away("") if body["kind"] == "Secret" and not how else create(body, **how),
+    )
+    monkeypatch.setattr(api, "delete", away)
+    with pytest.raises(BadSetting, match=r"remove what was made of it with `elasticdl stop test-job"):
+        podjob.submit(spec(api, zoo), api)
+    monkeypatch.setattr(api, "create", create)
+    monkeypatch.setattr(api, "delete", delete)
+    job, said = podjob.find(api, "test-job"), list[str]()
+    podrun.stop(job, said.append)
+    assert said == ["test-job had not begun; everything that it made in the cluster is removed"]
+
+
+def test_a_job_that_has_failed_is_said_before_it_is_removed(api: Api, zoo: Path) -> None:
+    job, said = podjob.submit(spec(api, zoo), api), list[str]()
+    board, events = (ConfigMapItem(api, f"test-job-{name}") for name in ("board", "events"))
+    ItemBoard(board, events, lambda line: None, lambda event: None).conclude(
+        {"job": "test-job", "status": "failed", "reason": "the loss is not finite", "exit_code": 1}
+    )
+    podrun.stop(job, said.append)
+    assert said == [
+        "test-job: failed (the loss is not finite); everything that it made in the cluster is removed"
+    ]
+
+
 def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:
     job = podjob.submit(spec(api, zoo), api)
-    job.remove()
+    assert job.remove(60.0)
     wait_for("the end of the job", lambda: not job.exists(), 60.0)
     with pytest.raises(JobFailed, match="was deleted"):
         job.look()

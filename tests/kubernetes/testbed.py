@@ -7,6 +7,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,12 @@ class Testbed:
 
     def __init__(self, nodes: int = 2) -> None:
         """Bring it up: some seconds once its program has been built."""
+        # Otherwise whoever is asked to end would leave nodes behind.
+        self._before = {
+            one: signal.signal(one, signal.default_int_handler)
+            for one in (signal.SIGTERM, signal.SIGHUP)
+            if signal.getsignal(one) is signal.SIG_DFL
+        }
         programs = binaries.build()
         binary = programs / "cluster"
         self.folder = Path(tempfile.mkdtemp(prefix="edl-cluster-"))
@@ -111,6 +118,8 @@ class Testbed:
             self.control_plane.stop()
         self.network.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+        for one, handler in self._before.items():
+            signal.signal(one, handler)
 
 
 def write_tools(testbed: Testbed, folder: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.master.board import EVENTS, EVENTS_LIMIT, STATUS, SUMMARY, FileBoard, ItemBoard
+from elasticdl.master.board import EVENTS, EVENTS_LIMIT, STATUS, SUMMARY, TOLD, FileBoard, ItemBoard, headline
 from elasticdl.master.story import Told
 from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
@@ -24,6 +25,13 @@ def told(number: int) -> Told:
 
 def status(step: int) -> JobStatus:
     return JobStatus("job", "training", "", 1, step, 0, 1, 0.5, 0.1, 10, 5.0, 1.0, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("epoch", "epochs", "said"), [(0, 2, "epoch 1"), (2, 2, "epoch 2"), (7, 0, "epoch 8")]
+)
+def test_the_epoch_after_the_last_is_the_last(epoch: int, epochs: int, said: str) -> None:
+    assert said in headline(replace(status(3), epoch=epoch, num_epochs=epochs))
 
 
 def test_the_next_master_of_a_local_job_finds_what_was_told(
@@ -49,35 +57,64 @@ def test_the_next_master_of_a_local_job_finds_what_was_told(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
-    shelf, lines, announced = Shelf(), list[str](), list[JobEvent]()
-    first = ItemBoard(Wire(shelf, seed), lines.append, announced.append)
-    first.recall()
+    shelf, story, lines, announced = Shelf(), Shelf(), list[str](), list[JobEvent]()
+    first = ItemBoard(Wire(shelf, seed), Wire(story, seed + 100), lines.append, announced.append)
     first.tell(told(1))
     first.show(status(7))
     first.conclude({"status": "failed"})
     assert json.loads(shelf.texts[STATUS])["step"] == 7
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
     assert lines == ["training, 0/2 workers, epoch 1, 50 %"]
-    second = ItemBoard(shelf, lines.append, announced.append)
+    mark = shelf.texts[TOLD]
+    second = ItemBoard(shelf, story, lines.append, announced.append)
     assert second.recall() == [told(1)]
     second.tell(told(2))
     second.conclude({"status": "finished"})
-    assert len(shelf.texts[EVENTS].splitlines()) == 2
+    assert len(story.texts[EVENTS].splitlines()) == 2
+    assert shelf.texts[TOLD] != mark
+    assert EVENTS not in shelf.texts
     assert announced == [told(1).event, told(2).event]
 
 
 def test_a_master_that_cannot_begin_says_so_too() -> None:
-    shelf = Shelf()
-    shelf.texts[EVENTS] = told(1).to_line()
-    ItemBoard(shelf, lambda line: None, lambda event: None).conclude({"status": "failed"})
+    shelf, story = Shelf(), Shelf()
+    story.texts[EVENTS] = told(1).to_line()
+    ItemBoard(shelf, story, lambda line: None, lambda event: None).conclude({"status": "failed"})
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
-    assert shelf.texts[EVENTS] == told(1).to_line()
+    assert story.texts[EVENTS] == told(1).to_line()
+
+
+def test_what_could_not_be_read_is_not_written_over() -> None:
+    shelf, story = Shelf(), Shelf()
+    story.texts[EVENTS] = told(1).to_line()
+    read, answers = story.read, iter([False, False, True])
+
+    def unsure() -> tuple[dict[str, str], str]:
+        if not next(answers, True):
+            raise OSError("no answer")
+        return read()
+
+    story.read = unsure  # type: ignore[method-assign]
+    board = ItemBoard(shelf, story, lambda line: None, lambda event: None)
+    assert board.recall() == []
+    board.tell(told(2))
+    board.conclude({"status": "finished"})
+    assert story.texts[EVENTS] == told(1).to_line() + told(2).to_line()
+
+
+def test_what_each_member_tells_of_each_view_is_not_kept() -> None:
+    shelf, announced = Shelf(), list[JobEvent]()
+    board = ItemBoard(Shelf(), shelf, lambda line: None, announced.append)
+    for kind in ("sealed", "lost", "committed-first"):
+        board.tell(Told(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)))
+    board.conclude({})
+    assert [json.loads(line)["kind"] for line in shelf.texts[EVENTS].splitlines()] == ["lost"]
+    assert [event.kind for event in announced] == ["lost"]
 
 
 def test_old_events_make_room_for_new_ones() -> None:
     shelf = Shelf()
-    board = ItemBoard(shelf, lambda line: None, lambda event: None)
-    board.recall()
+    board = ItemBoard(Shelf(), shelf, lambda line: None, lambda event: None)
     for number in range(1, 5001):
         board.tell(told(number))
     board.conclude({})

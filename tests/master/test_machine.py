@@ -59,7 +59,8 @@ from elasticdl.master.events import (
     Tick,
     WorkerEnded,
 )
-from elasticdl.master.machine import Master, Settings
+from elasticdl.master.machine import Master
+from elasticdl.master.memory import Settings
 from elasticdl.master.records import (
     EpochRecord,
     ErrorRecord,
@@ -458,6 +459,70 @@ def test_a_member_that_waits_for_others_does_not_stall() -> None:
     assert desk.told("b") == [Stop(ViewId(1))]
     desk.seal("b")
     assert desk.members == ["b"]
+
+
+def work(desk: Desk, seconds: float, **beats: tuple[int, int]) -> None:
+    """Let time pass in which members send heartbeats, each with its view and progress (odd: at work)."""
+    until = desk.now + seconds
+    while desk.now < until:
+        desk.now += 2.5
+        desk.give(
+            *(Beat(MemberId(who), view, 1, progress, 0.0) for who, (view, progress) in beats.items()), Tick()
+        )
+
+
+def test_who_answers_but_hangs_in_its_work_gets_one_more_view_at_most() -> None:
+    desk = group("a", "b", "c")
+    work(desk, 62.5, a=(1, 3), b=(1, 4), c=(1, 4))
+    assert desk.told("b") == [Stop(ViewId(1))]
+    for member in "abc":
+        desk.seal(member)
+    assert desk.members == ["a", "b", "c"]
+    # a has not even begun with the second view: its work is still that of the first
+    work(desk, 57.5, a=(1, 3), b=(2, 4), c=(2, 4))
+    assert desk.told("b") == []
+    work(desk, 2.5, a=(1, 3), b=(2, 4), c=(2, 4))
+    assert desk.told("b") == [Stop(ViewId(2))]
+    for member in "abc":
+        desk.seal(member)
+    assert desk.members == ["b", "c"]
+    assert "makes no progress" in desk.view.reason
+
+
+def test_who_comes_out_of_long_work_stays() -> None:
+    desk = group("a", "b")
+    work(desk, 62.5, a=(1, 3), b=(1, 4))
+    desk.seal("a")
+    desk.seal("b")
+    work(desk, 57.5, a=(1, 3), b=(2, 4))
+    work(desk, 57.5, a=(2, 5), b=(2, 4))
+    assert desk.told("b") == []
+    assert desk.members == ["a", "b"]
+
+
+def test_the_last_that_holds_the_state_stays_even_if_it_hangs() -> None:
+    desk = group("a")
+    work(desk, 62.5, a=(1, 3))
+    desk.seal("a")
+    assert desk.view.id == 2
+    work(desk, 62.5, a=(1, 3))
+    desk.seal("a")
+    work(desk, 600, a=(1, 3))
+    assert desk.view.id == 2
+    work(desk, 2.5, a=(1, 4))
+    assert desk.view.id == 3
+
+
+def test_a_result_may_take_long_to_write() -> None:
+    desk = group("a", "b")
+    desk.seal("a", StateId(2, 1))
+    desk.seal("b", StateId(2, 1))
+    assert desk.view.final
+    work(desk, 595, a=(2, 5), b=(2, 4))
+    assert desk.view.id == 2
+    assert desk.told("b") == []
+    work(desk, 7.5, a=(2, 5), b=(2, 4))
+    assert desk.told("b") == [Stop(ViewId(2))]
 
 
 def test_who_seals_is_not_suspected_any_more() -> None:

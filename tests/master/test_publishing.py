@@ -67,6 +67,7 @@ def test_only_exports_of_this_output_are_removed(tmp_path: Path) -> None:
     for path in (*gone, *stay):
         path.write_text("")
     saved_model(tmp_path / ".m.step-1-view-1.keras", "a directory")
+    saved_model(tmp_path / "..m.step-5-view-1.keras.x1y2", "what a killed exporter was writing to")
     remove_unpublished(output)
     assert sorted(tmp_path.iterdir()) == sorted(stay)
     remove_unpublished(tmp_path / "nowhere" / "m.keras")

@@ -20,6 +20,7 @@ from elasticdl.cluster.cluster import (
     Role,
 )
 from elasticdl.master.relaunch import (
+    LONGEST_DELAY,
     Ending,
     Event,
     Hopeless,
@@ -133,12 +134,23 @@ def test_scaling_up_and_down() -> None:
 def test_an_ending_job_keeps_one_worker_alive() -> None:
     force = Force(3)
     force(Tick())
-    assert force(Ending(), 20) == []
+    assert force(Ending(stopping=True), 20) == []
     assert force(ended(worker(0), by=9)) == []
     assert force(ended(worker(2), by=9)) == []
     assert force(ended(worker(1), by=9)) == [Launch(worker(0, 2))]
     assert force(Over()) == []
     assert force(ended(worker(0, 2), by=9), 20) == []
+
+
+def test_all_workers_come_back_if_the_last_state_is_lost_before_the_result_is_written() -> None:
+    force = Force(2)
+    force(Tick())
+    assert force(Ending(stopping=False), 20) == []
+    assert force(ended(worker(1), by=9)) == []
+    assert force(ended(worker(0), by=9)) == [Launch(worker(0, 2)), Launch(worker(1, 2))]
+    force(Ending(stopping=True), 20)
+    force(ended(worker(1, 2), by=9))
+    assert force(ended(worker(0, 2), by=9)) == [Launch(worker(0, 3))]
 
 
 def test_history_is_recalled() -> None:
@@ -151,7 +163,7 @@ def test_history_is_recalled() -> None:
         ProcessStarted(worker(2), 13),
     ]
     force = Force(2, limit=1)
-    force.state = recall(force.state, history)
+    force.state = recall(force.state, history, [])
     assert force(Tick()) == [Launch(worker(1, 3)), Retire(worker(2))]
     (hopeless,) = force(ended(worker(1, 3), 1), 20)
     assert isinstance(hopeless, Hopeless)
@@ -172,7 +184,7 @@ events = st.one_of(
     st.builds(ProcessEnded, names, st.sampled_from([0, 1, 3]), st.none()),
     st.builds(ProcessEnded, names, st.none(), st.sampled_from([9, 15, 11])),
     st.just(Tick()),
-    st.just(Ending()),
+    st.builds(Ending, st.booleans()),
 )
 
 
@@ -231,13 +243,63 @@ def test_a_worker_that_is_gone_without_proof_is_replaced_once() -> None:
     assert force.state.running() == [worker(0, 2)]
 
 
-def test_a_worker_that_can_never_run_fails_the_job_at_once() -> None:
+def unstartable(name: ProcessName) -> ProcessEnded:
+    return ProcessEnded(name, None, None, Blame.START, "ErrImageNeverPull: no such image")
+
+
+def test_workers_that_can_never_run_fail_the_job_at_once() -> None:
     force = Force(2, limit=5)
     force(Tick())
-    bad = ProcessEnded(worker(1), None, None, Blame.START, "ErrImageNeverPull: no such image")
-    (said,) = force(bad)
+    assert force(unstartable(worker(1))) == []
+    (said,) = force(unstartable(worker(0)))
     assert isinstance(said, Hopeless)
-    assert "worker-1-1 can't be started: ErrImageNeverPull: no such image" in said.reason
+    assert "worker-0-1 can't be started: ErrImageNeverPull: no such image" in said.reason
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_one_node_may_lack_what_others_have(runs: bool) -> None:
+    force = Force(2, limit=0)
+    force(Tick())
+    if runs:
+        force(ProcessStarted(worker(0), None))
+    for life in (1, 2):
+        assert force(unstartable(worker(1, life))) == []
+        assert force(Tick(), LONGEST_DELAY) == [Launch(worker(1, life + 1))]
+    last = force(unstartable(worker(1, 3)))
+    assert [type(one) for one in last] == ([] if runs else [Hopeless])
+
+
+def test_a_worker_that_can_not_be_started_later_is_tried_again_and_again() -> None:
+    force = Force(2, limit=0)
+    force(Tick())
+    force(Joined(worker(0)))
+
+    def bad(life: int) -> ProcessEnded:
+        return ProcessEnded(worker(1, life), None, None, Blame.START, "ImagePullBackOff: a registry is away")
+
+    assert force(bad(1), 60) == []
+    assert force(Tick(), 1) == [Launch(worker(1, 2))]
+    for life in range(2, 12):  # far more often than a program may fail
+        assert force(bad(life), 60) == []
+        assert force(Tick(), LONGEST_DELAY) == [Launch(worker(1, life + 1))]
+    assert force(bad(12), 60) == []
+    assert force(Tick(), LONGEST_DELAY - 1) == []
+
+
+def test_what_earlier_lives_tell_counts_whatever_life_is_known() -> None:
+    history: list[ProcessEvent] = [
+        ProcessStarted(worker(0, 10), None),  # as a list sorted by text has it
+        ended(worker(0, 2), by=signal.SIGSEGV),
+        out_of_memory(worker(0, 9), 500),
+    ]
+    state = recall(Workforce(1, 3, most_memory=1000), history, [worker(0, 10)])
+    assert (state.running(), state.posts[0].faults, state.memory) == ([worker(0, 10)], 1, 750)
+
+
+def test_names_that_the_cluster_has_forgotten_are_not_used_again() -> None:
+    state = recall(Workforce(2, 1), [ProcessStarted(worker(0, 2), None)], [worker(0), worker(1, 3)])
+    assert state.running() == [worker(0, 2)]
+    assert decide(0.0, state, Tick())[1] == (Launch(worker(1, 4)),)
 
 
 def test_running_out_of_memory_counts() -> None:
@@ -273,7 +335,7 @@ def test_who_ran_out_of_memory_gets_more_up_to_the_limit() -> None:
 
 def test_more_memory_is_remembered_by_the_next_master() -> None:
     history = [out_of_memory(worker(0), 500), ProcessStarted(worker(0, 2), None)]
-    state = recall(Workforce(2, 0, most_memory=1000), history)
+    state = recall(Workforce(2, 0, most_memory=1000), history, [])
     assert decide(0.0, state, Tick())[1] == (Launch(worker(1), 750),)
     assert state.posts[0].faults == 0
 
@@ -285,6 +347,6 @@ def test_the_list_of_pods_is_the_history() -> None:
         ProcessStarted(worker(1), None),
         ProcessGone(worker(2)),
     ]
-    state = recall(Workforce(3, 1), history)
+    state = recall(Workforce(3, 1), history, [])
     assert state.running() == [worker(0, 2), worker(1)]
     assert decide(0.0, state, Tick())[1] == (Launch(worker(2, 2)),)

@@ -53,6 +53,16 @@ def test_a_torn_line_is_none(item: Told, data: st.DataObject) -> None:
     assert told_from_line(line[: data.draw(st.integers(0, len(line) - 3))]) is None
 
 
+def test_the_rate_of_slow_steps_is_steady() -> None:
+    story = Story(0.0)
+    rates = []
+    for step in range(1, 20):
+        story.progress(8.0 * step, progress(step, 13 * step))
+        rates += [story.rate(8.0 * step + later) for later in (0.1, 4.0, 7.9)]
+    assert {round(rate or 0.0, 3) for rate in rates[3:]} == {13 / 8}
+    assert story.rate(8.0 * 19 + 40) == pytest.approx(13 / 8 / 2)
+
+
 def test_the_rate_is_of_the_last_seconds() -> None:
     story = Story(0.0)
     assert story.rate(0.0) is None
@@ -145,8 +155,9 @@ def test_the_summary_says_what_became_of_a_suspect(end_first: bool) -> None:
 
 def test_times_only_grow() -> None:
     story = Story(0.0)
+    times = []
     for now in (5.0, 5.0, 4.0, 6.0):
-        story.tell(Told(event("note", story.next_time(now))))
-    times = [told.time for told in story.events]
+        times.append(story.next_time(now))
+        story.tell(Told(event("note", times[-1])))
     assert times == sorted(set(times))
     assert times[-1] == 6.0

@@ -26,7 +26,8 @@ from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.shard import Position
 from elasticdl.master import events as to_master
 from elasticdl.master import views
-from elasticdl.master.machine import Link, Master, Out, Seen
+from elasticdl.master.machine import Master, Out
+from elasticdl.master.memory import Link, Seen
 from elasticdl.master.records import (
     FailedRecord,
     FinishedRecord,
@@ -329,6 +330,16 @@ class NoStop(Mistaken):
 
         def _may_stop(self) -> bool:
             return False
+
+
+class OldWorkMayHang(Mistaken):
+    """Only work of the current view can stall: who hangs in that of an earlier one, and answers, is waited for for ever."""
+
+    class master_class(Master):
+        __slots__ = ()
+
+        def _is_at_work(self, seen: Seen, view: View) -> bool:
+            return Master._is_at_work(self, seen, view) and seen.beat[0] == view.id
 
 
 # ------------------------------------------------------------------ the journal
@@ -647,7 +658,7 @@ class RenameOnce(Mistaken):
 MISTAKES: tuple[type[World], ...] = (
     NoSeal, NotAllReports, EvictAll, RingOfTheLiving, PublishFirst, NoCas, NoFloor, KeepAccumulator, StaleAccumulator,
     RetryInView, DonorGoesOn, KeepStateAfterEviction, EarlySnapshot, UnfencedSnapshot, UnfencedFinish, FinishOnReport,
-    AuditByCommitters, AuditHealed, DrainLeavesAtOnce, NoStop, StopInMemory, StopBesideJournal, StopNotFinal, StopOnce,
+    AuditByCommitters, AuditHealed, DrainLeavesAtOnce, NoStop, OldWorkMayHang, StopInMemory, StopBesideJournal, StopNotFinal, StopOnce,
     ReleaseEarly, ReleaseByWord, OldExportAfterStop, AuditAll, FailedAfterFinished, EndNoCas, RestartIgnoresFailed,
     CrashIsFailure, AbortIsFailure, VerdictToldFirst, RenameOnReport, RenameOnce,
 )  # fmt: skip
@@ -695,6 +706,7 @@ FOCUS: dict[str, Focus] = {
     ),
     "UnfencedFinish": Focus({"export_faults": 2}),
     "DrainLeavesAtOnce": Focus({"drains": 2, "glitches": 3}, workers=(3,)),
+    "OldWorkMayHang": Focus({"stuck": 1, "kills": 2}, workers=(3,)),
     "StopInMemory": _STOP,
     "StopBesideJournal": Focus(
         {"stops": 1, "second_masters": 2, "kills": 2, "disconnects": 2}, spans=(60, 100)

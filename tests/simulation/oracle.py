@@ -202,7 +202,7 @@ class Oracle:
             plan = self.world.plan
             if (
                 "makes no progress" in view.reason
-                and not (plan.pauses or plan.hangs or plan.export_faults)
+                and not (plan.pauses or plan.hangs or plan.stuck or plan.export_faults)
                 and self.world.faithful
             ):
                 raise Violation(f"somebody stopped working though nothing had paused it: {view.reason}")

@@ -24,7 +24,7 @@ def plan_of(seed: int) -> Plan:
             joins=some(1, 0.5),
             tasks=4,
             checkpoint_steps=1,
-            hangs=1,
+            **{rng.choice(("hangs", "stuck")): 1},
             master_kills=some(1, 0.3),
             stops=some(1, 0.3),
         )

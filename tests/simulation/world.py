@@ -20,7 +20,8 @@ from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule, policy_slots
 from elasticdl.data.shard import Position, Shard
 from elasticdl.master import events as to_master
-from elasticdl.master.machine import Master, Settings
+from elasticdl.master.machine import Master
+from elasticdl.master.memory import Settings
 from elasticdl.master.records import FailedRecord, FinishedRecord, Record
 from elasticdl.master.witnesses import Times
 from elasticdl.worker import events as to_member
@@ -67,6 +68,8 @@ class Plan:
     second_masters: int = 0
     hangs: int = 0
     """Pauses without an end: somebody else must be there to go on."""
+    stuck: int = 0
+    """Members whose work never comes back although they hear and answer everything."""
     errors_at_end: int = 0
     """Program errors at the moment when the terminal record is appended."""
     master_kills_at_end: int = 0
@@ -159,6 +162,7 @@ class Worker:
     serving: tuple[int, StateId, Lineage] | None = None
     copy: tuple[StateId, Position, Lineage] | None = None
     hangs: bool = False
+    stuck: bool = False
     unreachable_until: float = 0.0
     late: bool = False
     """A chunk was computed after the promise: nobody was told, so it may be lost."""
@@ -321,6 +325,7 @@ class World:
             (plan.second_masters, self.start_master),
             (plan.stops, self._ask_stop),
             (plan.hangs, self._hang_somebody),
+            (plan.stuck, self._stick_somebody),
         ):
             for _ in range(count):
                 self.at_event(fault)
@@ -358,6 +363,13 @@ class World:
             self.say(f"{worker.name} hangs for ever")
             worker.status = "paused"
             worker.hangs = True
+
+    def _stick_somebody(self) -> None:
+        worker = self._someone()
+        if worker is not None:
+            self.oracle.faultless = False
+            self.say(f"the program of {worker.name} hangs for ever")
+            worker.stuck = True
 
     def wake(self, process: Worker | MasterProcess) -> None:
         if process.status != "paused" or (isinstance(process, Worker) and process.hangs):
@@ -828,6 +840,8 @@ class World:
     def _come_back_now(self, worker: Worker, token: Token, version: int, outcome: Callable[[], Any]) -> None:
         if token.done or token.version != version or not worker.lives:
             return
+        if worker.stuck and worker.machine.beat[2] % 2:
+            return  # it is at work, and will be for ever
         if worker.status == "paused":
             self.after(
                 0.3 + self.delay("pause"),

@@ -84,3 +84,8 @@ def test_mistakes_are_named(name: str, value: str, said: str) -> None:
         spec(**{name: value})
     assert said in str(error.value)
     assert f"--{name}" in str(error.value)
+
+
+def test_what_yaml_leaves_empty_removes_nothing() -> None:
+    body = {"metadata": {"labels": None}, "spec": None, "worker": {"spec": None}, "master": None}
+    assert fragments.pod_fragments(body, "") == {"metadata": {}, "worker": {}}

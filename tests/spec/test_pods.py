@@ -60,7 +60,8 @@ def test_amounts(text: str, amount: str) -> None:
 def test_volumes() -> None:
     text = (
         "claim_name=c,mount_path=/data,sub_path=p; host_path=/x,mount_path=/y/,type=Directory;"
-        "secret=s,mount_path=/s,read_only=true;nfs=server:/export,mount_path=/nfs;empty_dir=memory,mount_path=/m"
+        "secret=s,mount_path=/s,read_only=true;nfs=server:/export,mount_path=/nfs;empty_dir=memory,mount_path=/m;"
+        r"host_path=/a\,b,mount_path=/c"
     )
     found = pods.volumes(text)
     assert found == (
@@ -69,6 +70,7 @@ def test_volumes() -> None:
         Volume("secret", "s", "/s", read_only=True),
         Volume("nfs", "server:/export", "/nfs"),
         Volume("empty_dir", "memory", "/m"),
+        Volume("host_path", "/a,b", "/c"),
     )
     assert pods.volumes(pods.volumes_text(found)) == found
 

@@ -81,7 +81,7 @@ def _train(job_file: str | None, dry_run: bool, form: str | None, **values: str 
 
 
 def _train_in_pods(spec: JobSpec) -> int:
-    from elasticdl.job import display, podrun
+    from elasticdl.job import podrun
 
     if spec.detach:
         name = podrun.submit(spec).name
@@ -92,9 +92,6 @@ def _train_in_pods(spec: JobSpec) -> int:
             click.echo(f"  elasticdl {command} --namespace={spec.namespace}")
         return 0
     summary = podrun.run(spec)
-    display.print_log_end(summary)
-    display.print_traceback(summary)
-    display.print_summary(summary)
     code = int(summary["exit_code"])
     if code in (1, 2):
         click.echo(f"error: {summary.get('reason', '')}", err=True)
@@ -127,7 +124,8 @@ elasticdl.add_command(
         help="""Train a model and wait for it: live progress, then a summary.
 
         The exit code is the job's: 0 done, 1 failed, 2 bad input, 130 interrupted. Ctrl-C ends the job at the next step and
-        writes what there is; a second one stops everything at once.
+        writes what there is; a second one stops everything at once. On Kubernetes it asks whether to end the job or to leave it
+        alone (130 as well); where nobody can be asked it ends it, and a second one leaves it.
 
         \b
         Examples:
@@ -215,7 +213,10 @@ def status(job: str, namespace: str | None) -> int:
             display.print_log_end(pod_job.explained(seen.summary), sys.stdout)
             display.print_traceback(seen.summary, sys.stdout)
             display.print_summary(seen.summary)
-        lines = [seen.waits_for] if seen.status is None else display.status_lines(seen.status)
+        lines = [seen.waits_for]
+        if seen.status is not None:
+            lacks = pod_job.master_lacks() if seen.summary is None else ""
+            lines = [*display.status_lines(seen.status), *([f"no master runs now: {lacks}"] if lacks else [])]
         for line in lines if seen.summary is None else ():
             click.echo(line)
         return 0
@@ -269,6 +270,10 @@ def list_jobs(prune: bool, namespace: str | None) -> int:
     """List the jobs of this user, the oldest first, or those of a namespace on Kubernetes."""
     from elasticdl.spec import place as places
 
+    if namespace and prune:
+        raise click.UsageError(
+            "--prune removes folders of this machine; a job of a namespace is removed by `elasticdl stop`"
+        )
     if namespace:
         from elasticdl.cluster.api import connect
         from elasticdl.job.podjob import jobs
@@ -302,13 +307,17 @@ def list_jobs(prune: bool, namespace: str | None) -> int:
 @click.argument("job")
 @_namespace
 def stop(job: str, namespace: str | None) -> int:
-    """End a job at the next step; it writes what there is. On Kubernetes everything that it made is then removed."""
+    """End a job at the next step; it writes what there is.
+
+    A job on Kubernetes is waited for, and how it ended is said; then everything that it made is removed, its logs with it. The exit code
+    is 0 however it ended.
+    """
     from elasticdl.spec import place as places
 
     if namespace:
         from elasticdl.job.podrun import stop as stop_pods
 
-        click.echo(stop_pods(_pod_job(job, namespace)))
+        stop_pods(_pod_job(job, namespace), click.echo)
         return 0
     click.echo(_ask(places.find(job), lambda client: client.stop("stopped by `elasticdl stop`")))
     return 0

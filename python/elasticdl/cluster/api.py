@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import BadSetting
@@ -20,6 +22,9 @@ Object = dict[str, Any]
 _CONNECT_SECONDS, _ANSWER_SECONDS = 5.0, 30.0
 _WATCH_SECONDS = 300
 """A watch is begun anew after so long, so that a connection that silently died is noticed."""
+_FRACTION = re.compile(r"\.[0-9]+")
+_FOLLOW_SECONDS = 86400.0
+"""Without a line of a log that is followed."""
 _SOCKET_OPTIONS = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -151,14 +156,26 @@ class Api:
                 )
             yield kind_of, body
 
-    def log(self, pod: str, *, follow: bool = False, last: int | None = None) -> Iterator[str]:
-        """Yield the lines of a pod's log, or the last few. Raises ApiError, Unreachable."""
-        query = [("follow", "true")] if follow else []
+    def log(self, pod: str, container: str, last: int | None = None) -> Iterator[str]:
+        """Yield the lines of a container's log, or the last few. Raises ApiError, Unreachable."""
+        query = [("container", container)]
         if last is not None:
             query.append(("tailLines", str(last)))
-        seconds = 86400.0 if follow else _ANSWER_SECONDS
-        for line in self._lines(self._path("Pod", pod) + "/log", query, seconds):
+        for line in self._lines(self._path("Pod", pod) + "/log", query, _ANSWER_SECONDS):
             yield line.decode(errors="replace")
+
+    def follow_log(self, pod: str, container: str, after: str = "") -> Iterator[tuple[str, str]]:
+        """Yield (time, line) of a container's log until it ends; only those after a time that was yielded before.
+
+        Raises ApiError, Unreachable.
+        """
+        query = [("container", container), ("follow", "true"), ("timestamps", "true")]
+        if after:
+            query.append(("sinceTime", _FRACTION.sub("", after)))  # in whole seconds
+        for line in self._lines(self._path("Pod", pod) + "/log", query, _FOLLOW_SECONDS):
+            stamp, _, text = line.decode(errors="replace").partition(" ")
+            if stamp > after:  # as text: kubelets write all nine digits
+                yield stamp, text
 
     def may(self, verb: str, kind: str, subresource: str = "") -> bool:
         """Tell whether this user may do something here. Raises ApiError, Unreachable."""
@@ -275,15 +292,21 @@ def resource_of(kind: str) -> str:
 
 
 def connect(namespace: str) -> Api:
-    """Return the cluster of the person's kubeconfig. Raises BadSetting if there is none."""
+    """Return the cluster of the person's kubeconfig, without one that of this pod. Raises BadSetting if there is none."""
     config, configuration = _package()
+    import yaml
+
+    kubeconfig = Path(os.environ.get("KUBECONFIG") or "~/.kube/config").expanduser()
+    if "KUBERNETES_SERVICE_HOST" in os.environ and not kubeconfig.exists():
+        return connect_from_pod(namespace)  # a notebook's or a pipeline's pod
     try:
         # The package itself looks at the environment only once, when it is imported.
         shown = os.environ.get("KUBECONFIG") or "~/.kube/config"
         config.load_kube_config(shown, client_configuration=configuration)
-    except (config.ConfigException, OSError) as error:
+    except (config.ConfigException, OSError, ValueError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
         raise BadSetting(
-            f"no Kubernetes cluster: {shown} can't be used ({error}); set KUBECONFIG, or leave --image_name out for a local job"
+            f"no Kubernetes cluster: {shown} can't be used ({why}); set KUBECONFIG, or leave --image_name out for a local job"
         ) from None
     return Api(configuration, namespace)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
+RELEASED, EVICTED = 0, 3
+"""Exit codes of a worker that may go, and of one that its group has left out: neither is a fault of its program."""
+
 
 class Role(StrEnum):
     """The roles of a job's processes."""

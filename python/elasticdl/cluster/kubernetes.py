@@ -6,9 +6,9 @@ by whose annotations people steer. What should be is decided elsewhere. After a 
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
+import re
 import signal
 import threading
 import time
@@ -24,6 +24,7 @@ from elasticdl.cluster.cluster import (
     ProcessGone,
     ProcessName,
     ProcessPending,
+    ProcessStarted,
     StopAsked,
     WorkersAsked,
 )
@@ -31,10 +32,12 @@ from elasticdl.cluster.cluster import (
 _log = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
-_QUOTA_SECONDS = 2.0
-"""Between two attempts to make a pod for which a quota has no room."""
+_AGAIN_SECONDS = 2.0
+"""Between two attempts to make a pod that something keeps out which may pass."""
 _KILL_GRACE = 1
 """Seconds; with 0 the API would forget the pod at once, and nobody could say when it is dead."""
+_LAST_SECONDS = 60.0
+"""Of attempts to delete what nobody would delete later."""
 
 
 class _Patience:
@@ -70,10 +73,12 @@ class KubernetesCluster:
         self._selector = f"elasticdl.org/job-uid={uid},elasticdl.org/role=worker"
         self._make_pod = make_pod
         self._names = manifests.Names(job)
-        self._requests: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
         self._news: queue.SimpleQueue[ClusterEvent] = queue.SimpleQueue()
         self._closed = threading.Event()
         self._told: dict[ProcessName, ProcessEvent] = {}
+        self._unmade: dict[ProcessName, int] = {}
+        self._tries_again = False
         self._seen: dict[str, Object] = {}
         self._asked: tuple[str, str] = ("", "")
         version = self._list_patiently()
@@ -93,7 +98,7 @@ class KubernetesCluster:
         if number not in (signal.SIGTERM, signal.SIGKILL):
             raise ValueError(f"a pod can be asked to end or killed, not sent signal {number}")
         grace = None if number == signal.SIGTERM else _KILL_GRACE
-        self._requests.put(lambda: self._api.delete("Pod", self._names.pod(name), grace))
+        self._requests.put(lambda: self._end(name, grace))
 
     def events(self, seconds: float) -> list[ClusterEvent]:
         """Wait at most `seconds` for events."""
@@ -108,18 +113,33 @@ class KubernetesCluster:
                 return found
 
     def clear(self, seconds: float) -> None:
-        """Delete the pods that still wait, and after `seconds` also those that have not ended by themselves."""
+        """Delete the pods that still wait or only take room, and after `seconds` also those that have not ended by themselves."""
         until = time.monotonic() + seconds
-        while True:
+        self._requests.put(self._unmade.clear)
+        asked: set[str] = set()
+        while not self._closed.is_set():
             over = time.monotonic() >= until
-            left = [event for event in list(self._told.values()) if not isinstance(event, ProcessEnded)]
-            for event in left:
-                if over or isinstance(event, ProcessPending):
-                    with contextlib.suppress(ApiError, Unreachable):
-                        self._api.delete("Pod", self._names.pod(event.name))
-            if over or not left:
+            left = [pod for pod in list(self._seen.values()) if pods.takes_room(pod)]
+            due = [pod for pod in left if over or not isinstance(self._told_of(pod), ProcessStarted)]
+            names = {pod["metadata"]["name"] for pod in due} - asked
+            asked |= {name for name in names if self._delete(name)}
+            done = not left or (over and names <= asked)
+            if done or time.monotonic() >= until + _LAST_SECONDS:
                 return
             self._closed.wait(_SHORTEST_PAUSE)
+
+    def _told_of(self, pod: Object) -> ProcessEvent | None:
+        name = pods.process_of(pod)
+        return None if name is None else self._told.get(name)
+
+    def _delete(self, pod: str) -> bool:
+        """Delete a pod; false if the cluster could not be asked."""
+        try:
+            self._api.delete("Pod", pod)
+        except (ApiError, Unreachable) as error:
+            _log.warning("%s can't be deleted, trying again: %s", pod, error)
+            return False
+        return True
 
     def close(self) -> None:
         """Stop watching; pods go on."""
@@ -142,32 +162,77 @@ class KubernetesCluster:
                     break
                 patience.wait()
 
-    def _create(self, name: ProcessName, memory: int) -> None:
+    def _create(self, name: ProcessName, memory: int) -> bool:
+        """Make a pod, or remember it for later if what keeps it out may pass; true unless it is to be tried again."""
+        if isinstance(self._told.get(name), ProcessEnded):
+            return True  # it was asked to end before it could be made
+        why = self._make(name, memory)
+        if not why:
+            self._requests.put(lambda: self._tidy(name))
+            return True
+        self._tell(ProcessPending(name, why))
+        self._unmade[name] = memory
+        if not self._tries_again:
+            self._tries_again = True
+            self._later(self._create_again)
+        return False
+
+    def _create_again(self) -> None:
+        """Try the one that has waited longest: if there is room for it, there may be for the next one. So a full quota costs little."""
+        self._tries_again = False
+        name = next(iter(self._unmade), None)
+        if name is not None and self._create(name, self._unmade.pop(name)) and self._unmade:
+            self._tries_again = True
+            self._requests.put(self._create_again)
+
+    def _make(self, name: ProcessName, memory: int) -> str:
+        """Make a pod; return what keeps it out if that may pass, else nothing."""
         try:
             self._api.create(self._make_pod(name, memory))
-            self._tidy(name)
+        except Unreachable as error:
+            return str(error)
         except ApiError as error:
-            if error.status == 409 and error.reason == "AlreadyExists":
-                return
-            if error.status != 403 or "quota" not in str(error):
-                self._tell(ProcessEnded(name, None, None, Blame.START, str(error)))
-                return
-            # A quota is room that is taken: like a full cluster, it may become free. What else is asked for does not wait for it.
-            self._tell(ProcessPending(name, str(error)))
-            again = threading.Timer(_QUOTA_SECONDS, self.launch, (name, memory))
-            again.daemon = True
-            again.start()
+            if error.reason == "AlreadyExists":
+                return self._whose(name)
+            if pods.may_pass(error):
+                return str(error)
+            self._tell(ProcessEnded(name, None, None, Blame.START, str(error)))
+        return ""
+
+    def _whose(self, name: ProcessName) -> str:
+        """Return why a pod of that name is not this job's; nothing if an answer was lost, or a master before this one made it."""
+        try:
+            found, _ = self._api.list("Pod", self._selector, f"metadata.name={self._names.pod(name)}")
+        except (ApiError, Unreachable) as error:
+            return str(error)
+        return "" if found else "a pod of an earlier job of this name has not ended yet"
+
+    def _end(self, name: ProcessName, grace: int | None) -> None:
+        if self._unmade.pop(name, None) is not None:
+            self._tell(ProcessEnded(name, None, None, Blame.CLUSTER, "it was never made"))
+            return
+        try:
+            self._api.delete("Pod", self._names.pod(name), grace)
+        except ApiError as error:
+            # It is asked for once only, and a worker that hangs does not end by itself.
+            _log.error("%s can't be ended, trying again: %s", name, error)
+            self._later(lambda: self._end(name, grace))
+
+    def _later(self, request: Callable[[], object]) -> None:
+        """Ask for something again soon; what else is asked for does not wait for it."""
+        timer = threading.Timer(_AGAIN_SECONDS, self._requests.put, (request,))
+        timer.daemon = True
+        timer.start()
 
     def _tidy(self, name: ProcessName) -> None:
-        """Delete pods of earlier lives that say nothing to people or to the next master: preempted often, they would pile up."""
+        """Delete pods of earlier lives: those that still take room, and those whose log nobody needs, which would pile up."""
         for event in list(self._told.values()):
-            if (
-                isinstance(event, ProcessEnded)
-                and event.name.index == name.index
-                and event.name.life < name.life - 1  # the log of the last one may be asked for
-                and (event.blame is Blame.CLUSTER or event.code == 0)
-                and self._names.pod(event.name) in self._seen
-            ):
+            pod = self._seen.get(self._names.pod(event.name))
+            if not isinstance(event, ProcessEnded) or event.name.index != name.index or pod is None:
+                continue
+            # The log of the last one may be asked for.
+            is_old = event.name.life < name.life - 1 and pods.is_blameless(event)
+            if is_old or (event.name.life < name.life and pods.takes_room(pod)):
                 self._api.delete("Pod", self._names.pod(event.name))
 
     # ------------------------------------------------------------------ pods
@@ -215,7 +280,11 @@ class KubernetesCluster:
 
     def _look(self, pod: Object) -> None:
         self._seen[pod["metadata"]["name"]] = pod
-        event = pods.read(pod)
+        try:
+            event = pods.read(pod)
+        except (LookupError, TypeError, ValueError):  # one pod that nobody foresaw must not hide the others
+            _log.exception("what the pod %s shows can't be read", pod["metadata"]["name"])
+            return
         if event is not None:
             self._tell(event)
 
@@ -260,7 +329,8 @@ class KubernetesCluster:
 
     def _obey(self, job: Object) -> None:
         """Tell what people ask for by annotations, once for each value."""
-        annotations = job["metadata"].get("annotations", {})
+        annotations = job["metadata"].get("annotations") or {}
+        self._believe(annotations.get(manifests.DEAD, ""))
         stop, workers = annotations.get(manifests.STOP, ""), annotations.get(manifests.WORKERS, "")
         told_stop, told_workers = self._asked
         self._asked = stop, workers
@@ -271,3 +341,11 @@ class KubernetesCluster:
                 _log.error("%s=%r is not a number of workers", manifests.WORKERS, workers)
         if stop and stop != told_stop:
             self._news.put(StopAsked(stop))
+
+    def _believe(self, names: str) -> None:
+        """Take somebody's word that workers are dead of which the cluster can't say it any more."""
+        dead = set(re.split(r"[ ,]+", names)) - {""}
+        for event in list(self._told.values()) if dead else ():
+            if isinstance(event, ProcessGone) and str(event.name) in dead:
+                text = f"declared dead ({manifests.DEAD})"
+                self._tell(ProcessEnded(event.name, None, None, Blame.CLUSTER, text))

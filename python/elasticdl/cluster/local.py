@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster import lifeline, wire
-from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.supervision import JobEnded, Record, Restart, after_master
 from elasticdl.spec import place as places
 from elasticdl.spec.place import JobPlace
@@ -228,7 +228,7 @@ class Launcher:
             except OSError as error:
                 self._children[name] = _Child(None, time.monotonic())
                 self._notice(f"{name} can't be started: {error}")
-                self._inbox.put(ProcessEnded(name, CANNOT_START, None))
+                self._inbox.put(ProcessEnded(name, CANNOT_START, None, Blame.START, str(error)))
                 self._poke()
                 return
             self._children[name] = child = _Child(process, time.monotonic())

@@ -22,8 +22,11 @@ Object = dict[str, Any]
 
 SERVICE_ACCOUNT = "elasticdl"
 """What the master's pod asks the API as; `elasticdl rbac` prints it with the Role that it needs."""
-STOP, WORKERS = "elasticdl.org/stop", "elasticdl.org/workers"
-"""Annotations of the Job by which people steer it: the reason of an early end, and how many workers are wanted."""
+PROBE = "probe"
+"""Name of the container that tries an image."""
+STOP, WORKERS, DEAD = "elasticdl.org/stop", "elasticdl.org/workers", "elasticdl.org/dead"
+"""Annotations of the Job by which people steer it: the reason of an early end, how many workers are wanted, and which workers are dead of
+which the cluster can't say it any more."""
 PROGRESS = "elasticdl.org/progress"
 """Annotation of the Job with one line about how it stands."""
 
@@ -65,8 +68,13 @@ class Names:
 
     @property
     def board(self) -> str:
-        """Return the name of the ConfigMap with what people see of the job."""
+        """Return the name of the ConfigMap with how the job stands, and ended."""
         return f"{self.job}-board"
+
+    @property
+    def events(self) -> str:
+        """Return the name of the ConfigMap with what has happened."""
+        return f"{self.job}-events"
 
     def pod(self, name: ProcessName) -> str:
         """Return the name of a worker's pod."""
@@ -178,7 +186,7 @@ def probe_pod(pod: Object, name: str, seconds: int) -> Object:
     """
     metadata, spec, container = pod["metadata"], pod["spec"], pod["spec"]["containers"][0]
     small = {
-        "name": "probe",
+        "name": PROBE,
         "command": ["python3", "-P", "-c", _SAY_VERSION],
         "resources": {
             "requests": {"cpu": "10m", "memory": "32Mi"},

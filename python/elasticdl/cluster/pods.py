@@ -6,10 +6,14 @@ exit code. Dead is only what a kubelet reports as terminated, or what garbage co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import signal as signals
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from elasticdl.cluster.api import ApiError
 from elasticdl.cluster.cluster import (
+    EVICTED,
+    RELEASED,
     Blame,
     ProcessEnded,
     ProcessEvent,
@@ -32,8 +36,9 @@ _HOPELESS = frozenset(
     }
 )
 """Reasons of a container that waits for something that will not come by itself. `ErrImagePull` is the first try of several."""
-_BUSY = ("context deadline exceeded", "is reserved for")
-"""What kubelets say, under the same reasons, of a container runtime that has not done in time what they asked: they ask again."""
+_BUSY = ("context deadline exceeded", "is reserved for", "services have not yet been read")
+"""What kubelets say, under the same reasons, of a container runtime that has not done in time what they asked, or when they have just
+started themselves: they ask again."""
 _SIGNALS = 128
 """Exit codes above it are signals, in the words of every container runtime."""
 
@@ -57,8 +62,7 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
     if name is None:
         return None
     status = pod.get("status", {})
-    container = (status.get("containerStatuses") or [{}])[0]
-    state = container.get("state", {})
+    state = own_container(status.get("containerStatuses")).get("state", {})
     if "terminated" in state:
         return _ended(name, pod, state["terminated"])
     if status.get("phase") in ("Failed", "Succeeded"):
@@ -77,12 +81,43 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
     return ProcessPending(name, waits_for(status))
 
 
+def own_container(
+    containers: Sequence[Mapping[str, Any]] | None, names: Sequence[str] = tuple(Role)
+) -> Mapping[str, Any]:
+    """Return the container, or its status, that is the process: a cluster may have put others beside it. Empty if there is none yet."""
+    return next((one for one in containers or () if one.get("name") in names), {})
+
+
 def hopeless(waiting: Mapping[str, Any]) -> str:
     """Return the kubelet's words if a container waits for what will not come by itself, else nothing."""
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
     if reason not in _HOPELESS or any(word in message for word in _BUSY):
         return ""
     return f"{reason}: {message}".rstrip(": ")
+
+
+def may_pass(refusal: ApiError) -> bool:
+    """Tell whether a pod that the API refused to make may be welcome later.
+
+    A quota is room that is taken: like a full cluster, it may become free. Two requests at once may conflict over it, and a token may just
+    have run out.
+    """
+    return refusal.status in (401, 409) or (refusal.status == 403 and "exceeded quota" in str(refusal))
+
+
+def takes_room(pod: Mapping[str, Any]) -> bool:
+    """Tell whether a pod has a node's room, or waits for it; its process may have ended while others in the pod go on."""
+    status = pod.get("status", {})
+    containers = status.get("containerStatuses") or ()
+    ended = bool(containers) and all("terminated" in one.get("state", {}) for one in containers)
+    return not ended and status.get("phase") not in ("Failed", "Succeeded")
+
+
+def is_blameless(ended: ProcessEnded) -> bool:
+    """Tell whether a process ended without a fault of its program, so that nobody will ask for its log."""
+    if ended.blame in (Blame.CLUSTER, Blame.START):
+        return True
+    return ended.code in (RELEASED, EVICTED) or ended.signal in (signals.SIGKILL, signals.SIGTERM)
 
 
 def _is_on_lost_node(pod: Mapping[str, Any]) -> bool:
@@ -108,7 +143,7 @@ def failed(pod: Mapping[str, Any]) -> bool:
 
 def last_line(pod: Mapping[str, Any]) -> str:
     """Return the last line of what a pod that has ended said, empty if its status does not show it."""
-    container = (pod.get("status", {}).get("containerStatuses") or [{}])[0]
+    container = own_container(pod.get("status", {}).get("containerStatuses"))
     lines = str(container.get("state", {}).get("terminated", {}).get("message", "")).strip().splitlines()
     return lines[-1] if lines else ""
 
@@ -128,9 +163,12 @@ def _ended(name: ProcessName, pod: Mapping[str, Any], terminated: Mapping[str, A
 
 
 def _memory(pod: Mapping[str, Any]) -> int:
-    container = (pod.get("spec", {}).get("containers") or [{}])[0]
+    container = own_container(pod.get("spec", {}).get("containers"))
     limit = container.get("resources", {}).get("limits", {}).get("memory", "")
-    return int(amount(limit)) if limit else 0
+    try:
+        return int(amount(limit)) if limit else 0
+    except ValueError:
+        return 0  # a form of numbers that nobody writes by hand
 
 
 def _outcome(terminated: Mapping[str, Any]) -> tuple[int | None, int | None]:
@@ -154,7 +192,7 @@ def _said(status: Mapping[str, Any]) -> str:
 
 def waits_for(status: Mapping[str, Any]) -> str:
     """Return why a pod does not run yet, by its status."""
-    waiting = (status.get("containerStatuses") or [{}])[0].get("state", {}).get("waiting", {})
+    waiting = own_container(status.get("containerStatuses")).get("state", {}).get("waiting", {})
     for condition in status.get("conditions") or []:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return str(condition.get("message") or condition.get("reason") or "no node yet")

@@ -11,7 +11,7 @@ import signal
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, process_name
+from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, process_name
 
 FORMAT = 1
 """Format number of `hello`."""
@@ -81,6 +81,8 @@ def write_event(event: Event) -> bytes:
     match event:
         case ProcessStarted(name, pid):
             return _line({"started": str(name), "pid": pid})
+        case ProcessEnded(name=name, blame=Blame.START, text=text):
+            return _line({"unstarted": str(name), "why": text})
         case ProcessEnded(name=name, code=code, signal=number):
             return _line({"ended": str(name), "code": code, "signal": number})
 
@@ -91,6 +93,8 @@ def read_event(line: bytes) -> Event:
     try:
         if "started" in body:
             return ProcessStarted(process_name(body["started"]), int(body["pid"]))
+        if "unstarted" in body:
+            return ProcessEnded(process_name(body["unstarted"]), None, None, Blame.START, str(body["why"]))
         return ProcessEnded(process_name(body["ended"]), body["code"], body["signal"])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise Malformed(f"{line[:80]!r}: {error}") from None

@@ -243,7 +243,7 @@ class Finished(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Verdict):
-    """`failed` is journalled: exit with code 1."""
+    """`failed` is journalled: exit."""
 
     reason: str
 

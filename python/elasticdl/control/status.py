@@ -21,12 +21,14 @@ class WorkerStatus:
             `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
         pid: process id where there is one, else None.
         member: its member id once it has registered.
+        waits_for: what keeps one that is pending from running.
     """
 
     name: str
     state: str
     pid: int | None
     member: str | None
+    waits_for: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 import urllib.parse
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -38,8 +39,10 @@ _log = logging.getLogger(__name__)
 
 MESSAGE_LIMIT = 16 * 1024 * 1024
 """Bytes of one message; the longest is a list of shards, about 100 bytes each."""
-_STREAMS = 512
-"""Connections at once, each with a thread while it lasts."""
+_STREAMS = 2048
+"""Connections at once, each with a thread while it lasts: 1,024 workers, and others in their place before their end is noticed."""
+_EVENTS = 10_000
+"""Events that are kept for those who begin to watch."""
 _ANSWER_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
@@ -194,7 +197,7 @@ class ControlServer:
         self._outboxes: dict[int, queue.SimpleQueue[Any]] = {}
         self._watchers: set[queue.SimpleQueue[Any]] = set()
         self._status: JobStatus | None = None
-        self._events: list[JobEvent] = []
+        self._events: deque[JobEvent] = deque(maxlen=_EVENTS)
         self._closed = False
         self._refused = 0
         self._gate: Gate | None = None

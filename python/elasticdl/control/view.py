@@ -54,6 +54,20 @@ SNAPSHOT = "snapshot"
 """In `View.sources`: this member loads the last snapshot record (only where nobody holds a state)."""
 
 
+_last_ranks: tuple[tuple[Peer, ...], dict[MemberId, int]] = ((), {})
+"""The members that `_ranks` was asked for last, and its answer; replaced in one piece, as threads share it."""
+
+
+def _ranks(members: tuple[Peer, ...]) -> dict[MemberId, int]:
+    """Return the ranks of members; a master asks for those of the same view again and again, of each of a thousand."""
+    global _last_ranks
+    last, ranks = _last_ranks
+    if last is not members:
+        ranks = {peer.id: rank for rank, peer in enumerate(members)}
+        _last_ranks = members, ranks
+    return ranks
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """One record of the journal: a numbered agreement on the group.
@@ -89,7 +103,7 @@ class View:
 
     def rank(self, member: MemberId) -> int | None:
         """Return the rank of a member, or None if it is not in the view."""
-        return next((rank for rank, peer in enumerate(self.members) if peer.id == member), None)
+        return _ranks(self.members).get(member)
 
     def owned(self, rank: int, step: int, slots: int) -> frozenset[int]:
         """Return the slots of a member in a step of this view.

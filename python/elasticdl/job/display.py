@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ _SHOWN = frozenset(
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
+
+_LONGEST_SILENCE = 60.0
+"""Seconds between two lines about a job that makes slow steps; with none for longer people think that it hangs."""
 
 
 def clock(seconds: float) -> str:
@@ -51,7 +55,8 @@ def status_line(status: JobStatus) -> str:
     if status.loss is not None:
         parts.append(f"loss {status.loss:.4f}")
     if status.records_per_second is not None:
-        parts.append(f"{status.records_per_second:,.0f} records/s")
+        digits = 0 if status.records_per_second >= 10 else 1
+        parts.append(f"{status.records_per_second:,.{digits}f} records/s")
     parts.append(workers_text(status))
     if status.seconds_left is not None:
         parts.append(f"{clock(status.seconds_left)} left")
@@ -79,10 +84,10 @@ def status_lines(status: JobStatus) -> list[str]:
     lines.append(status_line(status))
     if status.done is not None:
         lines.append(f"{status.done:.0%} of all records trained")
-    lines += [
-        f"  {worker.name:<14} {worker.state}" + (f"  pid {worker.pid}" if worker.pid is not None else "")
-        for worker in status.workers
-    ]
+    for worker in status.workers:
+        pid = f"  pid {worker.pid}" if worker.pid is not None else ""
+        why = f"  ({worker.waits_for})" if worker.waits_for else ""
+        lines.append(f"  {worker.name:<14} {worker.state}{pid}{why}")
     return lines
 
 
@@ -150,24 +155,27 @@ class Display(Protocol):
 class PlainDisplay:
     """Lines only, for files, pipes and notebooks."""
 
-    def __init__(self, stream: TextIO, started: float, every: int) -> None:
+    def __init__(
+        self, stream: TextIO, started: float, every: int, now: Callable[[], float] = time.time
+    ) -> None:
         """Write to `stream`.
 
         Args:
             stream: where lines go.
             started: when the job was submitted; each line begins with the seconds since then.
             every: steps between two lines about the training.
+            now: the time in seconds since 1970.
         """
         self._stream = stream
         self._started = started
         self._every = every
-        self._shown = -1
+        self._now = now
+        self._shown = 0
+        self._shown_at = 0.0
 
     def notice(self, text: str) -> None:
         """Write one line."""
-        import time
-
-        self._write(time.time(), text)
+        self._write(self._now(), text)
 
     def event(self, event: JobEvent) -> None:
         """Write an event's line."""
@@ -176,10 +184,13 @@ class PlainDisplay:
             self._write(event.time, line)
 
     def status(self, status: JobStatus) -> None:
-        """Write the first figures at once, then one line every so many steps."""
-        if status.loss is None or status.step < 1 or status.step // self._every == self._shown:
+        """Write the first figures at once, then one line every so many steps, but with slow steps one a minute."""
+        if status.loss is None or status.step < 1 or status.step == self._shown:
             return
-        self._shown = status.step // self._every
+        due = status.step // self._every != self._shown // self._every
+        if self._shown and not due and self._now() - self._shown_at < _LONGEST_SILENCE:
+            return
+        self._shown, self._shown_at = status.step, self._now()
         self.notice(status_line(status))
 
     def ask(self, question: str) -> str:
@@ -209,8 +220,6 @@ class LiveDisplay:
 
     def notice(self, text: str) -> None:
         """Print one line above the figures."""
-        import time
-
         self._print(time.time(), text)
 
     def event(self, event: JobEvent) -> None:

@@ -414,7 +414,7 @@ def _needs(
             yield resource, most, taken, need
 
 
-_OBJECTS = {"jobs.batch": 1, "services": 1, "secrets": 1, "configmaps": 3}
+_OBJECTS = {"jobs.batch": 1, "services": 1, "secrets": 1, "configmaps": 4}
 """What a job consists of beside pods."""
 
 

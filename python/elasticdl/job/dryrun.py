@@ -40,7 +40,7 @@ def objects(spec: JobSpec) -> list[Object]:
         raise BadSetting(
             "--dry_run prints the objects of a job on Kubernetes, and a local job has none; --image_name makes it one on Kubernetes"
         )
-    podrun.check_model(spec)
+    podrun.check(spec)
     spec = podjob.prepare(spec)
     archive = podjob.packed_zoo(spec)
     empty = {role: Identity(b"", b"", b"") for role in (Role.MASTER, Role.WORKER)}

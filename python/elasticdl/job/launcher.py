@@ -23,12 +23,10 @@ from typing import Any, Protocol
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local import Launcher
 from elasticdl.cluster.supervision import JobEnded
+from elasticdl.control.status import INTERRUPT
 from elasticdl.job.display import Display, PlainDisplay
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace, open_place
-
-INTERRUPT = "interrupt"
-"""Reason of a stop by Ctrl-C: the master ends the job as `interrupted`, with code 130."""
 
 STATUS_OF_CODE = {0: "finished", 1: "failed", 2: "failed", 130: "interrupted"}
 

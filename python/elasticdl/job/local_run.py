@@ -11,11 +11,12 @@ import queue
 import signal
 import threading
 from concurrent.futures import Future
+from dataclasses import replace
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
 from elasticdl.cluster.supervision import JobEnded
 from elasticdl.job.display import open_display
-from elasticdl.job.launcher import Outcome, Watch, interrupts, sum_up
+from elasticdl.job.launcher import STATUS_OF_CODE, Outcome, Watch, interrupts, sum_up
 from elasticdl.job.worker import WorkerProcess
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace
@@ -83,10 +84,20 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     from elasticdl.master.board import FileBoard
     from elasticdl.master.filepages import FilePages
 
+    # There is no other process that could try once more.
+    spec = replace(spec, relaunch_on_worker_failure=0)
     cluster, ending = OwnProcess(), _Ending(place)
     shell = make_shell(place, spec, cluster, FilePages(place.journal), FileBoard(place))
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
-    master = threading.Thread(target=lambda: ending.set(shell.run()), name="master", daemon=True)
+
+    def lead() -> None:
+        code = 1
+        try:
+            code = shell.run()
+        finally:
+            ending.set(code if code in STATUS_OF_CODE else 1)
+
+    master = threading.Thread(target=lead, name="master", daemon=True)
     with interrupts(ending, place, watch):
         master.start()
         watch.start()

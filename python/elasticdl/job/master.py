@@ -12,19 +12,20 @@ import resource
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.cluster.cluster import Cluster, ClusterEvent, StopAsked, WorkersAsked
+from elasticdl.cluster.cluster import Cluster, ClusterEvent, StopAsked, WorkersAsked, process_name
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import LocalCluster
 from elasticdl.data.shard import Shard
-from elasticdl.errors import BadInput, ElasticDLError
+from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
 from elasticdl.master import relaunch
 from elasticdl.master.board import Board, FileBoard
 from elasticdl.master.filepages import FilePages
-from elasticdl.master.journal import Journal, Pages
+from elasticdl.master.journal import REPLACED, Journal, Pages
 from elasticdl.master.records import Record, read_journal
+from elasticdl.master.story import Told
 from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import Place, own_place
@@ -59,7 +60,8 @@ def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, boar
     read = journal.read()
     if len(read[0]) > _COMPACT_AT:
         read = journal.compact(read[1])
-    force, history = _workforce(spec, cluster, read)
+    told = board.recall() if read[1] else []
+    force, history = _workforce(spec, cluster, read, told)
 
     from elasticdl.master.shell import Shell
 
@@ -75,6 +77,7 @@ def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, boar
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
         facts=lambda: _facts(spec),
+        told=told,
     )
 
 
@@ -92,7 +95,7 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
 
 
 def _workforce(
-    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int]
+    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int], told: Sequence[Told]
 ) -> tuple[relaunch.Workforce, list[ClusterEvent]]:
     """Launch the workers of a new job; of an old one, find out what there is."""
     most_memory = int(amount(spec.oom_memory_limit)) if spec.oom_memory_limit else 0
@@ -113,11 +116,17 @@ def _workforce(
         wanted=spec.num_workers.maximum if said.wanted is None else said.wanted,
         limit=spec.relaunch_on_worker_failure,
         most_memory=most_memory,
+        ran=said.view is not None,
         ending=said.stopping is not None or (said.view is not None and said.view.final),
+        stopping=said.stopping is not None,
         over=said.terminal is not None,
     )
     processes = [event for event in history if not isinstance(event, (StopAsked, WorkersAsked))]
-    return relaunch.recall(force, processes), history
+    members = () if said.view is None else said.view.members
+    # The first lives are launched before anything is told, so whatever was told of a life counts.
+    spoken_of = [one.event.worker for one in told if one.event.worker]
+    lives = [peer.name for peer in members] + [error.worker for error in said.errors] + spoken_of
+    return relaunch.recall(force, processes, map(process_name, lives)), history
 
 
 def _facts(spec: JobSpec) -> dict[str, Any]:
@@ -142,6 +151,9 @@ def _refuse(place: Place, board: Board, error: ElasticDLError) -> int:
 def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Board) -> int:
     try:
         return make_shell(place, spec, cluster, pages, board).run()
+    except JournalConflict as error:
+        logging.warning("this master is replaced: %s", error)
+        return REPLACED
     except ElasticDLError as error:
         logging.error("%s", error)
         return _refuse(place, board, error)
@@ -169,13 +181,21 @@ def ask_for_descriptors() -> None:
 
 
 def _run_in_pod() -> int:
-    from elasticdl.job.pod import MasterPod
+    from elasticdl.job.pod import AGAIN_SECONDS, MasterPod
 
     ask_for_descriptors()
-    place = podplace.own_pod()
-    spec = place.spec()
-    _log_from(spec)
-    pod = MasterPod(place, spec)
+    try:
+        place = podplace.own_pod()
+        spec = place.spec()
+        _log_from(spec)
+        pod = MasterPod(place, spec)
+    except Exception as error:
+        # What the job is can't be read, so none of its objects can be told; who watches sees the last line.
+        if not isinstance(error, ElasticDLError):
+            traceback.print_exc()
+        print(error, file=sys.stderr, flush=True)
+        time.sleep(AGAIN_SECONDS)
+        return BROKEN
     return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.board))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 
 from elasticdl.cluster import manifests
@@ -12,6 +13,7 @@ from elasticdl.cluster.items import ConfigMapItem
 from elasticdl.cluster.kubernetes import KubernetesCluster
 from elasticdl.control.status import JobEvent
 from elasticdl.master.board import ItemBoard
+from elasticdl.master.journal import REPLACED
 from elasticdl.master.objectpages import ObjectPages
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.podplace import PodPlace
@@ -19,9 +21,11 @@ from elasticdl.spec.podplace import PodPlace
 _log = logging.getLogger(__name__)
 
 _WARNINGS = frozenset({"bad-record", "evicted", "failed", "idle-step", "lost"})
+_INDEX = "JOB_COMPLETION_INDEX"
+"""Which life of the master this is, from 0; Kubernetes puts it into the environment of an indexed Job's pods."""
 _LEAVE_SECONDS = 10.0
 _RETRY_SECONDS = 1.0
-_AGAIN_SECONDS = 10.0
+AGAIN_SECONDS = 10.0
 """The next master starts at once after this one; one that fails by itself holds it up, not to fail at a cluster's expense."""
 
 
@@ -41,7 +45,8 @@ class MasterPod:
         )
         self.pages = ObjectPages(ConfigMapItem(self._api, names.journal), f"ConfigMap {names.journal}")
         self._announcer = Announcer(self._api, place.name, place.uid)
-        self.board = ItemBoard(ConfigMapItem(self._api, names.board), self._annotate, self._announce)
+        board, events = (ConfigMapItem(self._api, name) for name in (names.board, names.events))
+        self.board = ItemBoard(board, events, self._annotate, self._announce)
 
     def _announce(self, event: JobEvent) -> None:
         reason = event.kind.title().replace("-", "")
@@ -61,22 +66,21 @@ class MasterPod:
 
         A Job ends by a success of its pod, or by a failure that it may not repeat. Everything else starts a master again.
         """
-        # Heavy, and there by now: workers are launched before it is imported.
-        from elasticdl.master.shell import REPLACED
-
         self._announcer.close(_LEAVE_SECONDS)
         if code not in (0, 1, 2, 130):
             if code != REPLACED:  # who was replaced must not stand in the next one's way
-                time.sleep(_AGAIN_SECONDS)
+                time.sleep(AGAIN_SECONDS)
             return code
         self.cluster.clear(_LEAVE_SECONDS)
         if code in (0, 130):
             return 0
         while True:
             try:
-                # As many failures as there have been; the one that comes now is too many.
+                # As many failures as there have been; the one that comes now is too many. The Job may not have counted all of them yet,
+                # and would end with this pod and its log when it does: each master before this one was one.
                 found, _ = self._api.list("Job", fields=f"metadata.name={self._place.name}")
                 failed = sum(job.get("status", {}).get("failed", 0) for job in found)
+                failed = max(failed, int(os.environ.get(_INDEX, "0")))
                 self._api.patch("Job", self._place.name, {"spec": {"backoffLimit": failed}})
                 return 1
             except Unreachable as error:

@@ -6,6 +6,7 @@ it wants, it says by annotations of the Job. So a client needs no way to the pod
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
 import re
@@ -13,9 +14,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.cluster import manifests, pods
 from elasticdl.cluster.api import Api, ApiError, Object, Unreachable, connect
@@ -25,19 +26,29 @@ from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import doctor, survey
 from elasticdl.job.clusterspec import settle
-from elasticdl.master.board import EVENTS, STATUS, SUMMARY
+from elasticdl.master.board import EVENTS, STATUS, SUMMARY, TOLD
+from elasticdl.master.story import told_from_line
 from elasticdl.spec import podplace
 from elasticdl.spec.grammar import worker_range
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.machine import check_pods
 from elasticdl.spec.podplace import pack_zoo
+from elasticdl.spec.pods import amount
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
+_ROLE = re.compile(r"master|worker(-[0-9]+){0,2}")
+_IMAGE = re.compile(
+    r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+([.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,})?"
+)
+"""Names of images: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`."""
 _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
 LOOK_SECONDS = 0.5
 """Between two looks at a job."""
+_SILENT_SECONDS = 15.0
+"""After so long without news of a master, which writes about once a second, people are told."""
 _NO_REASONS = frozenset({"MissingClusterDNS"})
 """Warnings about a pod that keep it from nothing."""
 _LOG_LINES = 20
@@ -71,6 +82,9 @@ class PodJob:
         self._api = api
         self.name = name
         self._told = 0.0
+        self._mark = ""
+        self._version = ""
+        self._heard_at = time.monotonic()
 
     @property
     def namespace(self) -> str:
@@ -85,18 +99,46 @@ class PodJob:
         """Look at the job. Raises Unreachable, JobFailed if it was deleted."""
         try:
             job = self._api.get("Job", self.name)
-            board = self._api.get("ConfigMap", manifests.Names(self.name).board)
         except ApiError as error:
             if error.status == 404:
                 raise JobFailed(f"the job {self.name} was deleted") from None
             raise JobFailed(f"the job {self.name} can't be looked at: {error}") from None
+        try:
+            board = self._api.get("ConfigMap", manifests.Names(self.name).board)
+        except ApiError as error:
+            if error.status == 404:
+                return Seen(None, (), None, "its objects are not all there: its submission broke off", True)
+            raise JobFailed(f"the job {self.name} can't be looked at: {error}") from None
         texts = board.get("data") or {}
         summary = json.loads(texts[SUMMARY]) if SUMMARY in texts else None
         status = _status(json.loads(texts[STATUS])) if STATUS in texts else None
-        if summary is None and (reason := _failed(job)):
-            summary = {"job": self.name, "status": "failed", "reason": reason, "exit_code": 1}
-        waits_for, stuck = ("", False) if status or summary else self._master_waits_for()
-        return Seen(status, tuple(self._news(texts.get(EVENTS, ""))), summary, waits_for, stuck)
+        if summary is None:
+            summary = self._ended_by_itself(job)
+        waits_for, stuck = "", False
+        if summary is None and not (status is not None and self._has_news(board)):
+            waits_for, stuck = self._why_no_master(told=status is not None)
+        return Seen(status, self._news(texts.get(TOLD, "")), summary, waits_for, stuck)
+
+    def _ended_by_itself(self, job: Object) -> dict[str, Any] | None:
+        """Return what is known of a Job that has ended although its master has not said how, None if it has not."""
+        if reason := _condition(job, "Failed"):
+            return {
+                "job": self.name,
+                "status": "failed",
+                "reason": f"the master has failed: {reason}",
+                "exit_code": 1,
+            }
+        if _condition(job, "Complete"):
+            reason = "its master has ended in order, and could not write more of it"
+            return {"job": self.name, "status": "finished", "reason": reason, "exit_code": 0}
+        return None
+
+    def _has_news(self, board: Object) -> bool:
+        """Tell whether the master has written something lately, as far as this client has seen."""
+        version = str(board["metadata"].get("resourceVersion", ""))
+        if version != self._version:
+            self._version, self._heard_at = version, time.monotonic()
+        return time.monotonic() - self._heard_at < _SILENT_SECONDS
 
     def explained(self, summary: Mapping[str, Any]) -> dict[str, Any]:
         """Return the summary of a failed job with the end of the log of whoever failed: `log_of` and `log`, or nothing more."""
@@ -107,7 +149,7 @@ class PodJob:
         process = summary.get("failed_worker") or ("" if "steps" in summary else str(Role.MASTER))
         if process:
             try:
-                lines = list(self._api.log(self._pod_of(process), last=_LOG_LINES))
+                lines = list(self._api.log(self._pod_of(process), process.partition("-")[0], _LOG_LINES))
             except (ApiError, Unreachable):
                 lines = []  # it never ran, or has been deleted; the reason says so
             whole |= {"log_of": process, "log": lines} if lines else {}
@@ -131,7 +173,9 @@ class PodJob:
         self._annotate(manifests.STOP, reason)
 
     def ask_for_workers(self, workers: int) -> None:
-        """Ask for another number of workers. Raises BadSetting, Unreachable, JobFailed."""
+        """Ask for another number of workers. Raises BadSetting, Unreachable, JobFailed, also if the job has ended."""
+        if self.look().summary is not None:
+            raise JobFailed(f"the job {self.name} has ended")
         check_pods(workers, self._minimum(), "--num_workers")
         self._annotate(manifests.WORKERS, str(workers))
 
@@ -146,49 +190,96 @@ class PodJob:
     def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
         """Yield the lines of the job's pods, merged as they come, each with its process's name; `role` picks some.
 
-        Raises ApiError, Unreachable.
+        Raises BadSetting for what is no role; ApiError, Unreachable.
         """
+        if role and not _ROLE.fullmatch(role):
+            raise BadSetting(
+                f"--role: expected master, worker, worker-INDEX or worker-INDEX-LIFE, received {role!r}"
+            )
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        followed: set[str] = set()
+        reading: set[str] = set()
         running = 0
         while True:
-            found, _ = self._api.list("Pod", f"elasticdl.org/job-name={self.name}")
-            for pod in found:
-                name = pod["metadata"]["name"]
-                process = str(pods.process_of(pod) or Role.MASTER)
-                started = pod.get("status", {}).get("phase") not in (None, "Pending")
-                if name not in followed and started and f"{process}-".startswith(f"{role}-" if role else ""):
-                    followed.add(name)
+            for pod, process in self._pods_with_logs(role, follow):
+                if pod not in reading:
+                    reading.add(pod)
                     running += 1
                     threading.Thread(
-                        target=self._read_log, args=(name, process, follow, lines), daemon=True
+                        target=self._read_log, args=(pod, process, follow, lines), daemon=True
                     ).start()
-            while running:
+            look = time.monotonic() + 2 * LOOK_SECONDS
+            while running and (not follow or time.monotonic() < look):
                 try:
-                    line = lines.get(timeout=LOOK_SECONDS * 2)
+                    line = lines.get(timeout=2 * LOOK_SECONDS)
                 except queue.Empty:
-                    break
+                    continue
                 if line is None:
                     running -= 1
                 else:
                     yield line
-            if not running and (not follow or self.look().summary is not None):
+            if not running and (not follow or self._is_over()):
                 return
             if not running:
                 time.sleep(LOOK_SECONDS)
 
-    def _read_log(self, pod: str, process: str, follow: bool, lines: queue.SimpleQueue[str | None]) -> None:
+    def _pods_with_logs(self, role: str, follow: bool) -> list[tuple[str, str]]:
+        """Return (pod, process) of those that have begun, in a role or all."""
         try:
-            for line in self._api.log(pod, follow=follow):
-                lines.put(f"{process} | {line}")
+            found, _ = self._api.list("Pod", f"elasticdl.org/job-name={self.name}")
+        except Unreachable:
+            if not follow:
+                raise
+            return []
+        begun = [pod for pod in found if pod.get("status", {}).get("phase") not in (None, "Pending")]
+        named = [(pod["metadata"]["name"], str(pods.process_of(pod) or Role.MASTER)) for pod in begun]
+        return [one for one in named if f"{one[1]}-".startswith(f"{role}-" if role else "")]
+
+    def _is_over(self) -> bool:
+        try:
+            return self.look().summary is not None
+        except Unreachable:
+            return False
+
+    def _read_log(self, pod: str, process: str, follow: bool, lines: queue.SimpleQueue[str | None]) -> None:
+        container, last = process.partition("-")[0], ""
+        try:
+            if not follow:
+                for line in self._api.log(pod, container):
+                    lines.put(f"{process} | {line}")
+            while follow:
+                try:
+                    for stamp, line in self._api.follow_log(pod, container, last):
+                        last = stamp
+                        lines.put(f"{process} | {line}")
+                    return
+                except Unreachable:
+                    time.sleep(LOOK_SECONDS)  # the pod may go on although the stream has broken off
         except (ApiError, Unreachable) as error:
             lines.put(f"{process} | (no more of this log: {error})")
         finally:
             lines.put(None)
 
-    def remove(self) -> None:
-        """Delete the job with everything that it made."""
+    def remove(self, seconds: float) -> bool:
+        """Delete the job with all that it made; tell whether its pods were seen to end within `seconds`. Raises ApiError, Unreachable."""
         self._api.delete("Job", self.name)
+        until = time.monotonic() + seconds
+        with contextlib.suppress(ApiError):  # this user may not look at pods
+            while self._api.list("Pod", f"elasticdl.org/job-name={self.name}")[0] or self._has_objects():
+                if time.monotonic() >= until:
+                    return False
+                time.sleep(LOOK_SECONDS)
+            return True
+        return False
+
+    def _has_objects(self) -> bool:
+        """Tell whether objects of the job are still there, which keep another one from taking its name."""
+        try:
+            self._api.get("ConfigMap", manifests.Names(self.name).events)
+        except ApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
 
     def _annotate(self, name: str, value: str) -> None:
         try:
@@ -196,28 +287,53 @@ class PodJob:
         except ApiError as error:
             raise JobFailed(f"the job {self.name} can't be asked: {error}") from None
 
-    def _news(self, lines: str) -> Iterator[JobEvent]:
-        for line in lines.splitlines():
-            body = json.loads(line)
-            body.pop("cause"), body.pop("redone")
-            event = JobEvent(**body)
-            if event.time > self._told:
-                self._told = event.time
-                yield event
+    def _news(self, mark: str) -> tuple[JobEvent, ...]:
+        """Return the events since the last look; `mark` is another than then if there are any."""
+        if mark == self._mark:
+            return ()
+        try:
+            texts = self._api.get("ConfigMap", manifests.Names(self.name).events).get("data") or {}
+        except ApiError:
+            return ()  # the job is just being removed
+        self._mark, after = mark, self._told
+        told = [told_from_line(line) for line in texts.get(EVENTS, "").splitlines()]
+        events = tuple(one.event for one in told if one is not None and one.event.time > after)
+        self._told = max((event.time for event in events), default=after)
+        return events
 
-    def _master_waits_for(self) -> tuple[str, bool]:
-        """Return why no master runs, and whether that will stay so."""
+    def master_lacks(self) -> str:
+        """Return why no master of a job that has begun runs, empty if one does. Raises Unreachable, ApiError."""
+        return self._why_no_master(told=True)[0]
+
+    def _why_no_master(self, *, told: bool) -> tuple[str, bool]:
+        """Return why nothing comes from a master, and whether that will stay so; nothing if one runs that has `told` something."""
         masters = self._masters()
         if not masters:
             said = self._warning("Job", self.name)
             return (
                 f"the master's pod can't be made: {said}" if said else "the master's pod is being made"
             ), False
-        waits_for, stuck = master_state(masters)
-        if not waits_for:
-            said = self._warning("Pod", masters[-1]["metadata"]["name"])
-            return (f"the master's pod waits: {said}" if said else "the master starts"), False
-        return waits_for, stuck
+        name, phase = masters[-1]["metadata"]["name"], masters[-1].get("status", {}).get("phase")
+        if told and phase == "Running":
+            return "", False
+        if told and phase in ("Failed", "Succeeded"):
+            return "the master has ended, and another one is made", False
+        waits_for, stuck = master_state(masters[-1:] if told else masters)
+        if waits_for:
+            # A job that trains goes on meanwhile, and its master may come yet.
+            return waits_for, stuck and not told
+        if said := self._warning("Pod", name):
+            return f"the master's pod waits: {said}", False
+        if phase != "Running" or time.monotonic() - self._heard_at < _SILENT_SECONDS:
+            return "the master starts", False
+        return f"nothing is heard of the master{self._last_words(name)}", False
+
+    def _last_words(self, pod: str) -> str:
+        try:
+            lines = list(self._api.log(pod, Role.MASTER, 1))
+        except (ApiError, Unreachable):
+            return ""
+        return f"; the last line of its log: {lines[0]}" if lines else ""
 
     def _warning(self, kind: str, name: str) -> str:
         """Return the last warning about an object, empty if there is none or this user may not see it."""
@@ -238,7 +354,7 @@ def master_state(masters: Sequence[Object]) -> tuple[str, bool]:
     """Return why none of a job's masters, the newest last, has said anything, empty if nothing shows it; and whether that will stay so."""
     failed = [pod for pod in masters if pods.failed(pod)]
     status = masters[-1].get("status", {})
-    state = (status.get("containerStatuses") or [{}])[0].get("state", {})
+    state = pods.own_container(status.get("containerStatuses")).get("state", {})
     waiting = state.get("waiting", {})
     if text := pods.hopeless(waiting):
         return f"the master's pod can't start: {text}", True
@@ -274,21 +390,32 @@ def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
             api.create(body)
         api.patch("Job", name, {"spec": {"suspend": False}})
     except BaseException as error:
-        api.delete("Job", name)
+        left = _left_after_deleting(api, name)
         if isinstance(error, ApiError):
-            raise BadSetting(f"the job {name} can't be created: {error}") from None
+            raise BadSetting(f"the job {name} can't be created: {error}{left}") from None
         if isinstance(error, Unreachable):
             raise BadSetting(
-                f"the job {name} can't be created, the cluster stopped answering: {error}"
+                f"the job {name} can't be created, the cluster stopped answering: {error}{left}"
             ) from None
         raise
     return PodJob(api, name)
 
 
+def _left_after_deleting(api: Api, name: str) -> str:
+    """Delete a job that can't be submitted; return what to do if that fails too, else nothing."""
+    try:
+        api.delete("Job", name)
+    except (ApiError, Unreachable):
+        return f"; remove what was made of it with `elasticdl stop {name} --namespace={api.namespace}`"
+    return ""
+
+
 def prepare(spec: JobSpec) -> JobSpec:
     """Check the settings of a job for Kubernetes, and put in what this machine knows; needs no cluster. Raises BadSetting."""
     _check(spec)
-    return settle(spec)
+    # A pod sees all cores of its node, and nodes differ: what it may use is in the settings.
+    cores = {**spec.worker_resource_request, **spec.worker_resource_limit}.get("cpu", "1")
+    return settle(replace(spec, threads_per_worker=spec.threads_per_worker or max(1, int(amount(cores)))))
 
 
 def packed_zoo(spec: JobSpec) -> bytes:
@@ -308,6 +435,7 @@ def texts_of(spec: JobSpec, uid: str, address: str, submitted_at: float, archive
         manifests.settings(spec, uid, texts, archive),
         manifests.empty_item(spec, uid, names.journal),
         manifests.empty_item(spec, uid, names.board),
+        manifests.empty_item(spec, uid, names.events),
     ]
 
 
@@ -350,23 +478,37 @@ def jobs(api: Api) -> list[tuple[str, str, str]]:
     return rows
 
 
-def watch(job: PodJob, show: Callable[[Seen], None]) -> Mapping[str, Any]:
-    """Show a job until it has ended, or can't begin by itself, and return its summary. A cluster that does not answer is waited for."""
+_T = TypeVar("_T")
+
+
+def patiently(ask: Callable[[], _T], say: Callable[[str], None]) -> _T:
+    """Return what the cluster answers; one that does not answer is waited for, and `say` is told when that takes long."""
+    until, said = time.monotonic() + _SILENT_SECONDS, False
     while True:
         try:
-            seen = job.look()
-        except Unreachable:
+            answer = ask()
+        except Unreachable as error:
+            if not said and time.monotonic() >= until:
+                said = True
+                say(f"{error}; the job goes on without, and this command waits")
             time.sleep(LOOK_SECONDS)
-            continue
+        else:
+            if said:
+                say("the cluster's API answers again")
+            return answer
+
+
+def watch(job: PodJob, show: Callable[[Seen], None], say: Callable[[str], None]) -> Mapping[str, Any]:
+    """Show a job until it has ended, or can't begin by itself, and return its summary; `say` is told of a cluster that does not answer."""
+    while True:
+        seen = patiently(job.look, say)
         show(seen)
         if seen.summary is not None:
             return job.explained(seen.summary)
         if seen.stuck:
-            reason = (
-                f"{seen.waits_for}. The job is still there: remove it with `elasticdl stop {job.name} --namespace={job.namespace}`, "
-                "mend what is wrong and submit it again; `elasticdl doctor` with the same settings tells more"
+            return job.explained(
+                {"job": job.name, "status": "stuck", "reason": seen.waits_for, "exit_code": 1}
             )
-            return job.explained({"job": job.name, "status": "stuck", "reason": reason, "exit_code": 1})
         time.sleep(LOOK_SECONDS)
 
 
@@ -379,6 +521,16 @@ def _check(spec: JobSpec) -> None:
         raise BadSetting(
             f"--job_name: on Kubernetes a name has at most 40 lower-case letters, digits and '-', and begins with a letter; "
             f"received {spec.job_name!r}"
+        )
+    for flag, image in (("image_name", spec.image_name), ("worker_image", spec.worker_image)):
+        if image and not _IMAGE.fullmatch(image):
+            raise BadSetting(
+                f"--{flag}: expected the name of an image, [HOST/]PATH[:TAG], received {image!r}"
+            )
+    if spec.distribution_strategy is Strategy.LOCAL:
+        raise BadSetting(
+            "--distribution_strategy: Local trains in the process of whoever starts it, and not on Kubernetes; leave it out, "
+            "or take --num_workers=1"
         )
     check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     for flag in ("training_data", "output", "audit", "checkpoint_dir"):
@@ -439,13 +591,20 @@ def _create_job(api: Api, spec: JobSpec) -> str:
         raise BadSetting(f"no job was submitted: {error}") from None
 
 
-def _failed(job: Object) -> str:
+def _condition(job: Object, kind: str) -> str:
+    """Return what a Job says of a condition that it has, empty if it has it not."""
     for condition in job.get("status", {}).get("conditions") or []:
-        if condition.get("type") == "Failed" and condition.get("status") == "True":
-            return f"the master has failed: {condition.get('message', '')}"
+        if condition.get("type") == kind and condition.get("status") == "True":
+            return str(condition.get("message") or kind)
     return ""
 
 
 def _status(body: dict[str, Any]) -> JobStatus:
-    workers = tuple(WorkerStatus(**worker) for worker in body.pop("workers"))
-    return JobStatus(**body, workers=workers)
+    """Read a status; raises JobFailed if another version wrote it."""
+    try:
+        workers = tuple(WorkerStatus(**worker) for worker in body.pop("workers"))
+        return JobStatus(**body, workers=workers)
+    except (KeyError, TypeError):
+        raise JobFailed(
+            "the job's status was written by another version of elasticdl; look with that one"
+        ) from None

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from elasticdl.cluster.api import connect
+from elasticdl.control.status import INTERRUPT, JobStatus
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.job import podjob, survey
-from elasticdl.job.display import Display, open_display
+from elasticdl.job.display import Display, open_display, print_log_end, print_summary, print_traceback
 from elasticdl.job.doctor import Finding, Level
 from elasticdl.job.podjob import PodJob, Seen
+from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
+
+_REMOVAL_SECONDS = 60.0
+"""Twice the grace period of pods."""
+_STANDING_SECONDS = 3.0
+"""What lasts no longer is on its way, and people need not know of it."""
 
 
 def run(spec: JobSpec) -> Mapping[str, Any]:
@@ -27,23 +34,44 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
     display.notice(f"{job.name} has been submitted to the namespace {spec.namespace}")
     try:
         summary = _watch(job, display, spec)
+        if summary["status"] == "stuck":
+            advice = (
+                f"The job is still there: remove it with `elasticdl stop {job.name} --namespace={job.namespace}`, mend what is wrong "
+                "and submit it again; `elasticdl doctor` with the same settings tells more"
+            )
+            summary = {**summary, "reason": f"{summary['reason']}. {advice}"}
+        if spec.summary:
+            _keep(Path(spec.summary), summary, display)
     finally:
         display.close()
-    if spec.summary:
-        path = Path(spec.summary)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    print_log_end(summary)
+    print_traceback(summary)
+    print_summary(summary)
     return summary
 
 
+def _keep(path: Path, summary: Mapping[str, Any], display: Display) -> None:
+    """Write the summary; that it can't be written changes nothing of how the job ended."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        display.notice(f"--summary: {path} can't be written: {error.strerror}")
+
+
 def submit(spec: JobSpec) -> PodJob:
-    """Check the model file, and create the job's objects. Raises BadInput."""
-    check_model(spec)
+    """Check a job, and create its objects. Raises BadInput."""
+    check(spec)
     return podjob.submit(spec)
 
 
-def check_model(spec: JobSpec) -> None:
-    """Check the model file, if it is here. Raises BadInput."""
+def check(spec: JobSpec) -> None:
+    """Check the summary's place, and the model file if it is here. Raises BadInput."""
+    if spec.summary and spec.detach:
+        raise BadSetting(
+            "--summary is written by whoever watches the job, and --detach leaves nobody; `elasticdl status` shows it"
+        )
+    edge.check_summary(spec)
     if Path(spec.model_zoo).is_dir():
         check_model_file(spec)
     elif not spec.model_zoo.startswith("/"):
@@ -56,36 +84,76 @@ def examine(spec: JobSpec) -> Iterator[Finding]:
     """Check a job as far as can be without submitting it. Raises BadInput for what no cluster is needed to know, ApiError, Unreachable."""
     if not spec.on_kubernetes:
         raise BadSetting("doctor checks what a job on Kubernetes needs; --image_name makes it one")
-    check_model(spec)
+    check(spec)
     spec = podjob.prepare(spec)
     podjob.packed_zoo(spec)
     yield Finding(Level.OK, "the settings and the model file")
     yield from survey.examine(spec, connect(spec.namespace))
 
 
-def stop(job: PodJob) -> str:
-    """End a job in order, wait for it, and remove everything that it made; return a sentence.
+def stop(job: PodJob, say: Callable[[str], None]) -> None:
+    """End a job in order, wait for it, and remove everything that it made; `say` what is waited for, and how it ended.
 
     A job whose master has not run yet has nothing to end in order.
     """
     seen = job.look()
-    if seen.summary is None and seen.status is not None:
+    summary: Mapping[str, Any] | None = seen.summary
+    if summary is None and seen.status is not None:
         job.ask_to_stop("stopped by `elasticdl stop`")
-        podjob.watch(job, lambda seen: None)
+        summary = podjob.watch(job, _waiting(say), say)
         # Whoever else watches reads how the job ended from what is removed now, and nobody knows who does.
         time.sleep(4 * podjob.LOOK_SECONDS)
-    job.remove()
-    return f"{job.name} has ended, and everything that it made in the cluster is removed"
+    if summary is None:
+        ended = f"{job.name} had not begun"
+    else:
+        ended = f"{job.name}: {summary.get('status')} ({summary.get('reason')})"
+    gone = "is removed" if job.remove(_REMOVAL_SECONDS) else "is being removed; its pods have not ended yet"
+    say(f"{ended}; everything that it made in the cluster {gone}")
+
+
+def _waiting(say: Callable[[str], None]) -> Callable[[Seen], None]:
+    """Return what says once for what a job waits: its master, then its workers."""
+    master = _once(say, lambda seen: seen.waits_for, 0.0)
+    workers = _once(say, lambda seen: _waits(seen.status), _STANDING_SECONDS)
+
+    def show(seen: Seen) -> None:
+        master(seen)
+        workers(seen)
+
+    return show
+
+
+def _waits(status: JobStatus | None) -> str:
+    """Return for what the workers of a job wait that does not train."""
+    if status is None or status.state not in ("starting", "waiting"):
+        return ""
+    why = next((f"{one.name} waits: {one.waits_for}" for one in status.workers if one.waits_for), "")
+    known = status.reason if status.state == "waiting" else ""
+    return "; ".join(filter(None, (known, why)))
+
+
+def _once(say: Callable[[str], None], what: Callable[[Seen], str], seconds: float) -> Callable[[Seen], None]:
+    """Return what says a text once it has stood for so long, when it is another than the last time."""
+    last, since, said = "", 0.0, ""
+
+    def show(seen: Seen) -> None:
+        nonlocal last, since, said
+        text = what(seen)
+        if text != last:
+            last, since = text, time.monotonic()
+        if text != said and time.monotonic() - since >= seconds:
+            said = text
+            if text:
+                say(text)
+
+    return show
 
 
 def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
-    waits_for = ""
+    show_waiting = _waiting(display.notice)
 
     def show(seen: Seen) -> None:
-        nonlocal waits_for
-        if seen.waits_for and seen.waits_for != waits_for:
-            waits_for = seen.waits_for
-            display.notice(waits_for)
+        show_waiting(seen)
         for event in seen.events:
             display.event(event)
         if seen.status is not None:
@@ -94,19 +162,21 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
     asked = False
     while True:
         try:
-            return podjob.watch(job, show)
-        except KeyboardInterrupt:
-            if not asked and _wants_stop(job, display):
-                asked = True
-                job.ask_to_stop("interrupt")
+            if asked:
+                podjob.patiently(lambda: job.ask_to_stop(INTERRUPT), display.notice)
                 display.notice(
                     "the job ends at the next step and writes what there is; once more to leave it alone"
                 )
+            return podjob.watch(job, show, display.notice)
+        except KeyboardInterrupt:
+            if not asked and _wants_stop(job, display):
+                asked = True
                 continue
+            goes_on = "the job ends at its next step" if asked else "the job goes on"
             return {
                 "job": job.name,
                 "status": "detached",
-                "reason": f"the job goes on; `elasticdl status {job.name} --namespace={spec.namespace}` shows it",
+                "reason": f"{goes_on}; `elasticdl status {job.name} --namespace={spec.namespace}` shows it",
                 "exit_code": 130,
             }
 

@@ -34,19 +34,30 @@ def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
     Raises BadInput before anything is started, or for what only running shows; JobFailed; Interrupted after Ctrl-C.
     """
     spec = replace_settings(spec, settings)
-    if spec.detach:
+    if spec.on_kubernetes:
+        from elasticdl.job import podrun
+
+        if spec.detach:
+            return {"job": podrun.submit(spec).name, "status": "running"}
+        summary = dict(podrun.run(spec))
+        code = summary["exit_code"]
+        logs = f"`elasticdl logs {spec.job_name} --namespace={spec.namespace}`"
+    elif spec.detach:
         return {"job": detach(spec).name, "status": "running"}
-    outcome = submit(spec)
-    reason = str(outcome.summary.get("reason", ""))
-    match outcome.code:
+    else:
+        outcome = submit(spec)
+        summary, code = outcome.summary, outcome.code
+        logs = f"`elasticdl logs {outcome.place.name}`"
+    reason = str(summary.get("reason", ""))
+    match code:
         case 0:
-            return outcome.summary
+            return summary
         case 2:
             raise BadInput(reason)
         case 130:
             raise Interrupted(reason)
         case _:
-            raise JobFailed(f"{reason}; `elasticdl logs {outcome.place.name}` shows more")
+            raise JobFailed(f"{reason}; {logs} shows more")
 
 
 def replace_settings(spec: JobSpec | None, settings: dict[str, object]) -> JobSpec:

@@ -129,7 +129,7 @@ def _wait(api: Api, name: str, image: str) -> Tried:
 def read_probe(pod: Object, image: str) -> Tried | None:
     """Return what came of a probe, None while that is open."""
     status = pod.get("status", {})
-    state = (status.get("containerStatuses") or [{}])[0].get("state", {})
+    state = pods.own_container(status.get("containerStatuses"), (manifests.PROBE,)).get("state", {})
     if "terminated" in state:
         said = str(state["terminated"].get("message", "")).strip()
         if state["terminated"].get("exitCode") == 0:

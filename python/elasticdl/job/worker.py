@@ -52,8 +52,6 @@ _TICK_SECONDS = 1.0
 """How often unanswered messages are repeated; a lost connection repeats them at once."""
 _LEAVE_SECONDS = 5.0
 """How long the main thread may take to end by itself once the member has ended; after that the process goes."""
-_AHEAD = 4
-"""Chunks read and converted before they are needed; the loop asks for as many."""
 
 
 class WorkerProcess:
@@ -241,7 +239,7 @@ class WorkerProcess:
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.auditlog import AuditLog
         from elasticdl.worker.member import Member
-        from elasticdl.worker.synchronous import LoopSettings, SynchronousWorker
+        from elasticdl.worker.synchronous import AHEAD, LoopSettings, SynchronousWorker
 
         spec = self._spec
         ledger = schedule.ledger
@@ -255,7 +253,7 @@ class WorkerProcess:
             member=Member(self._id, self._name, endpoint.address, schedule, spec.checkpoint_steps),
             adapter=adapter,
             endpoint=endpoint,
-            chunks=ChunkSource(reader, ledger, adapter.convert, _AHEAD),
+            chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             schedule=schedule,
             audit=AuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
             heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),

@@ -115,7 +115,11 @@ def _fill(context: Path, directory: Path, wheel: Path | None) -> None:
     if wheel is not None:
         shutil.copy2(wheel, context / "package")
     ignored = shutil.ignore_patterns(".*", "__pycache__", DOCKERFILE)
-    shutil.copytree(directory, context / "zoo", ignore=ignored)
+    try:
+        shutil.copytree(directory, context / "zoo", ignore=ignored)
+    except shutil.Error as error:
+        (source, _, why), *_ = error.args[0]
+        raise BadSetting(f"{source} can't be put into the image: {why}") from None
 
 
 def _run(command: Sequence[str]) -> None:

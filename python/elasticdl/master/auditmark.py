@@ -66,7 +66,8 @@ def remove(directory: Path) -> None:
     """Remove what a job has left that ended before its first view: there is nothing to audit, and the next attempt may use the name."""
     if any((directory / name).exists() for name in ("manifest", "finished")):
         for path in (directory / "manifest", *directory.glob("*.audit")):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
             directory.rmdir()
 

@@ -1,7 +1,8 @@
 """What a master keeps for people beside its journal: the events so far, how the job stands, and at the end the summary.
 
-None of it is needed to go on, so a failure to write it is logged and no more. Locally it lies in the job's folder; on Kubernetes in a
-ConfigMap, written about once a second, which whoever may read the namespace can see.
+None of it is needed to go on, so a failure to write it is logged and no more. Locally it lies in the job's folder; on Kubernetes in two
+ConfigMaps, which whoever may read the namespace can see: what changes every second is small, and events are written when there are
+new ones.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from elasticdl.spec.place import JobPlace
 
 _log = logging.getLogger(__name__)
 
-STATUS, EVENTS, SUMMARY = "status", "events", "summary"
-"""Texts of the object."""
+STATUS, TOLD, SUMMARY = "status", "told", "summary"
+"""Texts of the first object; `told` is another whenever there are new events."""
+EVENTS = "events"
+"""The text of the second."""
 EVENTS_LIMIT = 400_000
 """Bytes of events that an object keeps; older ones go first."""
+_DETAILS = frozenset({"sealed", "committed-first", "digest"})
+"""Events of each member in each change of the group: in a large one they would drive out all others. The master's log has them."""
 _PERIOD = 1.0
 _LAST_SECONDS = 30.0
 
@@ -32,10 +37,21 @@ _LAST_SECONDS = 30.0
 def headline(status: JobStatus) -> str:
     """Return one line about how a job stands: `training, 3/4 workers, epoch 2, 41 %`."""
     training = sum(worker.state == "training" for worker in status.workers)
-    parts = [status.state, f"{training}/{status.wanted_workers} workers", f"epoch {status.epoch + 1}"]
+    # The epoch after the last is the last.
+    epoch = min(status.epoch + 1, status.num_epochs or status.epoch + 1)
+    parts = [status.state, f"{training}/{status.wanted_workers} workers", f"epoch {epoch}"]
     if status.done is not None:
         parts.append(f"{status.done * 100:.0f} %")
     return ", ".join(parts)
+
+
+def _newest(lines: list[str]) -> list[str]:
+    """Return the last lines, as many as an object keeps."""
+    size, first = sum(map(len, lines)), 0
+    while size > EVENTS_LIMIT:
+        size -= len(lines[first])
+        first += 1
+    return lines[first:]
 
 
 class Board(Protocol):
@@ -95,50 +111,56 @@ class FileBoard:
 
 
 class ItemBoard:
-    """A job's on Kubernetes: three texts of one object, written by a thread of their own."""
+    """A job's on Kubernetes: texts of two objects, written by a thread of their own."""
 
     def __init__(
-        self, item: Item, headline: Callable[[str], None], announce: Callable[[JobEvent], None]
+        self,
+        item: Item,
+        events: Item,
+        headline: Callable[[str], None],
+        announce: Callable[[JobEvent], None],
     ) -> None:
-        """Write to an item.
+        """Write to two items.
 
         Args:
-            item: the object, which exists.
+            item: the object of status and summary, which exists.
+            events: the object of events, which exists.
             headline: is given one line about how the job stands, and may raise OSError.
             announce: is given every event once; it must not wait.
         """
         self._item = item
+        self._events = events
         self._announce = announce
         self._headline = headline
         self._line = self._line_shown = ""
         self._lock = threading.Condition()
+        self._before: list[str] | None = None
         self._lines: list[str] = []
         self._texts: dict[str, str] = {}
-        self._changed = False
+        self._changed = self._told = False
         self._over = False
         self._thread = threading.Thread(target=self._write, name="board", daemon=True)
+        self._thread.start()
 
     def recall(self) -> list[Told]:
-        """Read the events, and begin to write."""
-        try:
-            texts, _ = self._item.read()
-        except OSError as error:
-            _log.warning("what was told before can't be read: %s", error)
-            texts = {}
-        with self._lock:
-            self._lines = texts.get(EVENTS, "").splitlines(keepends=True)
-        self._thread.start()
-        return [told for line in self._lines if (told := told_from_line(line)) is not None]
+        """Read the events. What can't be read now is read before it is written over."""
+        with contextlib.suppress(OSError):
+            self._read_before()
+        return [told for line in self._before or () if (told := told_from_line(line)) is not None]
+
+    def _read_before(self) -> None:
+        texts, _ = self._events.read()
+        self._before = texts.get(EVENTS, "").splitlines(keepends=True)
 
     def tell(self, told: Told) -> None:
-        """Keep an event with the next writing."""
+        """Keep an event with the next writing, if it is not one of the many that each member tells of each view."""
+        if told.event.kind in _DETAILS:
+            return
         self._announce(told.event)
         with self._lock:
-            self._lines.append(told.to_line())
-            size = sum(map(len, self._lines))
-            while size > EVENTS_LIMIT:
-                size -= len(self._lines.pop(0))
-            self._changed = True
+            self._lines = _newest([*self._lines, told.to_line()])
+            self._texts[TOLD] = str(told.event.time)
+            self._changed = self._told = True
 
     def show(self, status: JobStatus) -> None:
         """Keep a status with the next writing."""
@@ -149,8 +171,6 @@ class ItemBoard:
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
         """Write everything, for as long as half a minute if the cluster does not answer."""
-        if self._thread.ident is None:
-            self.recall()  # a master that can't even begin says so too
         with self._lock:
             self._texts[SUMMARY] = json.dumps(summary)
             self._changed = self._over = True
@@ -163,12 +183,15 @@ class ItemBoard:
         while True:
             with self._lock:
                 self._lock.wait_for(lambda: self._over, _PERIOD)
-                over, changed, self._changed = self._over, self._changed, False
-                texts = {**self._texts, EVENTS: "".join(self._lines)}
+                over, changed, told = self._over, self._changed, self._told
+                self._changed = self._told = False
+                texts, lines = dict(self._texts), list(self._lines)
             self._show_line()
-            if changed and not self._put(texts):
+            # Events first: who reads the summary finds all of them.
+            done = not told or self._put_events(lines)
+            if not (done and (not changed or self._put(self._item, texts))):
                 with self._lock:
-                    self._changed = True
+                    self._changed, self._told = True, self._told or told
                     self._lock.wait(_PERIOD)
                 continue
             if over:
@@ -181,10 +204,20 @@ class ItemBoard:
                 self._headline(line)
                 self._line_shown = line
 
-    def _put(self, texts: Mapping[str, str]) -> bool:
+    def _put_events(self, lines: list[str]) -> bool:
+        if self._before is None:
+            try:
+                self._read_before()
+            except OSError as error:
+                _log.info("what was told before can't be read, trying again: %s", error)
+                return False
+        kept = _newest([*(self._before or ()), *lines])
+        return self._put(self._events, {EVENTS: "".join(kept)})
+
+    def _put(self, item: Item, texts: Mapping[str, str]) -> bool:
         try:
-            before, version = self._item.read()
-            self._item.replace({**before, **texts}, version)
+            before, version = item.read()
+            item.replace({**before, **texts}, version)
         except (OSError, Stale) as error:
             _log.info("what people see can't be written, trying again: %s", error)
             return False

@@ -1,6 +1,6 @@
 """What happens to a master, and what it is to do: the vocabulary of `master/machine.py`.
 
-Plain values. The machine takes the time and an event and returns instructions; the shell (`master/service.py`) and the simulator carry
+Plain values. The machine takes the time and an event and returns instructions; the shell (`master/shell.py`) and the simulator carry
 them out. Connections are numbers that the shell makes, each higher than all before; what one connection says arrives
 in order. At most one `Append` is outstanding at any moment, and nothing that depends on it is told before `Appended` (rule J1).
 """

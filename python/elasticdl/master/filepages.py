@@ -29,6 +29,11 @@ class FilePages:
         """Return the directory."""
         return str(self._directory)
 
+    @property
+    def crowded(self) -> bool:
+        """A folder has room for all that a job appends."""
+        return False
+
     def numbers(self) -> list[int]:
         """Return the numbers of the files that there are."""
         names = [path.name for path in self._directory.iterdir()]
@@ -48,14 +53,16 @@ class FilePages:
             with contextlib.suppress(OSError):
                 self._draft.unlink(missing_ok=True)
 
-    def empty(self, number: int) -> None:
-        """Replace files by empty ones."""
-        for earlier in range(number, 0, -1):
-            path = self._path(earlier)
-            if path.stat().st_size == 0:
-                break  # this one and all before it were emptied some time ago
-            self._draft.write_bytes(b"")
-            self._draft.rename(path)
+    def compact(self, number: int, body: bytes) -> None:
+        """Write a file, then replace those before it by empty ones."""
+        self.write(number, body)
+        with contextlib.suppress(OSError):  # the next compaction empties them as well
+            for earlier in range(number - 1, 0, -1):
+                path = self._path(earlier)
+                if path.stat().st_size == 0:
+                    break  # this one and all before it were emptied some time ago
+                self._draft.write_bytes(b"")
+                self._draft.rename(path)
 
     def tidy(self) -> None:
         """Remove drafts that killed masters left; a live one whose draft goes writes it again."""

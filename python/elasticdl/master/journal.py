@@ -13,6 +13,8 @@ from typing import Any, Protocol
 from elasticdl.errors import BadData, BadSetting, JobFailed, JournalConflict
 from elasticdl.master.records import FORMAT, Record, compact, record_from_json, record_to_json
 
+REPLACED = 75
+"""Exit code of a master that another one has replaced: not the job's end (EX_TEMPFAIL of sysexits.h)."""
 _ATTEMPTS = 5
 """Readings of pages that another master compacts meanwhile; each compaction can spoil one."""
 
@@ -28,6 +30,10 @@ class Pages(Protocol):
     def where(self) -> str:
         """Where they are kept, for messages."""
 
+    @property
+    def crowded(self) -> bool:
+        """Tell whether half of the room is taken, as far as this writer knows."""
+
     def numbers(self) -> list[int]:
         """Return the numbers that are taken, in order. Raises OSError."""
 
@@ -41,8 +47,8 @@ class Pages(Protocol):
         repeated.
         """
 
-    def empty(self, number: int) -> None:
-        """Empty the pages up to `number`. Raises OSError."""
+    def compact(self, number: int, body: bytes) -> None:
+        """Write page `number` as `write` does, and empty those before it."""
 
     def tidy(self) -> None:
         """Remove what killed writers left beside the pages."""
@@ -55,12 +61,19 @@ class Journal:
         """Use `pages`; the number of masters that do so at once is not limited."""
         self._pages = pages
         self._writer = secrets.token_hex(16)
+        self._inserted = 0
+        """Compactions since `read`: numbers of which the caller knows nothing."""
+        self._written: tuple[int, bytes] | None = None
+        """The page that was added last."""
+        self._compaction: tuple[Record, ...] | None = None
+        """What the compaction under way leaves; it may have taken effect although no answer came."""
 
     def read(self) -> tuple[tuple[Record, ...], int]:
-        """Return all records (perhaps compacted) and the number of the last one, 0 if there is none.
+        """Return all records (perhaps compacted) and the number of the last one, 0 if there is none, from which `append` counts on.
 
         Raises BadSetting for another format, JobFailed for a damaged journal; both leave it untouched.
         """
+        self._inserted, self._compaction = 0, None
         for _ in range(_ATTEMPTS):
             numbers = self._numbers()
             if not numbers:
@@ -75,26 +88,38 @@ class Journal:
     def append(self, number: int, record: Record) -> None:
         """Append `record` as number `number`, durably, if no such number exists.
 
-        May be repeated after an OSError (disk full, I/O error), which leaves open whether the record exists; until it returns,
-        nothing that depends on the record may be told. Raises JournalConflict if another record of that number exists.
+        Where the room gets scarce, what there is is compacted after it; the numbers of the caller don't count that. May be repeated after
+        an OSError (disk full, I/O error), which leaves open whether the record exists; until it returns, nothing that depends on the
+        record may be told. Raises JournalConflict if another record of that number exists, or follows it already.
         """
-        self._put(number, {"record": record_to_json(record)})
+        at = number + self._inserted
+        page = at, self._body({"record": record_to_json(record)})
+        if page != self._written:  # a compaction that is tried again may have emptied it
+            self._pages.write(*page)
+            self._written = page
+        if self._compaction is not None or self._pages.crowded:
+            self.compact(at)
+            self._inserted += 1
 
     def has(self, number: int) -> bool:
         """Tell whether record `number` exists, whoever wrote it. Raises OSError."""
-        return number in self._pages.numbers()
+        return number + self._inserted in self._pages.numbers()
 
     def compact(self, length: int) -> tuple[tuple[Record, ...], int]:
-        """Append a record that says what records 1 to `length` say, then empty those; return what `read` would.
+        """Append a record that says what records 1 to `length` say, and empty those; return what `read` would.
 
-        Safe beside other masters: the append is an ordinary one (raises JournalConflict), and numbers stay taken.
+        May be repeated like `append`. Safe beside other masters: the append is an ordinary one (raises JournalConflict), and numbers stay
+        taken.
         """
-        records, read = self.read()
-        if read != length:
-            raise JournalConflict(f"record {read} of the journal exists, expected {length} to be the last")
-        kept = compact(records)
-        self._put(length + 1, {"compacted": [record_to_json(record) for record in kept]})
-        self._pages.empty(length)
+        if self._compaction is None:
+            records = self._read_back_from(length)
+            if records is None:
+                raise JournalConflict(f"another master has compacted the journal in {self._pages.where}")
+            self._compaction = compact(records)
+        kept = self._compaction
+        body = {"compacted": [record_to_json(record) for record in kept]}
+        self._pages.compact(length + 1, self._body(body))
+        self._compaction = None
         return kept, length + 1
 
     def tidy(self) -> None:
@@ -145,8 +170,8 @@ class Journal:
     def _damaged(self, number: int) -> JobFailed:
         return JobFailed(f"the journal in {self._pages.where} is damaged: record {number} can't be read")
 
-    def _put(self, number: int, content: dict[str, Any]) -> None:
+    def _body(self, content: dict[str, Any]) -> bytes:
         text = json.dumps(
             {"format": FORMAT, "writer": self._writer, **content}, separators=(",", ":"), sort_keys=True
         )
-        self._pages.write(number, (text + "\n").encode())
+        return (text + "\n").encode()

@@ -1,16 +1,15 @@
 """The synchronous master as a pure state machine: time and events in, instructions out (`master/events.py` has both vocabularies).
 
-It decides *when* a view ends and who may stand in the next one, what is journalled, and what each connection is told; what a view
-contains is decided in `master/views.py`, who is suspected in `master/witnesses.py`. The journal is its only state: everything else here is
-memory that may be lost at any moment, because members repeat what they said. That is why telling is done by levels (what should this
-connection know by now?) and not by remembering what is still to be told. Rule numbers are those of the note on the protocol.
+It takes what happens, and says what is journalled and what each connection is told. When a view ends and who may stand in the next one is
+decided in `master/succession.py`, who is there and who is suspected in `master/memory.py`. All memory but the journal may be lost at any
+moment: that is why telling is done by levels (what should this connection know by now?) and not by remembering what is still to be told.
+Rule numbers are those of the note on the protocol.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from elasticdl.control.frozen import replace
@@ -41,7 +40,6 @@ from elasticdl.control.messages import (
     saved_as,
 )
 from elasticdl.control.view import MemberId, Peer, View, ViewId
-from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Shard
 from elasticdl.master.events import (
     Announce,
@@ -70,6 +68,7 @@ from elasticdl.master.events import (
     Tick,
     WorkerEnded,
 )
+from elasticdl.master.memory import Common, Failure, Link, Seen, Trouble
 from elasticdl.master.records import (
     EpochRecord,
     ErrorRecord,
@@ -84,257 +83,17 @@ from elasticdl.master.records import (
     WantedRecord,
     read_journal,
 )
-from elasticdl.master.views import PolicySlots, Situation, Stander, next_view
-from elasticdl.master.witnesses import (
-    SUSPICION,
-    Accusation,
-    Statement,
-    Times,
-    Witness,
-    feuds,
-    judge,
-    loser,
-    stall_limit,
-)
+from elasticdl.master.succession import Succession
+from elasticdl.master.views import Stander
+from elasticdl.master.witnesses import SUSPICION, Accusation, feuds
 
 Out = list[Instruction]
 """Instructions of one transition, in order; made and emptied within `handle`."""
 
-NO_VIEW = ViewId(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the master takes from the job's settings.
-
-    Attributes:
-        workers: how many workers the job wants (until `scale` says otherwise).
-        minimum: with fewer members no step begins.
-        relaunches: program errors per worker index that do not fail the job.
-        plan: the job's data → the order in which it is consumed.
-        policy_slots: the batch policy, number of members → K.
-        times: of the protocol.
-    """
-
-    workers: int
-    minimum: int
-    relaunches: int
-    plan: Callable[[tuple[Shard, ...]], Schedule]
-    policy_slots: PolicySlots
-    times: Times = field(default_factory=Times)
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One control stream, and what was said on it.
-
-    Attributes:
-        member: whose.
-        name: what people call it.
-        registered: `Register` came.
-        welcomed: `Welcome` was told.
-        data: `Data` was told.
-        view: id of the view told last.
-        pending: view of the last `Pending`.
-        stop: view of the last `Stop`.
-        stop_at: when that was told.
-        verdict: a verdict was told.
-    """
-
-    member: MemberId
-    name: str
-    registered: bool = False
-    welcomed: bool = False
-    data: bool = False
-    view: ViewId = NO_VIEW
-    pending: ViewId = NO_VIEW
-    stop: ViewId = NO_VIEW
-    stop_at: float = 0.0
-    verdict: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What this master has heard of one member.
-
-    Attributes:
-        peer: who.
-        report: what it said last that it holds and has promised.
-        connection: its control stream, None if it broke.
-        registered_at: when it registered first.
-        cut_at: when its control stream broke.
-        beat_at: when its last heartbeat came, None before the first.
-        beat: view, step and progress of that heartbeat.
-        moved_at: when these changed last.
-    """
-
-    peer: Peer
-    report: Report
-    connection: int | None
-    registered_at: float
-    cut_at: float | None = None
-    beat_at: float | None = None
-    beat: tuple[int, int, int] = (0, 0, 0)
-    moved_at: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Common:
-    """How far the members of a view have come together, by what any of them says.
-
-    Attributes:
-        view: the view.
-        step: the step under way.
-        begun_at: when that was first said.
-        alive_at: after this time every member has contributed to a step.
-    """
-
-    view: ViewId
-    step: int
-    begun_at: float
-    alive_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """A loss that the group has not recovered from yet.
-
-    Attributes:
-        since: when the first sign of it came.
-        view: the view that it broke.
-        worker: who was lost.
-        cause: in a few words.
-    """
-
-    since: float
-    view: ViewId
-    worker: str
-    cause: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A program error that waits for its record or its answer."""
-
-    name: str
-    error: ProgramFailed
-
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
-class Master:
-    """One master: the journal, and the memory of one life.
-
-    Attributes:
-        settings: of the job.
-        journal: what has been read or appended (J1: nothing else is ever told).
-        opened: my epoch is journalled, or the job has ended: I may speak.
-        schedule: the order of the data, None until the shards are journalled.
-        started_at: when I read the journal.
-        appending: the record whose append is outstanding.
-        links: control streams.
-        seen: members heard of.
-        gone: names of workers proven dead → cause.
-        failures: program errors, by member.
-        asked_stop: reasons of stop requests, and which client requests wait for the record.
-        waiting_stop: client requests to answer when `stopping` is journalled.
-        asked_scale: the number of workers asked for, and by which request.
-        found: shards that were found and are not journalled yet.
-        give_up: the job can't go on.
-        saved: the snapshot report that waits for its record.
-        saved_by: who sent it.
-        exported: the export report that waits for its record, with its sender.
-        accusations: of the current view.
-        accused_at: when a member of the current view was accused first.
-        sealed_at: when somebody was first known to have sealed the current view.
-        aborted: the current view was left because of a broken connection.
-        feud: pairs that broke the last view although everybody lived (D9).
-        trouble: losses since the last commit.
-        condemned: workers left out on suspicion → when; they are killed if they do not end.
-        held_up_since: since when all that the next view waits for are members that are suspected.
-        common: how far the current view has come.
-        progress: the last one heard.
-        progress_at: when.
-        paces: seconds of recent steps.
-        ended_at: when the terminal record was appended or read.
-        published: the result lies at its final path.
-        checked_at: when the journal was last looked at for another master's records.
-        over: this master has ended.
-    """
-
-    settings: Settings
-    journal: Journal = field(default_factory=Journal)
-    opened: bool = False
-    schedule: Schedule | None = None
-    started_at: float = 0.0
-    appending: Record | None = None
-    links: Mapping[int, Link] = field(default_factory=dict)
-    seen: Mapping[MemberId, Seen] = field(default_factory=dict)
-    gone: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[MemberId, Failure] = field(default_factory=dict)
-    asked_stop: str | None = None
-    waiting_stop: tuple[int, ...] = ()
-    asked_scale: ScaleAsked | None = None
-    found: tuple[Shard, ...] | None = None
-    give_up: GiveUp | None = None
-    saved: Saved | None = None
-    saved_by: MemberId | None = None
-    exported: Exported | None = None
-    accusations: tuple[Accusation, ...] = ()
-    accused_at: Mapping[MemberId, float] = field(default_factory=dict)
-    sealed_at: float | None = None
-    aborted: bool = False
-    feud: frozenset[frozenset[str]] = frozenset()
-    trouble: tuple[Trouble, ...] = ()
-    condemned: Mapping[str, float] = field(default_factory=dict)
-    held_up_since: float | None = None
-    common: Common | None = None
-    progress: Progress | None = None
-    progress_at: float = 0.0
-    paces: tuple[float, ...] = ()
-    ended_at: float | None = None
-    published: bool = False
-    checked_at: float = 0.0
-    over: bool = False
-
-    # ------------------------------------------------------------------ what others may ask
-
-    @property
-    def view(self) -> View | None:
-        """Return the current view."""
-        return self.journal.view
-
-    @property
-    def wanted(self) -> int:
-        """Return how many workers the job wants now."""
-        return self.settings.workers if self.journal.wanted is None else self.journal.wanted
-
-    @property
-    def missing(self) -> int:
-        """Return how many workers have to come before another step begins."""
-        view = self.view
-        if view is not None and (view.final or self._ends_now()):
-            return 0
-        members = () if view is None else [peer for peer in view.members if not self._is_gone(peer)]
-        return max(0, self.settings.minimum - len(members) - len(self._joiners()))
-
-    def state_of(self, member: MemberId) -> str:
-        """Return a member's state for people, one of `WorkerStatus.state`."""
-        seen, view = self.seen.get(member), self.view
-        if seen is None or seen.peer.name in self.gone:
-            return "ended" if seen is not None else "starting"
-        if view is None or view.rank(member) is None:
-            return "lost" if member in self.journal.known else "joining"
-        if seen.connection is None:
-            return "lost"
-        if seen.report.draining:
-            return "draining"
-        if seen.report.sealed >= view.id:
-            return "sealed"
-        if view.final:
-            return "finishing"
-        rank = view.rank(member)
-        assert rank is not None
-        return "training" if view.sources[rank] is None or seen.report.state is not None else "healing"
+class Master(Succession):
+    """One master: events in, instructions out."""
 
     # ------------------------------------------------------------------ the transition
 
@@ -386,7 +145,7 @@ class Master:
     def _open(self, now: float, journal: Journal, out: Out) -> Master:
         """Begin a life: what the journal says is all that is known."""
         schedule = None if journal.shards is None else self.settings.plan(journal.shards)
-        master = replace(self, journal=journal, schedule=schedule, started_at=now)
+        master = replace(self, journal=journal, schedule=schedule, started_at=now, view_at=now)
         if journal.wanted is not None:
             out.append(Scale(journal.wanted))
         if journal.terminal is not None:
@@ -842,7 +601,7 @@ class Master:
     def _after_publishing(self, error: str | None, out: Out) -> Master:
         if error is None:
             return replace(self, published=True)
-        out.append(End("failed", f"the result was exported but can't be put in its place: {error}", 1))
+        out.append(End("failed", error, 1))
         return replace(self, over=True)
 
     def _maybe_end(self, now: float, out: Out) -> Master:
@@ -855,271 +614,26 @@ class Master:
         if not heard and now - self.ended_at < self.settings.times.alone:
             return self
         if isinstance(end, FinishedRecord):
-            out.append(End("finished", self.journal.stopping or "all data was trained", 0))
+            out.append(End("finished", self.why_finished, 0))
         else:
             out.append(End("failed", end.reason, 2 if end.kind == "bad-input" else 1))
         return replace(self, over=True)
 
-    # ------------------------------------------------------------------ who is there
-
-    def _is_gone(self, peer: Peer) -> bool:
-        """Tell whether a member is proven to do nothing any more: its process has ended, or it has a program error (D10: it sealed)."""
-        return peer.name in self.gone or peer.id in self.failures
-
-    def _has_sealed(self, peer: Peer, view: View) -> bool:
-        seen = self.seen.get(peer.id)
-        return seen is not None and seen.report.sealed >= view.id
-
-    def _is_evicted(self, member: MemberId) -> bool:
-        """D8: an id that stood in a view and is not in the current one."""
-        return member in self.journal.known and (self.view is None or self.view.rank(member) is None)
-
-    def _statements(self, peer: Peer, view: View) -> tuple[Statement, ...]:
-        """Return what speaks against a member of the current view."""
-        times = self.settings.times
-        seen = self.seen.get(peer.id)
-        # While nobody has found this master, it is the one that can't be reached.
-        found_at = min((other.registered_at for other in self._members_seen(view)), default=math.inf)
-        grace = max(self.started_at, found_at) + times.alone
-        # Every step needs a contribution of every member: who is silent towards me alone was alive when the last one was given.
-        alive = -math.inf if self.common is None else self.common.alive_at
-        if seen is None:
-            return (Statement(Witness.STREAM, max(grace, alive)),)
-        said: list[Statement] = []
-        if seen.connection is None:
-            said.append(Statement(Witness.STREAM, max(grace if seen.cut_at is None else seen.cut_at, alive)))
-        # a worker that was just started may beat late; after a restart of the master all do
-        last_beat = seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at
-        said.append(Statement(Witness.BEAT, max(last_beat, alive) + 3 * times.heartbeat))
-        accused = self.accused_at.get(peer.id)
-        if accused is not None:
-            said.append(Statement(Witness.ACCUSED, accused))
-        if seen.beat_at is not None and seen.beat[0] == view.id and seen.beat[2] % 2:
-            said.append(Statement(Witness.STALL, seen.moved_at + stall_limit(self.paces, times)))
-        link = None if seen.connection is None else self.links.get(seen.connection)
-        if link is not None and link.stop >= view.id:
-            said.append(Statement(Witness.DEAF, link.stop_at + times.alone))
-        return tuple(said)
-
-    def _suspicion(self, now: float, peer: Peer, view: View) -> str | None:
-        """Return why a member is suspected; who has sealed the view is waited for by nobody."""
-        if self._has_sealed(peer, view):
-            return None
-        return judge(now, self._statements(peer, view), self.settings.times)
-
-    def _suspects(self, now: float, view: View) -> dict[MemberId, str]:
-        found = {}
-        for peer in view.members:
-            why = None if self._is_gone(peer) else self._suspicion(now, peer, view)
-            if why is not None:
-                found[peer.id] = why
-        return found
-
-    def _joiners(self) -> list[Stander]:
-        """Return who may join: registered, blank, connected, never stood in a view, not leaving; in the order of registration."""
-        found = [
-            Stander(seen.peer, seen.report, stayed=False)
-            for seen in self.seen.values()
-            if seen.connection is not None and self._may_join(seen)
-        ]
-        return sorted(found, key=lambda stander: self.seen[stander.peer.id].registered_at)
-
-    def _may_join(self, seen: Seen) -> bool:
-        fresh = (
-            seen.peer.id not in self.journal.known and seen.report.state is None and seen.report.current == 0
-        )
-        return fresh and not self._is_gone(seen.peer) and not seen.report.draining
-
-    # ------------------------------------------------------------------ when a view ends
-
-    def _pending_reason(self, view: View) -> str | None:
-        """D1: return why a change is wanted at the next step boundary."""
-        if view.final:
-            return None
+    @property
+    def why_finished(self) -> str:
+        """Return why there was nothing more to train."""
+        end, schedule = self.journal.terminal, self.schedule
         if self.journal.stopping is not None:
-            return "the job is stopping"
-        if self._joiners():
-            return "somebody joins"
-        if len(view.members) < self.settings.minimum:
-            return "there are fewer members than the job needs"
-        if any(seen.report.draining for seen in self._members_seen(view)):
-            return "somebody drains"
-        return None
+            return self.journal.stopping
+        if (
+            isinstance(end, FinishedRecord)
+            and schedule is not None
+            and 0 < schedule.max_step <= end.state.step
+        ):
+            return f"max_step {schedule.max_step} is reached"
+        return "all data was trained"
 
-    def _members_seen(self, view: View) -> list[Seen]:
-        return [
-            self.seen[peer.id] for peer in view.members if peer.id in self.seen and not self._is_gone(peer)
-        ]
-
-    def _stop_reason(self, now: float, view: View) -> str | None:
-        """D1: return why everybody must seal now."""
-        for peer in view.members:
-            if peer.name in self.gone:
-                return f"{peer.name} is dead ({self.gone[peer.name]})"
-            if peer.id in self.failures:
-                return f"{peer.name} has a program error"
-        suspects = self._suspects(now, view)
-        for peer in view.members:
-            if peer.id in suspects:
-                return f"{peer.name} is suspected: {suspects[peer.id]}"
-        if self.sealed_at is not None and now - self.sealed_at >= self._patience():
-            return "somebody has sealed the view"
-        if view.final and self._may_leave_final(view):
-            return "somebody drains"
-        return None
-
-    def _patience(self) -> float:
-        """Return how long those who have sealed wait for the others: a moment after an abort, longer at a boundary that all reach.
-
-        At a boundary somebody may still wait for a transfer; stopping it would only make it begin again.
-        """
-        return self.settings.times.moment if self.aborted else self.settings.times.alone
-
-    def _may_leave_final(self, view: View) -> bool:
-        """D5: a final view has no step boundary; a draining member leaves it by `stop`, if another one holds the base."""
-        present = self._members_seen(view)
-        ranks = {peer.id: rank for rank, peer in enumerate(view.members)}
-        held = any(
-            not seen.report.draining
-            and seen.connection is not None
-            and view.sources[ranks[seen.peer.id]] is None
-            for seen in present
-        )
-        return held and any(seen.report.draining for seen in present)
-
-    # ------------------------------------------------------------------ what the next view is
-
-    def _wanted_view(self, now: float) -> Record | None:
-        schedule = self.schedule
-        if schedule is None:
-            return None
-        view = self.view
-        stay = () if view is None else self._stay(now, view)
-        if stay is None:
-            return None
-        joiners = self._joiners()
-        if not stay and not self._gathered(now, joiners):
-            return None
-        if self._releases_last(stay, joiners):
-            return None
-        situation = Situation(
-            current=view,
-            standers=(*stay, *joiners),
-            snapshot=self.journal.snapshot,
-            stopping=self._ends_now(),
-            schedule=schedule,
-            policy_slots=self.settings.policy_slots,
-            why=self._why(now, view, stay, joiners),
-        )
-        following = self._compose(situation)
-        return None if self._waits_for_more(following, stay) else ViewRecord(following)
-
-    def _compose(self, situation: Situation) -> View:
-        return next_view(situation)
-
-    def _ends_now(self) -> bool:
-        """D7: every view decided after `stopping` is final."""
-        return self.journal.stopping is not None
-
-    def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
-        """D2: return who stays of the current view, or None while it may not be replaced."""
-        if not self._is_left(view):
-            return None
-        suspects = self._suspects(now, view)
-        losers = self._losers(view)
-        stay: list[Stander] = []
-        for peer in view.members:
-            if self._is_gone(peer) or peer.id in losers or peer.id in suspects:
-                continue
-            if not self._has_sealed(peer, view):
-                return None  # its promise is still to come
-            stay.append(Stander(peer, self.seen[peer.id].report, stayed=True))
-        if not self._may_leave_out(view, stay, suspects):
-            return None
-        return tuple(stay)
-
-    def _is_left(self, view: View) -> bool:
-        """D2: somebody has sealed the view (and may have died since), or all its members are proven dead."""
-        return any(self._has_sealed(peer, view) for peer in view.members) or all(
-            self._is_gone(p) for p in view.members
-        )
-
-    def _may_leave_out(self, view: View, stay: list[Stander], suspects: Mapping[MemberId, str]) -> bool:
-        """D3: the last holders of a state are not given up on suspicion alone."""
-        if any(stander.state is not None for stander in stay):
-            return True
-        return not any(self._may_hold_state(peer, view) for peer in view.members if peer.id in suspects)
-
-    def _may_hold_state(self, peer: Peer, view: View) -> bool:
-        """Tell whether a member of the current view may hold a state: it had the base, or said so, or something was committed."""
-        rank = view.rank(peer.id)
-        states = [self.seen[other.id].report.state for other in view.members if other.id in self.seen]
-        committed = any(state is not None and state.view == view.id and state.step for state in states)
-        seen = self.seen.get(peer.id)
-        said = seen is not None and seen.report.state is not None
-        return said or committed or (rank is not None and view.sources[rank] is None)
-
-    def _losers(self, view: View) -> frozenset[str]:
-        """D9: return who is left out since the same two broke the view before, although everybody lives."""
-        again = self._feuds_now(view) & self.feud
-        return frozenset(loser(pair, self.accusations, self.journal.known) for pair in again)
-
-    def _feuds_now(self, view: View) -> frozenset[frozenset[str]]:
-        if not all(self._has_sealed(peer, view) and not self._is_gone(peer) for peer in view.members):
-            return frozenset()
-        return feuds(self.accusations)
-
-    def _gathered(self, now: float, joiners: list[Stander]) -> bool:
-        """Tell whether a group may begin: all workers are there, or enough of them and the gathering time is over."""
-        if len(joiners) >= self.wanted or self._ends_now():
-            return bool(joiners)
-        if len(joiners) < self.settings.minimum:
-            return False
-        first = min(self.seen[stander.peer.id].registered_at for stander in joiners)
-        return now - first >= self.settings.times.gather
-
-    def _waits_for_more(self, following: View, stay: tuple[Stander, ...]) -> bool:
-        """Tell whether a group waits for its minimum before it goes on.
-
-        Not to end, nor while somebody who leaves may be a donor. Whoever is left out without being dead can only come back once it is
-        left out; the smaller group then stops at its next boundary (`_pending_reason`).
-        """
-        if following.final or len(following.members) >= self.settings.minimum or not stay:
-            return False
-        here = {stander.peer.id for stander in stay}
-        out = [] if self.view is None else [peer for peer in self.view.members if peer.id not in here]
-        return all(map(self._is_gone, out)) and not any(stander.report.draining for stander in stay)
-
-    def _releases_last(self, stay: tuple[Stander, ...], joiners: list[Stander]) -> bool:
-        """D5: the last member drains, nobody comes, and its state is the journalled snapshot: it may go, by word."""
-        snapshot = self.journal.snapshot
-        if len(stay) != 1 or joiners or self._ends_now() or snapshot is None:
-            return False
-        return stay[0].report.draining and stay[0].state == snapshot.state
-
-    def _why(self, now: float, view: View | None, stay: tuple[Stander, ...], joiners: list[Stander]) -> str:
-        """Say in one sentence why the view changes."""
-        parts: list[str] = []
-        staying = {stander.peer.id for stander in stay}
-        if view is not None:
-            suspects = self._suspects(now, view)
-            losers = self._losers(view)
-            for peer in view.members:
-                if peer.name in self.gone:
-                    parts.append(f"{peer.name} is dead ({self.gone[peer.name]})")
-                elif peer.id in self.failures:
-                    parts.append(f"{peer.name} has a program error")
-                elif peer.id in losers:
-                    parts.append(f"{peer.name} can't be reached by its peers")
-                elif peer.id not in staying:
-                    parts.append(f"{peer.name} is left out: {suspects.get(peer.id, 'no answer')}")
-        parts += [f"{s.peer.name} drains" for s in stay if s.report.draining]
-        parts += [f"{s.peer.name} joins" for s in joiners]
-        if self.journal.stopping is not None:
-            parts.append(f"the job is stopping: {self.journal.stopping}")
-        if not parts:
-            parts.append("a connection broke" if self.aborted else "the last step is committed")
-        return "; ".join(parts)
+    # ------------------------------------------------------------------ what follows a view
 
     def _after_view(self, now: float, before: View | None, view: View, out: Out) -> Master:
         """Say what has changed, and forget what was about the view before."""
@@ -1169,6 +683,7 @@ class Master:
         lived = before is not None and stood <= kept
         return replace(
             master,
+            view_at=now,
             accusations=(),
             accused_at={},
             sealed_at=None,
@@ -1177,11 +692,6 @@ class Master:
             condemned=condemned,
             exported=None,
         )
-
-    def _has_drained(self, peer: Peer, view: View | None) -> bool:
-        """Tell whether a member left as it wished: it drained, and had promised to do nothing more."""
-        seen = self.seen.get(peer.id)
-        return seen is not None and view is not None and seen.report.draining and self._has_sealed(peer, view)
 
     def _kill_condemned(self, now: float, out: Out) -> Master:
         """A worker that was left out on suspicion and hangs would stay for ever; nothing that it could do counts any more."""
@@ -1202,20 +712,6 @@ class Master:
             return self
         out += [Kill(name, "the group can't go on without it, and it does not answer") for name in names]
         return replace(self, held_up_since=now)  # and again, should it not end
-
-    def _holding_up(self, now: float) -> list[str]:
-        """Return the suspected members of a view that can't be replaced, if nobody else is waited for and others wait for them.
-
-        That others have come shows that the master itself can be reached: cut off from all, it lets them train.
-        """
-        view = self.view
-        if view is None or self.journal.terminal is not None or not self._joiners():
-            return []
-        suspects = self._suspects(now, view)
-        others = [p for p in view.members if not self._is_gone(p) and p.id not in suspects]
-        if not suspects or not all(self._has_sealed(p, view) for p in others):
-            return []
-        return [] if self._stay(now, view) is not None else [p.name for p in view.members if p.id in suspects]
 
     # ------------------------------------------------------------------ what each connection is told
 

@@ -26,6 +26,11 @@ class ObjectPages:
         """Return the object's name."""
         return self._where
 
+    @property
+    def crowded(self) -> bool:
+        """Tell whether the pages take half of what they may."""
+        return self._known is not None and _size(self._known[0]) > SIZE_LIMIT // 2
+
     def numbers(self) -> list[int]:
         """Return the numbers that were ever written."""
         texts, _ = self._known = self._item.read()
@@ -41,6 +46,13 @@ class ObjectPages:
 
     def write(self, number: int, body: bytes) -> None:
         """Add a page; others may have changed the object, which is no conflict as long as the number is free."""
+        self._add(number, body, alone=False)
+
+    def compact(self, number: int, body: bytes) -> None:
+        """Add a page and remove those before it, in one update: there need not be room for both."""
+        self._add(number, body, alone=True)
+
+    def _add(self, number: int, body: bytes, *, alone: bool) -> None:
         while True:
             texts, version = self._load()
             there = texts.get(_name(number))
@@ -52,21 +64,16 @@ class ObjectPages:
                 raise JournalConflict(
                     f"record {number} of the journal can't follow: there is no record {number - 1}"
                 )
-            after = {**texts, _name(number): body.decode()}
-            if sum(map(len, after.values())) > SIZE_LIMIT:
+            kept = {name: text for name, text in texts.items() if not (alone and name.isdigit())}
+            after = {**kept, _name(number): body.decode()}
+            if alone:
+                after[_FIRST] = str(number)
+            if _size(after) > SIZE_LIMIT:
                 raise JobFailed(
                     f"the journal in {self._where} would be larger than {SIZE_LIMIT:,} bytes; "
                     "fewer and larger data files keep it small"
                 )
             if self._replace(after, version):
-                return
-
-    def empty(self, number: int) -> None:
-        """Remove pages."""
-        while True:
-            texts, version = self._load()
-            kept = {name: text for name, text in texts.items() if not name.isdigit() or int(name) > number}
-            if self._replace({**kept, _FIRST: str(number + 1)}, version):
                 return
 
     def tidy(self) -> None:
@@ -85,6 +92,10 @@ class ObjectPages:
         except Stale:
             return False
         return True
+
+
+def _size(texts: dict[str, str]) -> int:
+    return sum(map(len, texts.values()))
 
 
 def _name(number: int) -> str:

@@ -5,6 +5,7 @@ Idempotent, because every master that reads `finished` does it again (rule D7). 
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,13 +38,15 @@ def remove_unpublished(output: Path) -> None:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
 
 
 def _unpublished(output: Path) -> Iterator[Path]:
-    """Yield what the workers' exporters left: their names contain the state's id."""
-    if output.parent.is_dir():
-        front, back = f".{output.stem}.step-", output.suffix
+    """Yield what the workers' exporters left, by the state's id in the names; one that was killed leaves the folder that it wrote to."""
+    front, back = f".{output.stem}.step-", output.suffix
+    with contextlib.suppress(OSError):
         for path in output.parent.iterdir():
-            if path.name.startswith(front) and path.name.endswith(back) and "-view-" in path.name:
+            whole = path.name.startswith(front) and path.name.endswith(back)
+            if (whole or path.name.startswith(f".{front}")) and "-view-" in path.name:
                 yield path

@@ -7,8 +7,8 @@ repeat what they said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 from elasticdl.control.view import MemberId, StateId, View, ViewId, view_from_json
@@ -140,7 +140,7 @@ class Journal:
     epoch: int = 0
     shards: tuple[Shard, ...] | None = None
     view: View | None = None
-    known: tuple[MemberId, ...] = ()
+    known: Mapping[MemberId, None] = field(default_factory=dict)
     snapshot: SnapshotRecord | None = None
     stopping: str | None = None
     terminal: Terminal | None = None
@@ -156,8 +156,9 @@ class Journal:
             case ShardsRecord(shards):
                 return replace(after, shards=shards)
             case ViewRecord(view):
-                new = tuple(peer.id for peer in view.members if peer.id not in self.known)
-                return replace(after, view=view, known=self.known + new)
+                return replace(
+                    after, view=view, known={**self.known, **dict.fromkeys(peer.id for peer in view.members)}
+                )
             case SnapshotRecord():
                 return replace(after, snapshot=record)
             case WantedRecord(workers):
@@ -169,7 +170,7 @@ class Journal:
             case FinishedRecord() | FailedRecord():
                 return replace(after, terminal=record)
             case KnownRecord(members):
-                return replace(after, known=members + tuple(m for m in self.known if m not in members))
+                return replace(after, known={**dict.fromkeys(members), **self.known})
         assert_never(record)
 
 
@@ -184,7 +185,7 @@ def read_journal(records: Iterable[Record], length: int | None = None) -> Journa
 def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     """Return fewer records that say the same (J3): last view, last snapshot, all known ids, epoch, stopping, the end, wanted, errors."""
     journal = read_journal(records)
-    kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(journal.known)]
+    kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
     kept += [] if journal.shards is None else [ShardsRecord(journal.shards)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.snapshot is None else [journal.snapshot]

@@ -1,6 +1,6 @@
 """How many workers run, and when one is started again: a pure decision.
 
-It knows processes and how they end, not the group: who stands in a view is decided in `master/machine.py`. Kills, preemptions and
+It knows processes and how they end, not the group: who stands in a view is decided in `master/succession.py`. Kills, preemptions and
 evictions never count against a worker, because nothing that its program could do would prevent them; faults of the program do.
 """
 
@@ -9,9 +9,11 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import TypeGuard, assert_never
 
 from elasticdl.cluster.cluster import (
+    EVICTED,
+    RELEASED,
     Blame,
     ProcessEnded,
     ProcessEvent,
@@ -27,8 +29,10 @@ LONGEST_DELAY = 30.0
 SHORT_LIFE = 10.0
 """Seconds; a worker that ends sooner, and before it has joined, is started again after a delay that doubles."""
 
+ATTEMPTS = 3
+"""Lives of one worker that can't be started before a job in which nothing runs yet gives up; one node may lack what others have."""
+
 _GIB = 1 << 30
-_RELEASED, _EVICTED = 0, 3
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 """Signals by which a program ends itself; all others are sent by somebody."""
 
@@ -49,7 +53,13 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The last view is decided or wanted: one worker is enough to write the result."""
+    """The last view is decided or wanted: one worker is enough to write the result.
+
+    Attributes:
+        stopping: somebody wants the end: whatever is lost, nothing is trained any more.
+    """
+
+    stopping: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +113,7 @@ class Post:
         launched_at: when it was started.
         faults: lives that ended by a fault of the program.
         short: short lives in a row.
+        unstarted: lives in a row that could not be started.
         due: when the next life may be started.
     """
 
@@ -113,6 +124,7 @@ class Post:
     launched_at: float = 0.0
     faults: int = 0
     short: int = 0
+    unstarted: int = 0
     due: float = 0.0
 
 
@@ -124,7 +136,9 @@ class Workforce:
         wanted: how many the job wants; they have the indices 0 … wanted - 1.
         limit: faults per index that do not fail the job.
         posts: by index.
+        ran: a worker has been started, or has joined: what can't be started now could be elsewhere, or before.
         ending: see `Ending`.
+        stopping: see `Ending`.
         over: see `Over`.
         memory: bytes that lives from now on may use, 0 for what the job's settings say.
         most_memory: bytes up to which `memory` may grow, 0: it may not.
@@ -133,7 +147,9 @@ class Workforce:
     wanted: int
     limit: int
     posts: Mapping[int, Post] = field(default_factory=dict)
+    ran: bool = False
     ending: bool = False
+    stopping: bool = False
     over: bool = False
     memory: int = 0
     most_memory: int = 0
@@ -142,24 +158,35 @@ class Workforce:
         """Return the workers that run."""
         return [_name(index, post) for index, post in sorted(self.posts.items()) if post.running]
 
+    def cannot_start(self, post: Post) -> bool:
+        """Tell whether nothing can be started at all: not one of the workers, or one of them not for the third time."""
+        nowhere = all(self.posts.get(index, Post()).unstarted for index in range(self.wanted))
+        return not self.ran and (nowhere or post.unstarted >= ATTEMPTS)
+
     def _with(self, index: int, post: Post) -> Workforce:
         return replace(self, posts={**self.posts, index: post})
 
 
-def recall(state: Workforce, history: Iterable[ProcessEvent]) -> Workforce:
-    """Return what is known after a restart of the master: the launcher's history, without its times."""
+def recall(state: Workforce, history: Iterable[ProcessEvent], names: Iterable[ProcessName]) -> Workforce:
+    """Return what is known after a restart of the master: the launcher's history, without its times.
+
+    `names`: of lives that the journal tells of; the cluster may have forgotten them, and no name may be used again.
+    """
     for event in history:
-        post = state.posts.get(event.name.index, Post())
-        if event.name.role is not Role.WORKER or event.name.life < post.life:
+        if event.name.role is not Role.WORKER:
             continue
-        if isinstance(event, ProcessEnded):
+        post = state.posts.get(event.name.index, Post())
+        if isinstance(event, ProcessEnded):  # what an earlier life tells counts as well
             state = _with_memory(state, event)
-            faults = post.faults + is_fault(event, state.most_memory)
-            post = replace(post, life=event.name.life, running=False, faults=faults)
-        else:
-            lives = not isinstance(event, ProcessGone)
+            post = replace(post, faults=post.faults + is_fault(event, state.most_memory))
+        if event.name.life >= post.life:
+            lives = not isinstance(event, ProcessEnded | ProcessGone)
             post = replace(post, life=event.name.life, running=lives, retired=False, joined=False)
         state = state._with(event.name.index, post)
+    for name in names:
+        post = state.posts.get(name.index, Post())
+        if name.life > post.life:
+            state = state._with(name.index, replace(post, life=name.life, running=False))
     return state
 
 
@@ -173,19 +200,23 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             post = state.posts.get(name.index)
             if post is not None and post.life == name.life:
                 state = state._with(name.index, replace(post, joined=True, short=0))
-        case Ending():
-            state, reason = replace(state, ending=True), "the job is ending"
+            state = replace(state, ran=True)
+        case Ending(stopping):
+            state = replace(state, ending=True, stopping=state.stopping or stopping)
+            reason = "the job is ending"
         case Over():
             state = replace(state, over=True)
         case ProcessPending(name) | ProcessStarted(name):
             state = _started(now, state, name)
+            if isinstance(event, ProcessStarted):
+                state = replace(state, ran=True)
         case ProcessEnded() | ProcessGone():
             before = state.posts.get(event.name.index, Post())
             if event.name.role is not Role.WORKER or event.name.life < before.life or not before.running:
                 return state, (), ""
             state, reason = _ended(now, state, before, event)
             post = state.posts[event.name.index]
-            if isinstance(event, ProcessEnded) and event.blame is Blame.START and not state.over:
+            if _never_began(event) and state.cannot_start(post) and not state.over:
                 why = f"{event.name} can't be started: {event.text}"
                 return replace(state, over=True), (Hopeless(event.name, why),), why
             if _had_most_memory(event, state) and not state.over:
@@ -226,14 +257,18 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
 
 def is_fault(ended: ProcessEnded | ProcessGone, most_memory: int = 0) -> bool:
     """Tell whether an end counts against the program; `most_memory` as in `Workforce`."""
-    if isinstance(ended, ProcessGone) or ended.blame is Blame.CLUSTER:
+    if isinstance(ended, ProcessGone) or ended.blame in (Blame.CLUSTER, Blame.START):
         return False
     if ended.blame is Blame.MEMORY:
         # The same program with the same memory would end in the same way.
         return not 0 < ended.memory < most_memory
     if ended.signal is not None:
         return ended.signal in _CRASHES
-    return ended.code not in (_RELEASED, _EVICTED)
+    return ended.code not in (RELEASED, EVICTED)
+
+
+def _never_began(ended: ProcessEnded | ProcessGone) -> TypeGuard[ProcessEnded]:
+    return isinstance(ended, ProcessEnded) and ended.blame is Blame.START
 
 
 def _had_most_memory(ended: ProcessEnded | ProcessGone, state: Workforce) -> bool:
@@ -263,7 +298,7 @@ def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
 def _ended(
     now: float, state: Workforce, post: Post, ended: ProcessEnded | ProcessGone
 ) -> tuple[Workforce, str]:
-    was_short = not post.joined and now - post.launched_at < SHORT_LIFE
+    was_short = not post.joined and (now - post.launched_at < SHORT_LIFE or _never_began(ended))
     short = post.short + 1 if was_short else 0
     delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0
     after = replace(
@@ -274,6 +309,7 @@ def _ended(
         joined=False,
         faults=post.faults + is_fault(ended, state.most_memory),
         short=short,
+        unstarted=post.unstarted + 1 if _never_began(ended) else 0,
         due=now + delay,
     )
     reason = f"{ended.name} has ended ({cause_of(ended)})"
@@ -290,6 +326,9 @@ def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, .
     """Start who is missing and due, retire who is too many: the highest indices."""
     if state.over:
         return state, ()
+    if not state.stopping and not state.running():
+        # The last state is lost with its holders: steps are redone, by all.
+        state = replace(state, ending=False)
     instructions: list[Instruction] = []
     for index in range(1 if state.ending else state.wanted):
         post = state.posts.get(index, Post())

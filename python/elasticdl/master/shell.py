@@ -37,7 +37,7 @@ from elasticdl.cluster.cluster import (
 )
 from elasticdl.control.messages import FoundShards, NextView, Register
 from elasticdl.control.refusals import RefusalLog
-from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.status import INTERRUPT, JobEvent
 from elasticdl.control.stream import (
     Answer,
     ControlServer,
@@ -52,12 +52,14 @@ from elasticdl.control.view import MemberId, View
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule, policy_slots
 from elasticdl.data.shard import Shard
-from elasticdl.errors import BadInput, BadSetting, JournalConflict
+from elasticdl.errors import BadInput, BadSetting, JobFailed
 from elasticdl.master import auditmark, relaunch
 from elasticdl.master import events as machine_events
 from elasticdl.master.board import Board
-from elasticdl.master.journal import Journal
-from elasticdl.master.machine import Master, Settings
+from elasticdl.master.journal import REPLACED, Journal
+from elasticdl.master.machine import Master
+from elasticdl.master.memory import Settings
+from elasticdl.master.processes import Processes
 from elasticdl.master.publishing import publish, remove_unpublished
 from elasticdl.master.records import (
     FailedRecord,
@@ -69,6 +71,8 @@ from elasticdl.master.records import (
     ViewRecord,
 )
 from elasticdl.master.relaunch import Workforce
+from elasticdl.master.scribe import Outcome, Overtaken, Scribe, Unwritten, Written
+from elasticdl.master.sight import Sight, all_lost
 from elasticdl.master.story import Story, Told
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
@@ -80,15 +84,10 @@ _log = logging.getLogger(__name__)
 TICK_SECONDS = 0.025
 """The shortest time that matters to the machine is twice this."""
 _BEAT_SECONDS = 0.25
-_RETRY_SECONDS = 0.2
-"""Between attempts to append to a journal that can't be written."""
 _STATUS_SECONDS, _LONGEST_STATUS_SECONDS = 0.2, 1.0
-_SHOWN_AFTER_END = 10.0
 _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
 _NOTHING_TRAINED = "the job was stopped when nothing was trained: no result is written"
-REPLACED = 75
-"""Exit code of a master that another one has replaced: not the job's end (EX_TEMPFAIL of sysexits.h)."""
 
 
 class Monitor(Protocol):
@@ -129,7 +128,7 @@ class _Indexing:
     total: int
 
 
-_Incoming = ServerEvent | ClusterEvent | _DataOpened | _DataRefused | _Indexing
+_Incoming = ServerEvent | ClusterEvent | Outcome | _DataOpened | _DataRefused | _Indexing
 
 
 class Shell:
@@ -148,6 +147,7 @@ class Shell:
         monitor: Callable[[], Monitor],
         open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None],
         facts: Callable[[], Mapping[str, Any]],
+        told: Sequence[Told],
     ) -> None:
         """Prepare; nothing runs before `run`.
 
@@ -163,6 +163,7 @@ class Shell:
             monitor: opens the heartbeats' socket.
             open_data: opens the data and returns its shards, None if only a worker can; told bytes indexed and bytes in all.
             facts: what the summary says beside what the master knows.
+            told: what masters before this one told people.
         """
         self._place = place
         self._spec = spec
@@ -174,20 +175,16 @@ class Shell:
         self._make_monitor = monitor
         self._open_data = open_data
         self._facts = facts
+        self._before = told
 
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
         self._machine = Master(settings(spec))
         self._story = Story(place.submitted_at)
         self._board = board
-        self._words: dict[str, str] = {}
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._unwritten: machine_events.Append | None = None
-        self._next_try = 0.0
-        self._pids: dict[str, int | None] = {}
-        self._pending: dict[str, str] = {}
-        self._ended: dict[str, float] = {}
-        self._unproven: dict[str, str] = {}
+        self._processes = Processes()
         self._told_ends: set[str] = set()
         self._status_at = 0.0
         self._changed = True
@@ -196,6 +193,7 @@ class Shell:
         self._next_snapshot_at = 0.0
         self._end: machine_events.End | None = None
         self._outputs: list[str] = []
+        self._unpublished = False
         self._owns_audit = False
 
     def run(self) -> int:
@@ -215,6 +213,7 @@ class Shell:
             # A job that runs does not end because its last master still holds a socket; the next attempt comes soon.
             _log.warning("%s", error)
             return REPLACED
+        self._scribe = Scribe(self._journal, self._inbox.put)
         threading.Thread(target=self._find_data, name="data", daemon=True).start()
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
         self._recall()
@@ -283,6 +282,12 @@ class Shell:
                 self._scale(workers, answer)
             case WorkersAsked(workers):
                 self._scale(workers, _log_answer)
+            case Written(append):
+                self._after_append(append)
+            case Unwritten():
+                self._wait_for_journal(event)
+            case Overtaken():
+                self._handle(machine_events.Conflict())
             case _DataOpened(shards):
                 for shard in shards:
                     if not shard.count:
@@ -329,30 +334,23 @@ class Shell:
             self._handle(event())
 
     def _process(self, event: ProcessEvent) -> None:
-        name = str(event.name)
-        if isinstance(event, ProcessPending):
-            self._pending[name] = event.why
-            self._changed = True
-        elif isinstance(event, ProcessStarted):
-            self._pids[name] = event.pid
-            self._pending.pop(name, None)
-        elif name not in self._ended or (name in self._unproven and isinstance(event, ProcessEnded)):
-            self._ended[name] = time.monotonic()
-            self._pending.pop(name, None)
-            cause = relaunch.cause_of(event)
-            if isinstance(event, ProcessEnded):
-                self._unproven.pop(name, None)
-                self._words[name] = event.text
-                self._handle(machine_events.WorkerEnded(name, cause))
-            else:
-                self._unproven[name] = event.node  # the group judges by its own witnesses (D2)
-            if name not in self._told_ends:
-                self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
+        ended = self._processes.take(time.monotonic(), event)
+        if ended is not None:
+            self._take_end(ended)
+        self._changed = True
+        self._direct(event)
+
+    def _take_end(self, ended: ProcessEnded | ProcessGone) -> None:
+        name, cause = str(ended.name), relaunch.cause_of(ended)
+        if isinstance(ended, ProcessEnded):  # otherwise the group judges by its own witnesses (D2)
+            self._handle(machine_events.WorkerEnded(name, cause))
             for member in self._lives_of(name):
                 self._monitor.forget(member)
-            if name in self._unproven and (lost := self._all_lost()):
-                self._tell("note", lost)
-        self._direct(event)
+        if name not in self._told_ends:
+            self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
+        lost = all_lost(self._machine.view, self._processes.unproven, self._spec)
+        if lost and isinstance(ended, ProcessGone):
+            self._tell("note", lost)
 
     def _lives_of(self, name: str) -> list[MemberId]:
         return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
@@ -364,9 +362,6 @@ class Shell:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if self._unwritten is not None and now >= self._next_try:
-            append, self._unwritten = self._unwritten, None
-            self._run(deque(), (append,))
         if now >= self._next_beat:
             self._next_beat = now + _BEAT_SECONDS
             for member, view, step, progress, age, _ in self._monitor.poll():
@@ -381,31 +376,25 @@ class Shell:
     # ------------------------------------------------------------------ the machine
 
     def _handle(self, event: machine_events.Event) -> None:
-        self._run(deque([event]), ())
+        self._run(deque([event]))
 
-    def _run(
-        self, events: deque[machine_events.Event], instructions: Sequence[machine_events.Instruction]
-    ) -> None:
-        """Carry out instructions, and give the machine events and what comes of its instructions until nothing is left."""
+    def _run(self, events: deque[machine_events.Event]) -> None:
+        """Give the machine events, and what comes of its instructions, until nothing is left."""
         known, view = len(self._machine.seen), self._machine.view
-        while True:
+        while events:
+            self._machine, instructions = self._machine.handle(time.monotonic(), events.popleft())
             for instruction in instructions:
                 self._carry_out(instruction, events)
-            if not events:
-                # short moments (registered and not yet in the group, the final view) are seen by those who watch
-                if len(self._machine.seen) != known or self._machine.view is not view:
-                    self._show_status()
-                return
-            self._machine, instructions = self._machine.handle(time.monotonic(), events.popleft())
+        # short moments (registered and not yet in the group, the final view) are seen by those who watch
+        if len(self._machine.seen) != known or self._machine.view is not view:
+            self._show_status()
 
     def _carry_out(
         self, instruction: machine_events.Instruction, events: deque[machine_events.Event]
     ) -> None:
         match instruction:
-            case machine_events.Append():
-                self._append(instruction, events)
-            case machine_events.Check(number):
-                self._check(number, events)
+            case machine_events.Append() | machine_events.Check():
+                self._scribe.take(instruction)
             case machine_events.Tell(connection, message):
                 self._server.send(connection, message)
             case machine_events.Reply(request, text):
@@ -428,33 +417,20 @@ class Shell:
             case _:
                 assert_never(instruction)
 
-    def _append(self, append: machine_events.Append, events: deque[machine_events.Event]) -> None:
-        try:
-            self._journal.append(append.number, append.record)
-        except JournalConflict:
-            events.append(machine_events.Conflict())
-            return
-        except OSError as error:
-            # J2: whether it exists is open; nobody is told anything that depends on it until this succeeds.
-            if self._next_try == 0.0:
-                text = f"the journal can't be written ({error.strerror or error}): the group stays as it is until it can"
-                self._tell("note", text)
-            self._unwritten = append
-            self._next_try = time.monotonic() + _RETRY_SECONDS
-            return
-        if self._next_try:
-            self._next_try = 0.0
+    def _wait_for_journal(self, unwritten: Unwritten) -> None:
+        """J2: nobody is told anything that depends on the record until it is known to exist."""
+        if isinstance(unwritten.error, JobFailed) and self._machine.view is None:
+            raise unwritten.error  # the job can't begin: its data has too many files
+        why = getattr(unwritten.error, "strerror", None) or unwritten.error
+        self._unwritten = unwritten.append
+        self._tell("note", f"the journal can't be written ({why}): the group stays as it is until it can")
+
+    def _after_append(self, append: machine_events.Append) -> None:
+        """Do what follows a durable record, before anybody is told of it; then tell the machine."""
+        if self._unwritten is not None:
+            self._unwritten = None
             self._tell("note", "the journal can be written again")
-        self._after_append(append.record, events)
-        events.append(machine_events.Appended(append.record))
-
-    def _check(self, number: int, events: deque[machine_events.Event]) -> None:
-        with contextlib.suppress(OSError):  # asked again soon
-            if self._journal.has(number):
-                events.append(machine_events.Conflict())
-
-    def _after_append(self, record: Record, events: deque[machine_events.Event]) -> None:
-        """Do what follows a durable record, before anybody is told of it."""
+        record, events = append.record, deque[machine_events.Event]()
         match record:
             case ShardsRecord(shards):
                 events.extend(self._write_manifest(shards, again=False))
@@ -463,11 +439,13 @@ class Shell:
             case SnapshotRecord(_, _, _, path):
                 self._drop_older_snapshot(path)
             case StoppingRecord():
-                self._direct(relaunch.Ending())
+                self._direct(relaunch.Ending(stopping=True))
                 if self._machine.view is None:
                     events.append(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
             case FinishedRecord() | FailedRecord():
                 self._direct(relaunch.Over())
+        events.append(machine_events.Appended(record))
+        self._run(events)
 
     def _begin_view(self, view: View) -> None:
         before = self._machine.view
@@ -478,21 +456,24 @@ class Shell:
             if before is None:
                 self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
         if view.final:
-            self._direct(relaunch.Ending())
+            self._direct(relaunch.Ending(stopping=False))
 
     def _drop_older_snapshot(self, path: str) -> None:
         older, view = self._machine.journal.snapshot, self._machine.view
         if older is not None and older.path != path and (view is None or view.snapshot != older.path):
-            Path(older.path).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # what can't be removed stays
+                Path(older.path).unlink(missing_ok=True)
 
     # ------------------------------------------------------------------ processes
 
     def _direct(self, event: relaunch.Event) -> None:
         """Ask which workers should run, and see to it."""
-        self._force, instructions, reason = relaunch.decide(time.monotonic(), self._force, event)
+        before = self._force
+        self._force, instructions, reason = relaunch.decide(time.monotonic(), before, event)
         post = self._force.posts.get(event.name.index) if isinstance(event, ProcessEnded) else None
-        if post is not None and post.short > 1:
-            self._tell("note", reason)  # people wait for a worker that ends again and again before it joins
+        if (post is not None and post.short > 1) or self._force.memory > before.memory:
+            # People wait for a worker that ends again and again before it joins, and pay for memory.
+            self._tell("note", reason)
         elif reason:
             _log.debug("%s", reason)
         for instruction in instructions:
@@ -510,7 +491,7 @@ class Shell:
 
     def _last_words(self, name: ProcessName) -> str:
         """Return the end of a worker's log: a crash leaves no traceback but this."""
-        return self._words.get(str(name)) or self._place.last_words(str(name))
+        return self._processes.words.get(str(name)) or self._place.last_words(str(name))
 
     # ------------------------------------------------------------------ for people
 
@@ -558,11 +539,10 @@ class Shell:
         self._board.tell(told)
 
     def _recall(self) -> None:
-        """Read what masters before this one told."""
-        events = self._board.recall()
+        """Take up what masters before this one told."""
         if not self._read[1]:
             return
-        for told in events:
+        for told in self._before:
             if told.event.kind == "ended":
                 self._told_ends.add(told.event.worker)
             self._story.tell(told)
@@ -580,103 +560,11 @@ class Shell:
 
     def _show_status(self) -> None:
         self._status_at, self._changed = time.monotonic(), False
-        status = self._status(self._status_at)
+        stuck = self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord)
+        sight = Sight(self._spec, self._machine, self._story, self._force, self._processes, stuck)
+        status = sight.status(self._place.name, self._status_at)
         self._server.publish(status)
         self._board.show(status)
-
-    def _status(self, now: float) -> JobStatus:
-        machine, story, schedule = self._machine, self._story, self._machine.schedule
-        state, reason = self._state()
-        position = story.position or (machine.view.position if machine.view else None)
-        return JobStatus(
-            job_name=self._place.name,
-            state=state,
-            reason=reason,
-            view=machine.view.id if machine.view else 0,
-            step=story.step,
-            epoch=position.epoch if position else 0,
-            num_epochs=self._spec.num_epochs,
-            done=story.done(schedule),
-            loss=story.loss,
-            records=story.records,
-            records_per_second=story.rate(now),
-            seconds_left=story.seconds_left(now, schedule),
-            wanted_workers=self._force.wanted,
-            workers=tuple(self._worker_statuses(now)),
-        )
-
-    def _state(self) -> tuple[str, str]:
-        journal, view = self._machine.journal, self._machine.view
-        match journal.terminal:
-            case FinishedRecord():
-                return "finished", journal.stopping or "all data was trained"
-            case FailedRecord(reason):
-                return "failed", reason
-        if self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord):
-            return "waiting", "the next view can't be written to the journal"
-        if journal.stopping is not None:
-            return "stopping", journal.stopping
-        if view is None:
-            return "starting", self._short() or (
-                "workers are being started" if journal.shards else "the data is being opened"
-            )
-        if lost := self._all_lost():
-            return "waiting", lost
-        if all(peer.name in self._machine.gone for peer in view.members):
-            return "waiting", "no worker is left; new ones are being started"
-        if short := self._short():
-            return "waiting", short
-        return "training", view.reason
-
-    def _short(self) -> str:
-        """Say what a job waits for that has fewer workers than it needs; empty if it has enough."""
-        minimum, missing = self._spec.num_workers.minimum, self._machine.missing
-        if minimum == 1 or not missing:
-            return ""
-        said = f"{minimum - missing} of the {minimum} workers are there that the job needs to train"
-        return "; ".join((said, *(f"{name} waits: {why}" for name, why in [*self._pending.items()][:1])))
-
-    def _all_lost(self) -> str:
-        """Return what people can do if the whole group is on nodes that do not answer; empty if it is not."""
-        view = self._machine.view
-        nodes = {self._unproven.get(peer.name, "") for peer in view.members} if view is not None else set()
-        if not nodes or "" in nodes:
-            return ""
-        commands = "; ".join(
-            f"kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
-            for node in sorted(nodes)
-        )
-        return (
-            f"all workers are on {' and '.join(sorted(nodes))}, of which nothing is heard; they may be alive, so the job waits. "
-            f"If that is down for good, say so: {commands}"
-        )
-
-    def _worker_statuses(self, now: float) -> list[WorkerStatus]:
-        members = {seen.peer.name: member for member, seen in self._machine.seen.items()}
-        found = []
-        for name in map(str, self._force.running()):
-            member = members.get(name)
-            state = "pending" if name in self._pending else "starting"
-            if member is not None:
-                state = self._machine.state_of(member)
-            if state == "healing" and self._has_committed_in_view():
-                state = "training"  # a commit waits for all who heal; their next report says that they hold a state
-            if self._force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
-                state = "draining"
-            found.append(WorkerStatus(name, state, self._pids.get(name), member))
-        for name, at in self._ended.items():
-            if now - at < _SHOWN_AFTER_END:
-                found.append(WorkerStatus(name, "ended", None, members.get(name)))
-        return found
-
-    def _has_committed_in_view(self) -> bool:
-        progress, view = self._machine.progress, self._machine.view
-        return (
-            progress is not None
-            and view is not None
-            and progress.current == view.id
-            and progress.state.step > view.base.step
-        )
 
     # ------------------------------------------------------------------ files
 
@@ -703,11 +591,20 @@ class Shell:
         return []
 
     def _publish(self, path: str) -> str | None:
-        """Put the result in its place; return why that failed, or None."""
+        """Put the result in its place, and complete the audit; return what failed, or None."""
         record, view = self._machine.journal.terminal, self._machine.view
         assert isinstance(record, FinishedRecord)
-        try:
-            if self._spec.audit and view is not None:
+        if path:
+            output = Path(self._spec.output)
+            try:
+                publish(Path(path), output)
+            except OSError as error:
+                self._unpublished = True
+                return f"the model is at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
+            self._outputs = [str(output)]
+            self._tell("exported", f"the model is at {output}", step=record.state.step)
+        if self._spec.audit and view is not None:
+            try:
                 auditmark.write_finished(
                     Path(self._spec.audit),
                     view=record.view,
@@ -715,13 +612,10 @@ class Shell:
                     state_view=record.state.view,
                     complete=view.position.slots == 0,
                 )
-            if path:
-                output = Path(self._spec.output)
-                publish(Path(path), output)
-                self._outputs = [str(output)]
-                self._tell("exported", f"the model is at {output}", step=record.state.step)
-        except OSError as error:
-            return f"{error.strerror}: {error.filename}"
+            except OSError as error:
+                return (
+                    f"the job is done, and its audit can't be completed ({error.strerror}: {error.filename})"
+                )
         return None
 
     # ------------------------------------------------------------------ the end
@@ -729,6 +623,7 @@ class Shell:
     def _finish(self, end: machine_events.End) -> int:
         if end.status == "replaced":
             # The socket and the files are the other master's by now.
+            self._scribe.close()
             _log.warning("this master is replaced: %s", end.reason)
             return REPLACED
         status, code = end.status, end.exit_code
@@ -740,6 +635,7 @@ class Shell:
             status, code = "interrupted", 130
         self._write_summary(status, reason, code)
         self._show_status()
+        self._scribe.close()
         self._server.close()
         self._monitor.close()
         self._clean()
@@ -774,7 +670,7 @@ class Shell:
         for folder in (self._place.snapshots(self._spec), self._place.path / "data"):
             if folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
-        if self._spec.output:
+        if self._spec.output and not self._unpublished:
             remove_unpublished(Path(self._spec.output))
         if self._owns_audit and self._machine.view is None:
             auditmark.remove(Path(self._spec.audit))

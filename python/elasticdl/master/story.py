@@ -18,7 +18,10 @@ from elasticdl.data.shard import Position
 from elasticdl.master.witnesses import SUSPICION
 
 _WINDOW = 5.0
-"""Seconds over which the rate is taken."""
+"""Seconds over which the rate is taken, or those of the last steps, if they take longer."""
+_STEPS = 6
+_RECOVERIES = 500
+"""Recoveries of which the summary tells, the last ones; it has to fit into an object of a cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,6 @@ class Story:
     """The figures of one job so far.
 
     Attributes:
-        events: all that happened, in order; times only grow.
         step: highest step known to be committed in the current lineage.
         loss: the last known.
         records: records trained.
@@ -63,7 +65,7 @@ class Story:
     """
 
     def __init__(self, submitted_at: float) -> None:
-        self.events: list[JobEvent] = []
+        self._last_time = 0.0
         self.step = 0
         self.loss: float | None = None
         self.records = 0
@@ -71,7 +73,7 @@ class Story:
         self.first_step_at: float | None = None
         self._submitted_at = submitted_at
         self._samples: deque[tuple[float, int, int]] = deque()
-        self._recoveries: list[dict[str, Any]] = []
+        self._recoveries: deque[dict[str, Any]] = deque(maxlen=_RECOVERIES)
         self._ends: dict[str, str] = {}
         self._counts = {"drained": 0, "lost": 0}
         self._redone = 0
@@ -82,7 +84,7 @@ class Story:
     def tell(self, told: Told) -> None:
         """Take an event, new or read back."""
         event = told.event
-        self.events.append(event)
+        self._last_time = event.time
         self._redone += told.redone
         match event.kind:
             case "step" if self.first_step_at is None:
@@ -112,7 +114,7 @@ class Story:
 
     def next_time(self, now: float) -> float:
         """Return a time for an event at `now` that is later than that of the last one."""
-        return max(now, self.events[-1].time + 1e-6) if self.events else now
+        return max(now, self._last_time + 1e-6)
 
     def begin_view(self, step: int) -> int:
         """A view begins at `step`: return how many committed steps it gives up."""
@@ -136,7 +138,7 @@ class Story:
         if progress.loss is not None:
             self.loss = progress.loss
         self._samples.append((now, progress.records, progress.state.step))
-        while len(self._samples) > 2 and self._samples[1][0] < now - _WINDOW:
+        while len(self._samples) > _STEPS and self._samples[1][0] < now - _WINDOW:
             self._samples.popleft()
 
     def rate(self, now: float) -> float | None:
@@ -199,6 +201,8 @@ class Story:
         if len(self._samples) < 2:
             return None
         first, last = self._samples[0], self._samples[-1]
-        until = last[0] if now - last[0] < _WINDOW / 2 else now
+        # Between two steps nothing comes; when it lasts, the rate falls.
+        pause = 2 * (last[0] - first[0]) / (len(self._samples) - 1)
+        until = last[0] if now - last[0] < max(_WINDOW / 2, pause) else now
         seconds = until - first[0]
         return max(0.0, (last[column] - first[column]) / seconds) if seconds > 0 else None

@@ -1,6 +1,6 @@
 """Which view comes next: a pure function of the last view, the reports of its members and those who want to join.
 
-It decides what a view contains (rules D3 to D5 and D7 of the protocol), not when it may be decided (`master/machine.py`, D2) nor who is
+It decides what a view contains (rules D3 to D5 and D7 of the protocol), not when it may be decided (`master/succession.py`, D2) nor who is
 dead (`master/witnesses.py`). The same inputs always give the same view, so that what a restarted master decides needs no memory.
 """
 

@@ -112,8 +112,7 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
         _check_data(spec.training_data)
     if spec.output:
         _check_target("output", Path(spec.output), directory=spec.output_format is OutputFormat.SAVED_MODEL)
-    if spec.summary:
-        _check_target("summary", Path(spec.summary), directory=False)
+    check_summary(spec)
     if spec.audit:
         _check_target("audit", Path(spec.audit), directory=True)
         if Path(spec.audit).is_dir() and any(Path(spec.audit).iterdir()):
@@ -125,6 +124,12 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
     targets = [os.path.realpath(target) for target in (spec.output, spec.summary, spec.audit) if target]
     if len(set(targets)) != len(targets):
         raise BadSetting("--output, --summary and --audit must be different paths")
+
+
+def check_summary(spec: JobSpec) -> None:
+    """Check that the summary can be written, here whatever the job's platform. Raises BadSetting."""
+    if spec.summary:
+        _check_target("summary", Path(spec.summary), directory=False)
 
 
 def absolute(spec: JobSpec) -> JobSpec:

@@ -60,7 +60,16 @@ def pod_fragments(body: Mapping[str, Any], where: str = "") -> Fragment:
         if role in body:
             _check_object(_mapping(body[role], f"{where}{role}"), f"{where}{role}.", _POD_SPEC)
     _check_object({key: body[key] for key in _POD if key in body}, where, _POD_SPEC)
-    return {key: _plain(value, f"{where}{key}.") for key, value in body.items()}
+    return _whole({key: _plain(value, f"{where}{key}.") for key, value in body.items()})
+
+
+def _whole(fragment: Fragment) -> Fragment:
+    """Return a fragment without what YAML leaves empty (`labels:` and nothing after it): null would remove what every pod has."""
+    whole = {key: value for key, value in fragment.items() if value is not None}
+    for key in ("metadata", "master", "worker"):
+        if key in whole:
+            whole[key] = _whole(whole[key])
+    return whole
 
 
 def cluster_fragments(body: Mapping[str, Any]) -> Fragment:

@@ -184,12 +184,12 @@ class JobSpec:
     # ------------------------------------------------------------------ strategy
     distribution_strategy: Strategy = setting(
         kinds.choice(Strategy), Strategy.ALLREDUCE, group="strategy",
-        what="AllreduceStrategy: a group of worker processes; Local: one member in this process.",
+        what="AllreduceStrategy: a group of worker processes; Local: one member in this process (not on Kubernetes).",
         why="A group of worker processes survives the loss of any of them.",
     )  # fmt: skip
     num_workers: WorkerRange = setting(
         kinds.workers(), WorkerRange(1, 2), group="strategy", unit="workers",
-        what="Workers to launch; with MIN:MAX no step begins with fewer than MIN.",
+        what="Workers to launch; with MIN:MAX the job waits while it has fewer than MIN.",
         why="Two is the least that survives a loss without starting anew.",
     )  # fmt: skip
     global_batch_size: int = setting(
@@ -199,7 +199,8 @@ class JobSpec:
     )  # fmt: skip
     threads_per_worker: int = setting(
         kinds.integer(0, zero="auto"), 0, group="strategy", unit="threads",
-        what="Threads with which a worker computes; 0 or auto: cores divided by the most workers, at least 1.",
+        what="Threads with which a worker computes; 0 or auto: cores divided by the most workers, on Kubernetes the cores of its pod, "
+        "at least 1.",
         why="More threads than cores slow each other down; the number is fixed for a job because results depend on it in their last bits.",
     )  # fmt: skip
     jit_compile: JitCompile = setting(
@@ -217,16 +218,19 @@ class JobSpec:
         why="The file that Keras itself writes.",
     )  # fmt: skip
     summary: str = setting(
-        kinds.path("FILE"), "", group="output", what="File to which the job's summary is written as JSON, also if it failed.",
-        why="The job's folder has one in any case.",
+        kinds.path("FILE"), "", group="output",
+        what="File of this machine to which the job's summary is written as JSON, also if it failed.",
+        why="The job's folder has one in any case; on Kubernetes `elasticdl status` shows it until the job is removed.",
     )  # fmt: skip
     audit: str = setting(
-        kinds.path("DIR"), "", group="output", what="Directory for the workers' records of what they trained, for `elasticdl audit`.",
+        kinds.path("DIR"), "", group="output",
+        what="Directory, one for each job, for the workers' records of what they trained, for `elasticdl audit`.",
         why="It grows with the data, so it is written for those who ask.",
     )  # fmt: skip
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes.",
+        what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes. "
+        "They serve this job only, and are removed when it ends.",
         why="On one machine every worker sees the job's folder; pods share only what is mounted.",
     )  # fmt: skip
     checkpoint_steps: int = setting(
@@ -234,7 +238,8 @@ class JobSpec:
         why="Snapshots serve only the case that all workers die at once.",
     )  # fmt: skip
     log_loss_steps: int = setting(
-        kinds.integer(1), 100, group="output", unit="steps", what="Steps between two lines of progress where there is no terminal.",
+        kinds.integer(1), 100, group="output", unit="steps",
+        what="Steps between two lines of progress where there is no terminal; slow steps get one a minute.",
         why="Enough to see a curve in a log file, too little to drown it.",
     )  # fmt: skip
 
@@ -266,7 +271,7 @@ class JobSpec:
     )  # fmt: skip
     worker_resource_limit: Mapping[str, str] = setting(
         kinds.resources(), {}, group="pods", what="Resources that a worker's pod may not exceed.",
-        why="Without a limit idle cores are used.",
+        why="A limit of processors slows a pod down on an idle node too; how many threads compute follows from the request.",
     )  # fmt: skip
     master_pod_priority: str = setting(
         kinds.text("CLASS"), "", group="pods", what="PriorityClass of the master's pod.",

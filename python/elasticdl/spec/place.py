@@ -294,7 +294,9 @@ def find(name: str) -> JobPlace:
             return choice[-1]
     names = [place.name for place in places()]
     known = f"there are {', '.join(names[-5:])}" if names else "there are no jobs"
-    raise BadSetting(f"no job is named {name!r}; {known} (`elasticdl list` shows all)")
+    raise BadSetting(
+        f"no job is named {name!r}; {known} (`elasticdl list` shows all); one on Kubernetes is found with --namespace"
+    )
 
 
 def prune() -> Iterator[JobPlace]:

@@ -179,17 +179,21 @@ def pack_zoo(directory: Path, limit: int) -> bytes:
             )
             if hidden or not path.is_file():
                 continue
-            entry = files.gettarinfo(path, arcname=str(path.relative_to(directory)))
-            entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = 0, 0, 0, "", ""
-            with path.open("rb") as content:
-                files.addfile(entry, content)
-    packed = buffer.getvalue()
-    if len(packed) > limit:
-        raise BadSetting(
-            f"--model_zoo: {str(directory)!r} has {len(packed):,} bytes when packed, more than the {limit:,} that fit into an object "
-            "of the cluster; leave data out of it, or build an image with it"
-        )
-    return packed
+            try:
+                content = path.read_bytes()  # of what a link leads to: pods have nothing else
+            except OSError as error:
+                raise BadSetting(f"--model_zoo: {path} can't be read: {error.strerror}") from None
+            entry = tarfile.TarInfo(str(path.relative_to(directory)))
+            entry.size, entry.mode = len(content), path.stat().st_mode & 0o777
+            files.addfile(entry, io.BytesIO(content))
+            squeezed.flush()
+            if buffer.tell() > limit:
+                raise BadSetting(
+                    f"--model_zoo: {str(directory)!r} has more than the {limit:,} bytes that fit into an object of the cluster when packed "
+                    f"(up to {path.relative_to(directory)}); leave data out of it, or build an image with it (`elasticdl zoo build`) and "
+                    "name it with the path that it has there, --model_zoo=/model_zoo"
+                )
+    return buffer.getvalue()
 
 
 def _unpack(archive: Path, folder: Path) -> None:

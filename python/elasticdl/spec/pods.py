@@ -158,7 +158,7 @@ def volumes_text(found: tuple[Volume, ...]) -> str:
             parts["read_only"] = "true"
         if volume.type:
             parts["type"] = volume.type
-        pieces.append(",".join(f"{name}={value}" for name, value in parts.items()))
+        pieces.append(resources_text(parts))
     return ";".join(pieces)
 
 

@@ -68,7 +68,7 @@ from elasticdl.worker.upcoming import Need, upcoming
 
 _log = logging.getLogger(__name__)
 
-_AHEAD = 4
+AHEAD = 4
 """Chunks that are read and converted before they are needed; more only costs memory."""
 
 _TRACEBACK_LIMIT = 64 * 1024
@@ -322,7 +322,7 @@ class SynchronousWorker:
         self._plan_of = (view.id, compute.step)
         while self._needs and self._needs[0].step < compute.step:
             self._needs.popleft()
-        while len(self._needs) < _AHEAD:
+        while len(self._needs) < AHEAD:
             following = next(self._plan, None)
             if following is None:
                 break

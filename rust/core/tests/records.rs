@@ -44,6 +44,47 @@ fn open_csv(path: &Path, index: &Path, header: Header) -> Result<CsvFile, Error>
     CsvFile::open(path, index, b',', header)
 }
 
+/// An index with right checksums whose first two offsets somebody has exchanged.
+#[test]
+fn an_index_that_somebody_has_made_up_is_refused() {
+    let records = vec![b"one".to_vec(), b"two".to_vec()];
+    let (_folder, path, index) = place(&encode(&records));
+    open_tfrecord(&path, &index).unwrap();
+    let mut bytes = fs::read(&index).unwrap();
+    let offsets = bytes.len() - 3 * 8;
+    bytes[offsets..offsets + 16].rotate_left(8);
+    let crc = crc32c::crc32c(&bytes[offsets..]);
+    bytes[48..52].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..52]);
+    bytes[52..56].copy_from_slice(&crc.to_le_bytes());
+    fs::write(&index, &bytes).unwrap();
+    let refused = TFRecordFile::open(&path, &index).err().unwrap();
+    assert!(refused.to_string().contains("out of order"), "{refused}");
+}
+
+/// Two that index the same file at once, as masters of two jobs do: both have a whole index, whoever is last.
+#[test]
+fn two_writers_of_one_index_do_not_disturb_each_other() {
+    let records: Vec<_> = (0..50_000u32).map(|n| n.to_le_bytes().to_vec()).collect();
+    let (folder, path, index) = place(&encode(&records));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| assert_eq!(open_tfrecord(&path, &index).unwrap().count(), 50_000));
+        }
+    });
+    let left = fs::read_dir(index.parent().unwrap()).unwrap();
+    let hidden = left.filter(|entry| {
+        entry
+            .as_ref()
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .starts_with('.')
+    });
+    assert_eq!(hidden.count(), 0);
+    drop(folder);
+}
+
 proptest! {
     #[test]
     fn tfrecords_are_read_back_in_any_order(

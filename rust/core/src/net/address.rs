@@ -1,5 +1,5 @@
 //! Addresses and streams: Unix sockets between members of one host, TCP otherwise, with TLS where the job has certificates. Everything here is
-//! non-blocking.
+//! non-blocking, but for the search for a host that is given by its name.
 use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -24,6 +24,9 @@ use super::tls::Session;
 const BACKLOG: i32 = 256;
 const TCP_BUFFER: usize = 1 << 20;
 const UNIX_BUFFER: usize = 2 << 20;
+/// After so long without a byte, and between two questions whether the other machine lives; so many stay without answer.
+const KEEPALIVE: Duration = Duration::from_secs(10);
+const KEEPALIVE_PROBES: u32 = 3;
 
 /// Where a data plane listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,6 +103,11 @@ impl Socket {
         if self.tcp {
             let _ = sockopt::set_socket_recv_buffer_size(&self.descriptor, size);
             let _ = sockopt::set_tcp_nodelay(&self.descriptor, true);
+            // A machine that is gone closes nothing.
+            let _ = sockopt::set_socket_keepalive(&self.descriptor, true);
+            let _ = sockopt::set_tcp_keepidle(&self.descriptor, KEEPALIVE);
+            let _ = sockopt::set_tcp_keepintvl(&self.descriptor, KEEPALIVE);
+            let _ = sockopt::set_tcp_keepcnt(&self.descriptor, KEEPALIVE_PROBES);
         }
     }
 

@@ -2,6 +2,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
 
 use super::address::{Address, Stream};
 use super::error::{Error, Result};
@@ -12,8 +13,9 @@ use super::wake::{Interrupt, Wake, readable, wait};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// How long a member may stay in an earlier view while others wait for it there.
-pub const PARKED: Duration = Duration::from_secs(60);
+/// How long a member may stay in an earlier view while others wait for it there: its step may take long, and one that hangs is found by its
+/// heartbeats.
+pub const PARKED: Duration = Duration::from_secs(3600);
 
 /// Why no connection could be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +46,19 @@ enum State {
         inbound: Inbound,
         outbound: Outbound,
     },
+}
+
+/// Whether this process or its machine lacks what a connection takes: no fault of the other end.
+fn is_own_lack(error: &std::io::Error) -> bool {
+    error
+        .raw_os_error()
+        .map(Errno::from_raw_os_error)
+        .is_some_and(|lack| {
+            matches!(
+                lack,
+                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS
+            )
+        })
 }
 
 /// One connection in the making.
@@ -98,15 +113,22 @@ impl Dialer {
         loop {
             match &mut self.state {
                 State::Pausing { until } => {
-                    let now = Instant::now();
-                    if now >= self.deadline {
+                    let (now, due) = (Instant::now(), *until);
+                    if due > self.deadline && now >= self.deadline {
                         return Ok(Err(Failure::Unreachable(std::mem::take(&mut self.last))));
                     }
-                    if now < *until {
+                    if now < due {
                         return Ok(Ok(None));
+                    }
+                    if now >= self.deadline {
+                        // This process was stopped itself: an attempt that was due is made, however late.
+                        self.deadline = now + LONGEST_PAUSE / 2;
                     }
                     match Stream::connect(&self.address) {
                         Ok(stream) => self.state = State::Connecting { stream },
+                        Err(error) if is_own_lack(&error) => {
+                            return Err(Error::io("no connection can be made", error));
+                        }
                         Err(error) => self.again(error.to_string()),
                     }
                 }

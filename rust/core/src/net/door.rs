@@ -21,6 +21,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 const STRANGERS: usize = 128;
 /// After this time a stranger has to make room for those who wait; before it, a crowd of members would only drive each other out.
 const UNDISTURBED: Duration = Duration::from_secs(2);
+/// After a connection that could not be accepted for lack of descriptors.
+const EXHAUSTED: Duration = Duration::from_millis(50);
 /// How many refusals are remembered until somebody asks.
 const REMEMBERED: usize = 8;
 
@@ -93,6 +95,8 @@ pub(crate) struct Lobby<E> {
     listener: Listener,
     refusals: Arc<Refusals>,
     strangers: Vec<Stranger<E>>,
+    /// Until then nobody is let in, because this process has no descriptors left.
+    pause: Option<Instant>,
 }
 
 impl<E: Examination> Lobby<E> {
@@ -101,6 +105,7 @@ impl<E: Examination> Lobby<E> {
             listener,
             refusals,
             strangers: Vec::new(),
+            pause: None,
         }
     }
 
@@ -112,7 +117,10 @@ impl<E: Examination> Lobby<E> {
 
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
-        let room = self.room().filter(|room| *room > Instant::now());
+        let room = self
+            .room()
+            .max(self.pause)
+            .filter(|room| *room > Instant::now());
         let mut polls = Vec::with_capacity(self.strangers.len() + 1);
         if room.is_none() {
             polls.push(readable(&self.listener));
@@ -138,10 +146,16 @@ impl<E: Examination> Lobby<E> {
         mut admit: impl FnMut(E::Passed, Stream, String),
     ) -> Result<()> {
         let now = Instant::now();
-        // An error here (descriptors exhausted) passes when connections end; those waiting stay in the backlog.
-        while self.room().is_none_or(|room| room <= now)
-            && let Ok(Some((mut stream, from))) = self.listener.accept()
-        {
+        while self.room().is_none_or(|room| room <= now) {
+            let (mut stream, from) = match self.listener.accept() {
+                Ok(Some(arrived)) => arrived,
+                Ok(None) => break,
+                Err(_) => {
+                    // Descriptors exhausted: it passes when connections end, and those waiting stay in the backlog until then.
+                    self.pause = Some(now + EXHAUSTED);
+                    break;
+                }
+            };
             if self.strangers.len() == STRANGERS {
                 let oldest = self.strangers.remove(0);
                 self.refusals

@@ -2,6 +2,7 @@
 //!
 //! One thread, started by `Endpoint::open`, never at import. It moves no payload: rings and transfers take the connections over.
 use std::collections::HashMap;
+use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,8 +11,9 @@ use super::address::{Address, Listener, Stream};
 use super::dial::{Dialer, PARKED};
 use super::door::{Door, Refusals};
 use super::error::{Error, Result};
-use super::frame::Outbound;
+use super::frame::{HEADER, Outbound};
 use super::handshake::{Hello, MEMBER, Purpose, Token, Verdict};
+use super::link::leave;
 use super::tls::{Identity, Role};
 use super::wake::{Wake, ignore_signals, readable, wait};
 
@@ -21,13 +23,16 @@ pub struct Inbox {
     /// Raised when a connection has come.
     pub wake: Wake,
     queue: Mutex<Option<Vec<(String, Stream)>>>,
+    /// The last word to who has come and was not taken.
+    goodbye: Option<[u8; HEADER]>,
 }
 
 impl Inbox {
-    fn new() -> Result<Inbox> {
+    fn new(purpose: Purpose, view: u64) -> Result<Inbox> {
         Ok(Inbox {
             wake: Wake::new()?,
             queue: Mutex::new(Some(Vec::new())),
+            goodbye: (purpose == Purpose::Ring).then(|| leave(view)),
         })
     }
 
@@ -52,9 +57,16 @@ impl Inbox {
         true
     }
 
-    /// Drop what is in it and take nothing more.
+    /// Drop what is in it and take nothing more. Who waits for a ring is told that this member leaves it: an end without a word would be
+    /// this member's fault.
     pub fn close(&self) {
-        lock(&self.queue).take();
+        let left = lock(&self.queue).take();
+        for (_, stream) in left.into_iter().flatten() {
+            if let Some(goodbye) = &self.goodbye {
+                let _ = stream.send(&[IoSlice::new(goodbye)]);
+                stream.finish();
+            }
+        }
     }
 
     fn is_closed(&self) -> bool {
@@ -280,7 +292,7 @@ impl Views {
         if let Some(inbox) = self.inboxes.get(&(purpose, view)) {
             return Ok(inbox.clone());
         }
-        let inbox = Arc::new(Inbox::new()?);
+        let inbox = Arc::new(Inbox::new(purpose, view)?);
         if view <= self.sealed || view < self.current {
             // Over before it began: nothing will come, and nothing need be remembered.
             inbox.close();

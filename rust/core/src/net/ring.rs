@@ -4,8 +4,8 @@
 //! so to the others and closes its connections. No threads: a call polls its own connections, which costs nothing when processes
 //! outnumber cores.
 use std::sync::Arc;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
@@ -19,19 +19,18 @@ use super::frame::{HEADER, PREFIX, TRAILER};
 use super::handshake::{Denied, Purpose};
 use super::link::{Fault, Link, Operation, Received, Seen, differs, give_up, leave};
 use super::plan::{Piece, Plan};
-use super::shared::{Exchange, Progress};
 use super::sum::{self, Element};
 use super::wake::{Interrupt, Wake, readable, wait};
+
+mod memory;
+mod silence;
+
+use silence::{Awaited, Suspects, patience};
 
 /// How long a leaving member tries to finish a frame, so that it can say goodbye.
 const GOODBYE: Duration = Duration::from_millis(20);
 /// How long closed connections are drained after a completed ring.
 const LINGER: Duration = Duration::from_secs(2);
-/// How long to look again before sleeping.
-const SPIN: Duration = Duration::from_micros(50);
-static CORES: LazyLock<usize> =
-    LazyLock::new(|| std::thread::available_parallelism().map_or(1, usize::from));
-
 /// A member's place in the ring of one view.
 #[derive(Debug)]
 pub struct Ring {
@@ -89,24 +88,6 @@ impl Inner {
         let ready = |link: &&Link| link.area.is_some() || !shared;
         self.ends.iter().filter_map(End::link).filter(ready).count() == self.ends.len() - 1
     }
-}
-
-/// A peer that is awaited: from `at` on it is overdue.
-struct Suspect {
-    at: Instant,
-    /// It may be waiting for a third member itself.
-    indirect: bool,
-    /// Pieces that have come from it.
-    received: usize,
-    rank: usize,
-}
-
-/// Since when peers have made no progress that they could make, and which have closed their connection after their part.
-struct Watch {
-    since: Vec<Instant>,
-    seen: Vec<Progress>,
-    guilty: Vec<bool>,
-    gone: Vec<bool>,
 }
 
 /// What the peer, or somebody that it names, is guilty of.
@@ -430,209 +411,6 @@ impl Ring {
         }
     }
 
-    /// Go through an operation in shared memory, once all connections stand.
-    fn run_shared<T: Element>(
-        &self,
-        inner: &mut Inner,
-        job: &mut Job<'_, T>,
-        interrupt: Interrupt<'_>,
-    ) -> std::result::Result<(), Stop> {
-        let plan = job.operation.plan;
-        let Inner {
-            ends,
-            area,
-            blocks: base,
-            ..
-        } = inner;
-        // Taken out for the operation, so that links can be moved on while their memory is read.
-        let areas: Vec<Option<Area>> = ends
-            .iter_mut()
-            .map(|end| end.link_mut().and_then(|link| link.area.take()))
-            .collect();
-        let own = area.as_ref().expect("made by `start`");
-        let peers = areas.iter().map(Option::as_ref).collect();
-        let mut exchange = Exchange::begin(plan, *base, own, peers, job.operation.step, job.prefix);
-        let outcome = self.exchange(ends, own, &mut exchange, job, interrupt);
-        drop(exchange);
-        own.set_asleep(false);
-        *base += plan.blocks as u64;
-        for (end, area) in ends.iter_mut().zip(areas) {
-            if let Some(link) = end.link_mut() {
-                link.area = area;
-            }
-        }
-        outcome
-    }
-
-    fn exchange<T: Element>(
-        &self,
-        ends: &mut [End],
-        own: &Area,
-        exchange: &mut Exchange<'_>,
-        job: &mut Job<'_, T>,
-        interrupt: Interrupt<'_>,
-    ) -> std::result::Result<(), Stop> {
-        let plan = job.operation.plan;
-        let mut opened = false;
-        let mut watch = Watch {
-            since: vec![Instant::now(); plan.members],
-            seen: exchange.everybody(),
-            guilty: vec![false; plan.members],
-            gone: vec![false; plan.members],
-        };
-        loop {
-            self.check_cancelled()?;
-            if !opened {
-                opened = self.open(ends, exchange, job)?;
-            }
-            if exchange.advance(job.contribution, job.result, opened) {
-                continue;
-            }
-            if opened && exchange.is_complete() {
-                return Ok(());
-            }
-            if self.spin(ends, exchange, job, &mut opened)? {
-                continue;
-            }
-            own.set_asleep(true);
-            // A look after the flag is up: what was published before it would ring no bell.
-            opened = opened || self.open(ends, exchange, job)?;
-            if exchange.advance(job.contribution, job.result, opened)
-                || (opened && exchange.is_complete())
-            {
-                own.set_asleep(false);
-                continue;
-            }
-            let outcome = self.sleep(ends, own, exchange, &plan, &mut watch, interrupt);
-            own.set_asleep(false);
-            own.bell().silence();
-            outcome?;
-        }
-    }
-
-    /// Take over how the others begin, and compare it with this member's beginning; true when all have begun.
-    fn open<T: Element>(
-        &self,
-        ends: &mut [End],
-        exchange: &mut Exchange<'_>,
-        job: &Job<'_, T>,
-    ) -> std::result::Result<bool, Stop> {
-        exchange
-            .open(|rank, step, prefix| {
-                check_opening(job.operation.step, job.prefix, step, prefix)
-                    .map_err(|fault| (rank, fault))?;
-                if let Some(link) = ends[rank].link_mut() {
-                    link.set_prefix(prefix);
-                }
-                Ok(())
-            })
-            .map_err(|(rank, fault)| self.blame(rank, fault))
-    }
-
-    /// Look again for a moment before sleeping, where every member can have a core: to be woken costs more than most waits.
-    fn spin<T: Element>(
-        &self,
-        ends: &mut [End],
-        exchange: &mut Exchange<'_>,
-        job: &mut Job<'_, T>,
-        opened: &mut bool,
-    ) -> std::result::Result<bool, Stop> {
-        if self.peers.len() > *CORES {
-            return Ok(false);
-        }
-        let end = Instant::now() + SPIN;
-        while Instant::now() < end {
-            for _ in 0..16 {
-                std::hint::spin_loop();
-            }
-            *opened = *opened || self.open(ends, exchange, job)?;
-            if exchange.advance(job.contribution, job.result, *opened) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    fn sleep(
-        &self,
-        ends: &mut [End],
-        own: &Area,
-        exchange: &Exchange<'_>,
-        plan: &Plan,
-        watch: &mut Watch,
-        interrupt: Interrupt<'_>,
-    ) -> std::result::Result<(), Stop> {
-        let now = Instant::now();
-        let blocks = plan.blocks as u64;
-        let everybody = exchange.everybody();
-        let mut overdue: Option<(Instant, usize)> = None;
-        for (rank, end) in ends.iter().enumerate() {
-            if end.link().is_none() {
-                continue;
-            }
-            let others: Vec<_> = (0..plan.members)
-                .filter(|other| *other != rank)
-                .map(|other| everybody[other])
-                .collect();
-            // Who waits for others, or has not begun, is never silent.
-            let guilty = exchange.has_opened(rank) && everybody[rank].can_go_on(&others, blocks);
-            // Who could not go on until now has just become able to: its time begins here, however long this member has slept.
-            if !guilty || !watch.guilty[rank] || watch.seen[rank] != everybody[rank] {
-                watch.since[rank] = now;
-            }
-            watch.guilty[rank] = guilty;
-            watch.seen[rank] = everybody[rank];
-            if guilty {
-                let at = (watch.since[rank] + self.silence, rank);
-                overdue = Some(overdue.map_or(at, |other| other.min(at)));
-            }
-        }
-        let mut polls = vec![readable(&self.wake), readable(own.bell())];
-        let mut ranks = Vec::with_capacity(plan.members);
-        for (rank, end) in ends.iter().enumerate() {
-            if let Some(link) = end.link().filter(|_| !watch.gone[rank]) {
-                let mut flags = PollFlags::RDHUP;
-                // Who has begun may already say something of its next operation there.
-                flags.set(PollFlags::IN, !exchange.has_opened(rank));
-                polls.push(PollFd::new(&link.stream, flags));
-                ranks.push(rank);
-            }
-        }
-        let limit = overdue.map(|(at, _)| at.saturating_duration_since(now));
-        let ready = wait(&mut polls, limit, interrupt)?;
-        let told: Vec<usize> = ranks
-            .iter()
-            .zip(&polls[2..])
-            .filter(|(_, poll)| !poll.revents().is_empty())
-            .map(|(rank, _)| *rank)
-            .collect();
-        for rank in told {
-            let Some(link) = ends[rank].link() else {
-                continue;
-            };
-            if exchange.has_begun(rank) && !exchange.has_opened(rank) {
-                // It began between our last look and its next word, which is not of this operation.
-                continue;
-            }
-            if exchange.everybody()[rank].is_complete(blocks) {
-                // It has done its part, and its memory stays.
-                watch.gone[rank] = true;
-            } else {
-                return Err(self.blame(rank, link.farewell(self.view)));
-            }
-        }
-        match overdue {
-            Some((at, rank))
-                if ready == 0
-                    && Instant::now() >= at
-                    && exchange.everybody()[rank] == watch.seen[rank] =>
-            {
-                Err(self.silent(rank))
-            }
-            _ => Ok(()),
-        }
-    }
-
     fn silent(&self, rank: usize) -> Stop {
         Stop::Broken(Broken {
             message: format!(
@@ -678,18 +456,24 @@ impl Ring {
         let up = |stream: Stream| {
             lock(&self.transport).get_or_insert_with(|| stream.transport());
             let mut link = Box::new(Link::new(stream));
-            if let Some(area) = &area {
-                // What fails here shows when the peer's own is awaited.
-                let _ = link.share(self.view, area);
+            if let Some(area) = &area
+                && let Err(error) = link.share(self.view, area)
+                && !is_end(&error)
+            {
+                // Nobody but this member knows, and the peer would wait for ever.
+                return Err(Error::io(
+                    "the ring's shared memory can't be handed on",
+                    error,
+                ));
             }
             link.begin::<T>(&job.operation.plan, job.prefix.len());
-            End::Up(link)
+            Ok(End::Up(link))
         };
         for (member, stream) in self.inbox.take() {
             let rank = self.peers.iter().position(|(peer, _)| *peer == member);
             match rank {
                 Some(rank) if rank < self.rank && matches!(ends[rank], End::Absent) => {
-                    ends[rank] = up(stream)
+                    ends[rank] = up(stream)?
                 }
                 // Not of this ring, or a second time: a ring is never retried.
                 _ => self.endpoint.refusals().count(),
@@ -698,7 +482,7 @@ impl Ring {
         for (rank, end) in ends.iter_mut().enumerate() {
             if let End::Dialing(dialer) = end {
                 match dialer.advance()? {
-                    Ok(Some(stream)) => *end = up(stream),
+                    Ok(Some(stream)) => *end = up(stream)?,
                     Ok(None) => {}
                     Err(failure) => {
                         let (how, accused) = match failure {
@@ -775,7 +559,7 @@ impl Ring {
             == plan.members - 1;
         let mut until: Option<Instant> = None;
         let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
-        let mut waits: Vec<(Instant, Duration, usize, usize)> = Vec::new();
+        let mut awaited = Vec::new();
         let mut polls = Vec::with_capacity(plan.members + 1);
         polls.push(readable(&self.wake));
         if !connected {
@@ -783,7 +567,7 @@ impl Ring {
         }
         for (rank, end) in inner.ends.iter_mut().enumerate() {
             if let End::Up(link) = end {
-                let patience = self.patience(link, plan, job.reduced, all_begun);
+                let patience = patience(link, plan, job.reduced, all_begun, self.silence);
                 // A time begins when bytes moved last, or when the peer became able to move some, however long this member has slept.
                 if link.seen.moved != link.moved || link.seen.patience != patience {
                     link.seen = Seen {
@@ -793,33 +577,18 @@ impl Ring {
                     };
                 }
                 if let Some(patience) = patience {
-                    waits.push((link.seen.since, patience, link.received(), rank));
+                    awaited.push(Awaited {
+                        rank,
+                        since: link.seen.since,
+                        patience,
+                        received: link.received(),
+                    });
                 }
             }
         }
-        // While somebody owes directly, and however slowly pays, others may be waiting for it too: their time begins after its last payment.
-        let paid = waits
-            .iter()
-            .filter(|(_, patience, ..)| *patience == self.silence)
-            .map(|(since, ..)| *since)
-            .max();
-        let suspects: Vec<Suspect> = waits
-            .into_iter()
-            .map(|(since, patience, received, rank)| {
-                let direct = patience == self.silence;
-                let since = paid
-                    .filter(|_| !direct)
-                    .map_or(since, |paid| since.max(paid));
-                Suspect {
-                    at: since + patience,
-                    indirect: !direct,
-                    received,
-                    rank,
-                }
-            })
-            .collect();
-        for suspect in &suspects {
-            sooner(suspect.at);
+        let suspects = Suspects::new(awaited, self.silence);
+        if let Some(at) = suspects.first() {
+            sooner(at);
         }
         let mut idle: Vec<(usize, usize)> = Vec::new();
         for (rank, end) in inner.ends.iter().enumerate() {
@@ -877,39 +646,9 @@ impl Ring {
             return Ok(());
         }
         // Nothing came, also not while this process was itself stopped: whoever is overdue is silent.
-        let now = Instant::now();
-        if suspects.iter().all(|suspect| suspect.at > now) {
-            return Ok(());
-        }
-        // When a member stops between two pieces, all that wait for it fall silent in the same moment: who is behind is accused.
-        let soon = now + self.silence / 4;
         suspects
-            .iter()
-            .filter(|suspect| suspect.at <= soon)
-            .min_by_key(|suspect| (suspect.indirect, suspect.received, suspect.at))
-            .map_or(Ok(()), |suspect| Err(self.silent(suspect.rank)))
-    }
-
-    /// Return how long a link may be silent now; `None`: for ever, because a contribution is awaited.
-    fn patience(
-        &self,
-        link: &Link,
-        plan: &Plan,
-        reduced: usize,
-        all_begun: bool,
-    ) -> Option<Duration> {
-        if !link.has_begun() {
-            return None;
-        }
-        // Who waits for a third member falls silent too: the guilty one is accused first, by all.
-        let indirect = self.silence + (self.silence / 4).max(Duration::from_millis(100));
-        if link.has_place(plan, reduced) && link.owes_directly(plan) {
-            Some(self.silence)
-        } else if (link.has_place(plan, reduced) || link.is_full()) && all_begun {
-            Some(indirect)
-        } else {
-            None
-        }
+            .accused(Instant::now())
+            .map_or(Ok(()), |rank| Err(self.silent(rank)))
     }
 
     fn name(&self, rank: usize) -> String {
@@ -967,30 +706,32 @@ impl Ring {
         inner.over = true;
         self.inbox.close();
         let deadline = Instant::now() + GOODBYE;
-        let mut ends: Vec<(usize, Box<Link>)> = inner
+        let mut ends: Vec<(usize, Box<Link>, bool)> = inner
             .ends
             .iter_mut()
             .enumerate()
             .filter_map(|(rank, end)| match std::mem::replace(end, End::Absent) {
-                End::Up(link) => Some((rank, link)),
+                End::Up(link) => Some((rank, link, false)),
                 _ => None,
             })
             .collect();
         loop {
-            ends.retain_mut(|(rank, link)| {
-                if !link.is_at_boundary() {
+            ends.retain_mut(|(rank, link, begun)| {
+                if !*begun && !link.is_at_boundary() {
                     go_on(link, *rank);
                 }
-                if !link.is_at_boundary() {
+                if !*begun && !link.is_at_boundary() {
                     return link.is_full();
                 }
+                // What a session could not send whole has to be repeated, and nothing else.
+                *begun = true;
                 let told = link.stream.send(&[std::io::IoSlice::new(frame)]);
                 told.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
             });
             let left = deadline.saturating_duration_since(Instant::now());
             let mut polls: Vec<_> = ends
                 .iter()
-                .map(|(_, link)| PollFd::new(&link.stream, PollFlags::OUT))
+                .map(|(_, link, _)| PollFd::new(&link.stream, PollFlags::OUT))
                 .collect();
             if polls.is_empty()
                 || left.is_zero()
@@ -1006,6 +747,14 @@ impl Drop for Ring {
     fn drop(&mut self) {
         self.close(false);
     }
+}
+
+/// Whether an error of sending means that the other end is gone, which shows when it is awaited.
+fn is_end(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset
+    )
 }
 
 /// Compare how a peer begins with how this member does.

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::address::{Address, Stream};
 use super::endpoint::{Endpoint, Inbox, lock};
 use super::error::{Error, Result};
-use super::frame::{HEADER, Header, Inbound, Kind, Lost, Outbound, SEGMENT, u32_at, u64_at};
+use super::frame::{HEADER, Header, Inbound, Kind, Outbound, SEGMENT, u32_at, u64_at};
 use super::handshake::Purpose;
 use super::wake::{Interrupt, Wake, ignore_signals, readable, wait};
 
@@ -322,7 +322,7 @@ pub struct StateTransfer {
 }
 
 impl StateTransfer {
-    /// `donor`: member id and address; `silence`: how long it may say nothing.
+    /// `donor`: member id and address; `silence`: how long it may say nothing in the middle of the transfer.
     pub fn new(
         endpoint: Arc<Endpoint>,
         view: u64,
@@ -371,7 +371,8 @@ impl StateTransfer {
             &name(self.state),
         ));
         outbound.flush(&stream).map_err(|lost| self.failed(lost))?;
-        let (header, payload) = self.small(&stream, interrupt)?;
+        // The donor may still be making the image, which takes as long as it takes; one that is gone is found by others.
+        let (header, payload) = self.small(&stream, None, interrupt)?;
         match header.kind {
             Kind::StateBegin if payload.len() == 8 && u64_at(&payload, 0) <= LONGEST => {
                 *lock(&self.stream) = Some(stream);
@@ -398,7 +399,7 @@ impl StateTransfer {
             }
             crc = crc32c::crc32c_append(crc, part);
         }
-        let (header, payload) = self.small(&stream, interrupt)?;
+        let (header, payload) = self.small(&stream, Some(self.silence), interrupt)?;
         if header.kind != Kind::StateEnd || payload.len() != 4 {
             return Err(self.failed("malformed end"));
         }
@@ -434,19 +435,22 @@ impl StateTransfer {
         Ok(())
     }
 
-    fn small(&self, stream: &Stream, interrupt: Interrupt<'_>) -> Result<(Header, Vec<u8>)> {
+    fn small(
+        &self,
+        stream: &Stream,
+        patience: Option<Duration>,
+        interrupt: Interrupt<'_>,
+    ) -> Result<(Header, Vec<u8>)> {
         let mut inbound = Inbound::default();
-        let mut deadline = Instant::now() + self.silence;
+        let deadline = patience.map(|patience| Instant::now() + patience);
         loop {
             match inbound.receive(stream) {
                 Ok(Some((header, payload))) => {
                     self.check(&header)?;
                     return Ok((header, payload));
                 }
-                Ok(None) => self.wait(stream, &mut deadline, interrupt)?,
-                Err(lost @ (Lost::Eof | Lost::Io(_) | Lost::Malformed(_))) => {
-                    return Err(self.failed(lost));
-                }
+                Ok(None) => self.wait(stream, deadline, interrupt)?,
+                Err(lost) => return Err(self.failed(lost)),
             }
         }
     }
@@ -474,7 +478,7 @@ impl StateTransfer {
                     deadline = Instant::now() + self.silence;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.wait(stream, &mut deadline, interrupt)?
+                    self.wait(stream, Some(deadline), interrupt)?
                 }
                 Err(error) => return Err(self.failed(error)),
             }
@@ -488,19 +492,19 @@ impl StateTransfer {
     fn wait(
         &self,
         stream: &Stream,
-        deadline: &mut Instant,
+        deadline: Option<Instant>,
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
-        let left = deadline.saturating_duration_since(Instant::now());
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         let ready = wait(
             &mut [readable(&self.wake), readable(stream)],
-            Some(left),
+            left,
             interrupt,
         )?;
         if self.wake.is_raised() {
             return Err(Error::Cancelled);
         }
-        if ready == 0 && Instant::now() >= *deadline {
+        if ready == 0 && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             return Err(self.failed("the donor fell silent"));
         }
         Ok(())

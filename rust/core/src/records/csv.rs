@@ -18,6 +18,9 @@ use super::{
     unreadable,
 };
 
+/// Bytes up to which lines are counted to say where a row is.
+const COUNTED: u64 = 16 << 20;
+
 /// A longer row is taken for a quote that was never closed.
 pub const LONGEST_ROW: u64 = 64 << 20;
 
@@ -314,15 +317,24 @@ impl CsvFile {
         Error::Corrupt {
             path: self.path.clone(),
             record: row.saturating_sub(u64::from(self.header.is_some())),
-            place: match self.line(row) {
-                Ok(line) => format!("line {line}"),
-                Err(_) => "line unknown".into(),
-            },
+            place: self.place(row),
             what,
         }
     }
 
-    /// Counts the line that a row begins on, from 1, as editors do. Reads the file up to there: only errors need it.
+    /// Says where a row begins: its line, where that is soon counted, as rows that are skipped are told in every epoch.
+    fn place(&self, row: u64) -> String {
+        let (begin, _) = self.index.range(row).expect("the row exists");
+        if begin > COUNTED {
+            return format!("byte {begin}");
+        }
+        match self.line(row) {
+            Ok(line) => format!("line {line}"),
+            Err(_) => "line unknown".into(),
+        }
+    }
+
+    /// Counts the line that a row begins on, from 1, as editors do. Reads the file up to there.
     fn line(&self, row: u64) -> std::io::Result<u64> {
         let (begin, end) = self.index.range(row).expect("the row exists");
         let mut buffer = vec![0; SCAN_BUFFER];

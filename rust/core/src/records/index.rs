@@ -14,7 +14,6 @@ use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use memmap2::Mmap;
 
@@ -87,8 +86,14 @@ impl Index {
         if u32_at(&map, 48) != crc32c::crc32c(&map[HEADER..]) {
             return Err(bad("its offsets are damaged".into()));
         }
+        let size = u64_at(&map, 16);
+        let offsets = (HEADER..map.len()).step_by(8).map(|at| u64_at(&map, at));
+        // A checksum keeps from accidents, not from whoever may write here.
+        if !offsets.chain([size]).is_sorted() {
+            return Err(bad("its offsets are out of order".into()));
+        }
         let fingerprint = Fingerprint {
-            size: u64_at(&map, 16),
+            size,
             changed: u64_at(&map, 24) as i64,
             sample: u32_at(&map, 32),
         };
@@ -137,18 +142,18 @@ pub struct Writer {
     crc: u32,
 }
 
-/// Distinguishes the writers of one process.
-static SERIAL: AtomicU64 = AtomicU64::new(0);
-
 impl Writer {
     pub fn create(target: &Path) -> Result<Self> {
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        // On a shared volume processes of several machines write beside each other, and numbers of processes are the same in all pods.
+        let mut random = [0; 8];
+        getrandom::fill(&mut random)
+            .map_err(|error| unwritable(target, io::Error::other(error)))?;
         // Hidden, and with the suffix of an index: nobody who looks for data beside it takes it for data.
-        let mut name = OsString::from(format!(".{}-{serial}-", std::process::id()));
+        let mut name = OsString::from(format!(".{:016x}-", u64::from_le_bytes(random)));
         name.push(target.file_name().unwrap_or_default());
         let beside = target.with_file_name(name);
         let create = || {
-            let mut out = BufWriter::new(File::create(&beside)?);
+            let mut out = BufWriter::new(File::create_new(&beside)?);
             out.write_all(&[0; HEADER])?;
             Ok(out)
         };

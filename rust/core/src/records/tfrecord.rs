@@ -174,12 +174,15 @@ impl TFRecordFile {
                 count: self.count(),
             });
         };
+        let Some(payload) = (end - begin).checked_sub(HEAD + TAIL) else {
+            return Err(corrupt(&self.path, record, begin, "it is too short"));
+        };
         let mut bytes = vec![0; (end - begin) as usize];
         self.file
             .read_exact_at(&mut bytes, begin)
             .map_err(|source| unreadable(&self.path, source))?;
         let length_stored = bytes.first_chunk().and_then(length);
-        if length_stored != Some(end - begin - HEAD - TAIL) {
+        if length_stored != Some(payload) {
             return Err(corrupt(&self.path, record, begin, "its length is damaged"));
         }
         let crc_at = bytes.len() - TAIL as usize;

@@ -12,19 +12,26 @@ use elasticdl_core::net::sum::Element;
 use elasticdl_core::net::tls::Identity;
 use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
 use elasticdl_core::net::wake::Interrupt;
-use pyo3::buffer::{ElementType, PyUntypedBuffer};
+use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
 use crate::errors::{blocking, to_python};
 
+/// Longest duration, so that no sum with a moment overflows.
+const LONGEST: Duration = Duration::from_secs(1 << 30);
+
 fn seconds(value: f64, name: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value).map_err(|_| {
-        PyValueError::new_err(format!(
-            "{name} is a number of seconds, not negative; received {value}"
-        ))
-    })
+    Duration::try_from_secs_f64(value)
+        .ok()
+        .filter(|duration| *duration <= LONGEST)
+        .ok_or_else(|| {
+            PyValueError::new_err(format!(
+                "{name} is a number of seconds, not negative, at most {}; received {value}",
+                LONGEST.as_secs()
+            ))
+        })
 }
 
 /// What Python calls an identity: three attributes with PEM in them.
@@ -196,10 +203,11 @@ impl PyRing {
                 "contribution and result overlap; the contribution must stay intact",
             ));
         }
-        let kind = |buffer: &Borrowed| match ElementType::from_format(buffer.0.format()) {
-            ElementType::Float { bytes } => {
-                Some(bytes).filter(|bytes| *bytes == buffer.0.item_size())
-            }
+        let kind = |buffer: &Borrowed| match buffer.0.format().to_bytes() {
+            b"f" | b"@f" | b"=f" => Some(4),
+            b"d" | b"@d" | b"=d" => Some(8),
+            b"<f" if cfg!(target_endian = "little") => Some(4),
+            b"<d" if cfg!(target_endian = "little") => Some(8),
             _ => None,
         };
         let (bytes, other) = (kind(&contribution), kind(&result));
