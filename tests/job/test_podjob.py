@@ -130,11 +130,12 @@ class Objects:
         self, condition: str = "", board: dict[str, str] | None = None, masters: tuple[Object, ...] = ()
     ) -> None:
         self.condition, self.board, self.masters, self.version = condition, board, masters, 1
-        self.events, self.asked = "", 0
+        self.events, self.asked, self.suspended = "", 0, False
 
     def get(self, kind: str, name: str) -> Object:
         if kind == "Job":
-            return {"status": {"conditions": [{"type": self.condition, "status": "True"}]}}
+            conditions = [{"type": self.condition, "status": "True"}]
+            return {"spec": {"suspend": self.suspended}, "status": {"conditions": conditions}}
         if name.endswith("-events"):
             self.asked += 1
             return {"data": {"events": self.events}}
@@ -177,9 +178,19 @@ def test_events_are_read_when_there_are_new_ones_and_told_once() -> None:
 
 
 def test_a_submission_that_broke_off_is_said_and_can_be_removed() -> None:
-    seen = Objects().job().look()
+    api = Objects()
+    api.suspended = True
+    seen = api.job().look()
     assert (seen.status, seen.summary, seen.stuck) == (None, None, True)
     assert "its submission broke off" in seen.waits_for
+
+
+def test_a_namespace_may_lose_the_objects_of_a_job_before_the_job() -> None:
+    seen = Objects().job().look()
+    assert (seen.status, seen.summary, seen.stuck) == (None, None, False)
+    assert seen.waits_for == "objects that it needs have been deleted"
+    summary = Objects("Failed").job().look().summary
+    assert summary is not None and summary["exit_code"] == 1
 
 
 def test_a_status_of_another_version() -> None:

@@ -107,7 +107,7 @@ class PodJob:
             board = self._api.get("ConfigMap", manifests.Names(self.name).board)
         except ApiError as error:
             if error.status == 404:
-                return Seen(None, (), None, "its objects are not all there: its submission broke off", True)
+                return self._without_board(job)
             raise JobFailed(f"the job {self.name} can't be looked at: {error}") from None
         texts = board.get("data") or {}
         summary = json.loads(texts[SUMMARY]) if SUMMARY in texts else None
@@ -118,6 +118,13 @@ class PodJob:
         if summary is None and not (status is not None and self._has_news(board)):
             waits_for, stuck = self._why_no_master(told=status is not None)
         return Seen(status, self._news(texts.get(TOLD, "")), summary, waits_for, stuck)
+
+    def _without_board(self, job: Object) -> Seen:
+        """Return what is seen of a Job alone. It is resumed once all is there, and a namespace's end takes objects in any order."""
+        if job["spec"].get("suspend"):
+            return Seen(None, (), None, "its objects are not all there: its submission broke off", True)
+        summary = self._ended_by_itself(job)
+        return Seen(None, (), summary, "" if summary else "objects that it needs have been deleted")
 
     def _ended_by_itself(self, job: Object) -> dict[str, Any] | None:
         """Return what is known of a Job that has ended although its master has not said how, None if it has not."""
