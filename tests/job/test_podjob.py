@@ -12,7 +12,7 @@ import pytest
 from elasticdl.cluster.api import Api, ApiError, Object, Unreachable
 from elasticdl.control.status import JobEvent
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import display
+from elasticdl.job import display, podrun
 from elasticdl.job.podjob import PodJob, master_state, patiently, prepare
 from elasticdl.master.story import Told
 from elasticdl.spec.edge import build, from_arguments
@@ -130,9 +130,11 @@ class Objects:
         self, condition: str = "", board: dict[str, str] | None = None, masters: tuple[Object, ...] = ()
     ) -> None:
         self.condition, self.board, self.masters, self.version = condition, board, masters, 1
-        self.events, self.asked, self.suspended = "", 0, False
+        self.events, self.asked, self.suspended, self.denied, self.hides_pods = "", 0, False, 0, False
 
     def get(self, kind: str, name: str) -> Object:
+        if self.denied:
+            raise ApiError(self.denied, "Unauthorized", "who are you?")
         if kind == "Job":
             conditions = [{"type": self.condition, "status": "True"}]
             return {"spec": {"suspend": self.suspended}, "status": {"conditions": conditions}}
@@ -144,6 +146,8 @@ class Objects:
         return {"metadata": {"resourceVersion": str(self.version)}, "data": self.board}
 
     def list(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
+        if kind == "Pod" and self.hides_pods:
+            raise ApiError(403, "Forbidden", "you may not list pods")
         return (list(self.masters) if kind == "Pod" else []), ""
 
     def log(self, pod: str, container: str, last: int) -> Iterator[str]:
@@ -190,7 +194,8 @@ def test_a_namespace_may_lose_the_objects_of_a_job_before_the_job() -> None:
     assert (seen.status, seen.summary, seen.stuck) == (None, None, False)
     assert seen.waits_for == "objects that it needs have been deleted"
     summary = Objects("Failed").job().look().summary
-    assert summary is not None and summary["exit_code"] == 1
+    assert summary is not None
+    assert summary["exit_code"] == 1
 
 
 def test_a_status_of_another_version() -> None:
@@ -231,6 +236,12 @@ def test_a_master_that_never_says_anything(monkeypatch: pytest.MonkeyPatch) -> N
     assert job.look().waits_for == "nothing is heard of the master; the last line of its log: the last line"
 
 
+def test_a_master_that_this_user_may_not_look_at() -> None:
+    api = Objects(board={})
+    api.hides_pods = True
+    assert api.job().look().waits_for == "the master's pod can't be looked at: you may not list pods"
+
+
 def test_a_cluster_that_does_not_answer_is_waited_for_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     now, said = [100.0], list[str]()
     monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
@@ -253,6 +264,21 @@ def test_a_cluster_that_does_not_answer_is_waited_for_aloud(monkeypatch: pytest.
 def in_pods(**settings: object) -> JobSpec:
     given = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
     return build(from_arguments(given | settings))
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_whoever_is_not_known_any_more_leaves_the_job_alone(
+    monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    api = Objects(board={})
+    api.denied = status
+    monkeypatch.setattr(podrun, "submit", lambda spec: api.job())
+    summary = podrun.run(in_pods())
+    assert (summary["status"], summary["exit_code"]) == ("detached", 130)
+    assert summary["reason"] == (
+        "the job job can't be looked at: who are you?; the job goes on. Sign in to the cluster again; "
+        "`elasticdl status job --namespace=default` shows it"
+    )
 
 
 @pytest.mark.parametrize(

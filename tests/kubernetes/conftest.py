@@ -7,7 +7,9 @@ import os
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -30,11 +32,26 @@ def need(reason: str) -> None:
         pytest.skip(reason)
 
 
+def _needs(item: pytest.Item, fixture: str) -> bool:
+    return fixture in getattr(item, "fixturenames", ())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need nodes; the others need only the API."""
+    """Mark the tests that need nodes, the others need only the API; those with the image come last, since it takes minutes to build."""
     for item in items:
-        if "cluster" in getattr(item, "fixturenames", ()):
+        if _needs(item, "cluster"):
             item.add_marker("pods")
+    items.sort(key=lambda item: _needs(item, "image"))
+
+
+@pytest.fixture(scope="package", autouse=True)
+def image_to_be(request: pytest.FixtureRequest) -> Iterator[Future[Path] | None]:
+    """The image, which is built beside the tests that don't need it; none if no test does."""
+    if missing_tools() or not any(_needs(item, "image") for item in request.session.items):
+        yield None
+        return
+    with TemporaryDirectory(prefix="elasticdl-image-") as folder, ThreadPoolExecutor(1) as builder:
+        yield builder.submit(build_image, Path(folder))
 
 
 @pytest.fixture(scope="package")
@@ -65,10 +82,11 @@ def cluster() -> Iterator[Testbed]:
 
 
 @pytest.fixture(scope="package")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image(image_to_be: Future[Path] | None) -> Path:
     """The image of the model zoo as `elasticdl zoo build` makes it, as an archive."""
     need(missing_tools())
-    return build_image(tmp_path_factory.mktemp("image"))
+    assert image_to_be is not None
+    return image_to_be.result()
 
 
 @pytest.fixture(scope="package")

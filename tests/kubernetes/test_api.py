@@ -285,6 +285,30 @@ def test_somebody_says_that_a_lost_worker_is_dead(rig: Rig) -> None:
     assert rig.until(ProcessEnded(worker(1), 0, None)) == [], "the cluster knows better of this one"
 
 
+def test_a_worker_that_went_while_nobody_watched(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.cluster.expect([worker(0), worker(1, 3)])
+    assert rig.until(ProcessGone(worker(1, 3))) == []
+    rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.DEAD: "worker-1-3"}}})
+    dead = ProcessEnded(worker(1, 3), None, None, Blame.CLUSTER, f"declared dead ({manifests.DEAD})")
+    assert rig.until(dead) == []
+
+
+def test_a_pod_that_was_made_although_the_answer_was_lost_is_deleted(rig: Rig) -> None:
+    create = rig.api.create
+
+    def lose_the_answer(body: dict[str, Any]) -> dict[str, Any]:
+        create(body)
+        raise Unreachable("the answer was lost")
+
+    rig.api.create = lose_the_answer  # type: ignore[method-assign, assignment]
+    rig.cluster.launch(worker(0))
+    wait(lambda: len(rig.api.list("Pod")[0]) == 1)
+    rig.cluster.signal(worker(0), signal.SIGTERM)
+    rig.until(ProcessEnded(worker(0), None, None, Blame.CLUSTER, "it was deleted before it ran"))
+    assert not rig.api.list("Pod")[0]
+
+
 def test_who_is_not_wanted_any_more_does_not_come_when_there_is_room(rig: Rig) -> None:
     refused = iter([ApiError(409, "Conflict", "the quota was changed meanwhile")])
     create = rig.api.create

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.errors import BadSetting
+from elasticdl.errors import BadSetting, MasterAway
 
 from .conftest import MODEL, SECONDS, Job
 
@@ -327,6 +328,44 @@ def test_a_journal_that_is_slow_to_write_is_held_against_nobody(start: Start, tm
     summary = finished(job, tmp_path)
     assert summary["members"] == {"joined": 3, "drained": 0, "lost": 0}
     assert job.of("evicted") == []
+
+
+@pytest.fixture
+def dying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """The command of a master that dies once, or stands still, in a moment."""
+    monkeypatch.setenv("DYING_MASTER_FLAG", str(tmp_path / "flag"))
+    return lambda moment: f"{Path(__file__).with_name('dying_master.py')} {moment}"
+
+
+def test_a_stop_before_the_first_view_is_not_forgotten(start: Start, dying: Callable[[str], str]) -> None:
+    faults = {f"worker-0-{life}": "die" for life in range(1, 100)}
+    job = start(rows=100_000, num_workers=1, faults=faults, master=dying("stopping"))
+    job.happened("ended")
+    with contextlib.suppress(MasterAway), job.client() as client:
+        client.stop("enough")
+    code, summary = job.end()
+    assert (code, summary["status"]) == (1, "failed")
+    assert "nothing" in summary["reason"]
+
+
+def test_a_master_without_one_of_its_threads_is_replaced(
+    start: Start, tmp_path: Path, dying: Callable[[str], str]
+) -> None:
+    job = start(rows=3000, num_workers=2, master=dying("thread"))
+    job.past(5)
+    job.kill("worker-0-1")
+    job.happened("master")
+    finished(job, tmp_path)
+    assert "an error in the thread that writes the journal" in job.logs()
+
+
+def test_a_master_that_stands_still_suspects_nobody(
+    start: Start, tmp_path: Path, dying: Callable[[str], str]
+) -> None:
+    job = start(rows=8000, step=0.01, num_workers=2, master=dying("still"))
+    job.until(lambda job: (tmp_path / "flag").exists())
+    summary = finished(job, tmp_path)
+    assert (summary["members"], summary["view_changes"]) == ({"joined": 2, "drained": 0, "lost": 0}, 1)
 
 
 def test_a_result_that_can_not_be_put_in_its_place_is_kept(start: Start, tmp_path: Path) -> None:

@@ -316,6 +316,8 @@ def connect_from_pod(namespace: str) -> Api:
     config, configuration = _package()
     try:
         config.load_incluster_config(client_configuration=configuration)
+        # Environments of pods name proxies for the world outside; the API is inside.
+        configuration.proxy = None
     except config.ConfigException as error:
         raise BadSetting(f"the pod has no service account that may ask the cluster's API: {error}") from None
     return Api(configuration, namespace)
@@ -341,9 +343,10 @@ def _selectors(labels: str, fields: str) -> list[tuple[str, str]]:
 
 def _transport_errors() -> tuple[type[Exception], ...]:
     from kubernetes.client.exceptions import ApiException
+    from kubernetes.config import ConfigException  # while a token's file is being replaced
     from urllib3.exceptions import HTTPError
 
-    return HTTPError, ApiException, OSError
+    return HTTPError, ApiException, ConfigException, OSError
 
 
 def _error(answer: Any) -> Exception:

@@ -6,7 +6,7 @@ A Protocol with two implementations: processes of this machine (`cluster/local.p
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
@@ -136,6 +136,9 @@ class Cluster(Protocol):
 
     def signal(self, name: ProcessName, number: int) -> None:
         """Send a signal; no error if the process has ended."""
+
+    def expect(self, names: Iterable[ProcessName]) -> None:
+        """Tell of processes that have run, by the journal: those of which the cluster knows nothing are gone."""
 
     def events(self, seconds: float) -> Sequence[ClusterEvent]:
         """Wait at most `seconds` for events."""

@@ -12,7 +12,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from elasticdl.cluster import manifests, pods
 from elasticdl.cluster.api import Api, ApiError, Object, Unreachable
@@ -99,6 +99,12 @@ class KubernetesCluster:
             raise ValueError(f"a pod can be asked to end or killed, not sent signal {number}")
         grace = None if number == signal.SIGTERM else _KILL_GRACE
         self._requests.put(lambda: self._end(name, grace))
+
+    def expect(self, names: Iterable[ProcessName]) -> None:
+        """Say of processes that have run and have no pod any more that they are gone: nobody watched while it went."""
+        for name in names:
+            if name not in self._told and self._names.pod(name) not in self._seen:
+                self._tell(ProcessGone(name))
 
     def events(self, seconds: float) -> list[ClusterEvent]:
         """Wait at most `seconds` for events."""
@@ -208,9 +214,13 @@ class KubernetesCluster:
         return "" if found else "a pod of an earlier job of this name has not ended yet"
 
     def _end(self, name: ProcessName, grace: int | None) -> None:
-        if self._unmade.pop(name, None) is not None:
-            self._tell(ProcessEnded(name, None, None, Blame.CLUSTER, "it was never made"))
-            return
+        if name in self._unmade:
+            # An attempt whose answer was lost may have made it.
+            is_there = self._api.has("Pod", self._names.pod(name))
+            del self._unmade[name]
+            if not is_there:
+                self._tell(ProcessEnded(name, None, None, Blame.CLUSTER, "it was never made"))
+                return
         try:
             self._api.delete("Pod", self._names.pod(name), grace)
         except ApiError as error:

@@ -17,7 +17,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster import lifeline, wire
@@ -370,6 +370,9 @@ class LocalCluster:
     def signal(self, name: ProcessName, number: int) -> None:
         """Send a signal; no error if the process has ended."""
         self._ask(wire.Signal(name, number))
+
+    def expect(self, names: Iterable[ProcessName]) -> None:
+        """Do nothing: the launcher is the parent of all, and knows how each has ended."""
 
     def events(self, seconds: float) -> list[wire.Event]:
         """Wait at most `seconds` for events. Raises ConnectionError if the launcher has gone."""

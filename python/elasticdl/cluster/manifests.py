@@ -235,8 +235,6 @@ def service(spec: JobSpec, uid: str) -> Object:
         "spec": {
             "selector": {"elasticdl.org/job-name": spec.job_name, "elasticdl.org/role": Role.MASTER.value},
             "ports": [{"name": name, "port": port, "targetPort": port} for name, port in ports.items()],
-            # Workers that find a new master may speak to it before it says of itself that it is ready.
-            "publishNotReadyAddresses": True,
         },
     }
     fitted: Object = fragments.merge(body, spec.cluster_spec_json.get("service_spec", {}))

@@ -117,6 +117,8 @@ def is_blameless(ended: ProcessEnded) -> bool:
     """Tell whether a process ended without a fault of its program, so that nobody will ask for its log."""
     if ended.blame in (Blame.CLUSTER, Blame.START):
         return True
+    if ended.blame is Blame.MEMORY:
+        return False  # the next master reads from it how much memory workers need
     return ended.code in (RELEASED, EVICTED) or ended.signal in (signals.SIGKILL, signals.SIGTERM)
 
 

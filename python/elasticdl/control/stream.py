@@ -68,6 +68,7 @@ def options() -> list[tuple[str, int | str]]:
         ("grpc.use_local_subchannel_pool", 1),  # otherwise new channels inherit the waiting times of old ones
         ("grpc.min_reconnect_backoff_ms", 2000),  # this is also the longest time that one attempt takes
         ("grpc.enable_retries", 0),
+        ("grpc.enable_http_proxy", 0),  # the environment's are for the world outside
     ]
 
 

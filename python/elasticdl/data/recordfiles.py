@@ -237,7 +237,7 @@ def _check_columns(first: _Columns, other: _Columns) -> None:
 
     raise BadData(
         f"CSV files of one data set need the same columns, but {describe(first)} and {describe(other)} "
-        "(data_reader_params=header=true or header=false says what the first row is)"
+        "(--data_reader_params=header=True or header=False says what the first row is)"
     )
 
 

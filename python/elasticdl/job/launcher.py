@@ -156,7 +156,8 @@ class Watch:
             if self._display is None:
                 self._early.append(text)
             else:
-                self._display.notice(text)
+                with contextlib.suppress(OSError):  # a terminal that was closed
+                    self._display.notice(text)
 
     def close(self) -> None:
         """Show what is still on its way, then nothing more."""

@@ -10,6 +10,7 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 
@@ -44,6 +45,9 @@ class OwnProcess:
     def ended(self, code: int) -> None:
         """Say that the member has ended."""
         self._events.put(ProcessEnded(_WORKER, code, None))
+
+    def expect(self, names: Iterable[ProcessName]) -> None:
+        """Do nothing: nothing has run before this process."""
 
     def events(self, seconds: float) -> list[ProcessStarted | ProcessEnded]:
         """Wait at most `seconds` for events."""

@@ -10,6 +10,7 @@ import logging
 import os
 import resource
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -108,10 +109,12 @@ def _workforce(
             if isinstance(instruction, relaunch.Launch):
                 cluster.launch(instruction.name, instruction.memory)
         return force, []
+    said = read_journal(*read)
+    members = () if said.view is None else said.view.members
+    cluster.expect(process_name(peer.name) for peer in members)
     history: list[ClusterEvent] = []
     while events := cluster.events(_HISTORY_SECONDS):
         history += events
-    said = read_journal(*read)
     force = relaunch.Workforce(
         wanted=spec.num_workers.maximum if said.wanted is None else said.wanted,
         limit=spec.relaunch_on_worker_failure,
@@ -122,7 +125,6 @@ def _workforce(
         over=said.terminal is not None,
     )
     processes = [event for event in history if not isinstance(event, (StopAsked, WorkersAsked))]
-    members = () if said.view is None else said.view.members
     # The first lives are launched before anything is told, so whatever was told of a life counts.
     spoken_of = [one.event.worker for one in told if one.event.worker]
     lives = [peer.name for peer in members] + [error.worker for error in said.errors] + spoken_of
@@ -203,8 +205,16 @@ def _log_from(spec: JobSpec) -> None:
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
 
 
+def _break(failed: threading.ExceptHookArgs) -> None:
+    """End a master of which a thread has ended by an error of its own: the next one has all threads."""
+    traceback.print_exception(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    sys.stderr.flush()
+    os._exit(BROKEN)
+
+
 def main() -> int:
     """Run the master that the environment names."""
+    threading.excepthook = _break
     code = _run_in_pod() if podplace.POD_ENVIRONMENT in os.environ else _run_local()
     logging.shutdown()
     sys.stdout.flush()

@@ -75,6 +75,10 @@ class Seen:
     stuck: bool = False
 
 
+class SignedOut(JobFailed):
+    """The cluster does not know this user any more, or does not let them look: that says nothing about the job."""
+
+
 class PodJob:
     """A job on a cluster, found by its name."""
 
@@ -96,19 +100,19 @@ class PodJob:
         return self._api.has("Job", self.name)
 
     def look(self) -> Seen:
-        """Look at the job. Raises Unreachable, JobFailed if it was deleted."""
+        """Look at the job. Raises Unreachable, JobFailed if it was deleted, SignedOut."""
         try:
             job = self._api.get("Job", self.name)
         except ApiError as error:
             if error.status == 404:
                 raise JobFailed(f"the job {self.name} was deleted") from None
-            raise JobFailed(f"the job {self.name} can't be looked at: {error}") from None
+            raise self._unseen(error) from None
         try:
             board = self._api.get("ConfigMap", manifests.Names(self.name).board)
         except ApiError as error:
             if error.status == 404:
                 return self._without_board(job)
-            raise JobFailed(f"the job {self.name} can't be looked at: {error}") from None
+            raise self._unseen(error) from None
         texts = board.get("data") or {}
         summary = json.loads(texts[SUMMARY]) if SUMMARY in texts else None
         status = _status(json.loads(texts[STATUS])) if STATUS in texts else None
@@ -118,6 +122,10 @@ class PodJob:
         if summary is None and not (status is not None and self._has_news(board)):
             waits_for, stuck = self._why_no_master(told=status is not None)
         return Seen(status, self._news(texts.get(TOLD, "")), summary, waits_for, stuck)
+
+    def _unseen(self, error: ApiError) -> JobFailed:
+        text = f"the job {self.name} can't be looked at: {error}"
+        return SignedOut(text) if error.status in (401, 403) else JobFailed(text)
 
     def _without_board(self, job: Object) -> Seen:
         """Return what is seen of a Job alone. It is resumed once all is there, and a namespace's end takes objects in any order."""
@@ -246,6 +254,8 @@ class PodJob:
             return self.look().summary is not None
         except Unreachable:
             return False
+        except JobFailed:
+            return True  # deleted, or out of this user's sight
 
     def _read_log(self, pod: str, process: str, follow: bool, lines: queue.SimpleQueue[str | None]) -> None:
         container, last = process.partition("-")[0], ""
@@ -260,7 +270,10 @@ class PodJob:
                         lines.put(f"{process} | {line}")
                     return
                 except Unreachable:
-                    time.sleep(LOOK_SECONDS)  # the pod may go on although the stream has broken off
+                    # The pod may go on although the stream has broken off; of one whose node is lost nothing comes any more.
+                    if self._is_over():
+                        return
+                    time.sleep(LOOK_SECONDS)
         except (ApiError, Unreachable) as error:
             lines.put(f"{process} | (no more of this log: {error})")
         finally:
@@ -314,7 +327,10 @@ class PodJob:
 
     def _why_no_master(self, *, told: bool) -> tuple[str, bool]:
         """Return why nothing comes from a master, and whether that will stay so; nothing if one runs that has `told` something."""
-        masters = self._masters()
+        try:
+            masters = self._masters()
+        except ApiError as error:
+            return f"the master's pod can't be looked at: {error}", False
         if not masters:
             said = self._warning("Job", self.name)
             return (

@@ -15,7 +15,7 @@ from elasticdl.errors import BadModel, BadSetting
 from elasticdl.job import podjob, survey
 from elasticdl.job.display import Display, open_display, print_log_end, print_summary, print_traceback
 from elasticdl.job.doctor import Finding, Level
-from elasticdl.job.podjob import PodJob, Seen
+from elasticdl.job.podjob import PodJob, Seen, SignedOut
 from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
@@ -172,13 +172,18 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
             if not asked and _wants_stop(job, display):
                 asked = True
                 continue
-            goes_on = "the job ends at its next step" if asked else "the job goes on"
-            return {
-                "job": job.name,
-                "status": "detached",
-                "reason": f"{goes_on}; `elasticdl status {job.name} --namespace={spec.namespace}` shows it",
-                "exit_code": 130,
-            }
+            return _left_alone(job, "the job ends at its next step" if asked else "the job goes on")
+        except SignedOut as error:
+            return _left_alone(job, f"{error}; the job goes on. Sign in to the cluster again")
+
+
+def _left_alone(job: PodJob, why: str) -> Mapping[str, Any]:
+    return {
+        "job": job.name,
+        "status": "detached",
+        "reason": f"{why}; `elasticdl status {job.name} --namespace={job.namespace}` shows it",
+        "exit_code": 130,
+    }
 
 
 def _wants_stop(job: PodJob, display: Display) -> bool:

@@ -186,6 +186,7 @@ class Shell:
         self._unwritten: machine_events.Append | None = None
         self._processes = Processes()
         self._told_ends: set[str] = set()
+        self._told_lost = ""
         self._status_at = 0.0
         self._changed = True
         self._next_beat = 0.0
@@ -226,17 +227,33 @@ class Shell:
                 # A master before this one may have died between the record and the file.
                 for refused in self._write_manifest(record.shards, again=True):
                     self._handle(refused)
-        for event in self._history:
-            self._take(event)
+        for past in self._history:
+            self._take(past)
+        self._take_up()
         self._direct(relaunch.Tick())
         tick = time.monotonic() + TICK_SECONDS
         while self._end is None:
             with contextlib.suppress(queue.Empty):
-                self._take(self._inbox.get(timeout=max(0.0, tick - time.monotonic())))
+                event = self._inbox.get(timeout=max(0.0, tick - time.monotonic()))
+                # After a stall of this process the old beats would speak against everybody.
+                self._listen()
+                self._take(event)
             if time.monotonic() >= tick:
                 self._tick()
                 tick = time.monotonic() + TICK_SECONDS
         return self._finish(self._end)
+
+    def _take_up(self) -> None:
+        """Do what the master before this one had begun and not finished."""
+        journal, view = self._machine.journal, self._machine.view
+        if journal.stopping is not None and view is None and journal.terminal is None:
+            self._handle(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
+        left_out = {told.event.worker for told in self._before if told.event.kind == "evicted"}
+        here = {peer.name for peer in view.members} if view is not None else set[str]()
+        for name in self._force.running():
+            if str(name) in left_out - here - self._told_ends:
+                # It may be the one that hangs, and nobody else remembers that it is to be killed.
+                self._cluster.signal(name, signal.SIGKILL)
 
     # ------------------------------------------------------------------ other threads
 
@@ -348,9 +365,10 @@ class Shell:
                 self._monitor.forget(member)
         if name not in self._told_ends:
             self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
-        lost = all_lost(self._machine.view, self._processes.unproven, self._spec)
-        if lost and isinstance(ended, ProcessGone):
+        lost = all_lost(self._machine.view, self._machine.gone, self._processes.unproven, self._spec)
+        if lost and lost != self._told_lost:
             self._tell("note", lost)
+        self._told_lost = lost
 
     def _lives_of(self, name: str) -> list[MemberId]:
         return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
@@ -362,16 +380,22 @@ class Shell:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + _BEAT_SECONDS
-            for member, view, step, progress, age, _ in self._monitor.poll():
-                self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
-            for log in self._refusals:
-                log.look(now)
+        self._listen()
         self._handle(machine_events.Tick())
         self._direct(relaunch.Tick())
         if now - self._status_at >= (_STATUS_SECONDS if self._changed else _LONGEST_STATUS_SECONDS):
             self._show_status()
+
+    def _listen(self) -> None:
+        """Hear the heartbeats, if that is due."""
+        now = time.monotonic()
+        if now < self._next_beat:
+            return
+        self._next_beat = now + _BEAT_SECONDS
+        for member, view, step, progress, age, _ in self._monitor.poll():
+            self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
+        for log in self._refusals:
+            log.look(now)
 
     # ------------------------------------------------------------------ the machine
 
@@ -403,6 +427,8 @@ class Shell:
                     answer(True, text)
             case machine_events.Publish(path):
                 events.append(machine_events.Published(self._publish(path)))
+            case machine_events.Kill(worker) if worker in self._processes.unproven:
+                pass  # nobody hears it now, and should its node come back, it may have the last state
             case machine_events.Kill(worker, reason):
                 self._tell("note", f"{worker} is killed: {reason}", worker=worker)
                 self._cluster.signal(process_name(worker), signal.SIGKILL)
@@ -461,8 +487,8 @@ class Shell:
     def _drop_older_snapshot(self, path: str) -> None:
         older, view = self._machine.journal.snapshot, self._machine.view
         if older is not None and older.path != path and (view is None or view.snapshot != older.path):
-            with contextlib.suppress(OSError):  # what can't be removed stays
-                Path(older.path).unlink(missing_ok=True)
+            # A volume that does not answer must not hold up the master.
+            threading.Thread(target=_remove, args=(Path(older.path),), name="snapshots", daemon=True).start()
 
     # ------------------------------------------------------------------ processes
 
@@ -633,8 +659,8 @@ class Shell:
             status, code, reason = "failed", 1, f"{_NOTHING_TRAINED} ({reason})"
         if interrupted and (isinstance(record, FinishedRecord) or self._machine.view is None):
             status, code = "interrupted", 130
-        self._write_summary(status, reason, code)
         self._show_status()
+        self._write_summary(status, reason, code)
         self._scribe.close()
         self._server.close()
         self._monitor.close()
@@ -674,6 +700,11 @@ class Shell:
             remove_unpublished(Path(self._spec.output))
         if self._owns_audit and self._machine.view is None:
             auditmark.remove(Path(self._spec.audit))
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # what can't be removed stays
+        path.unlink(missing_ok=True)
 
 
 def _log_answer(accepted: bool, text: str) -> None:

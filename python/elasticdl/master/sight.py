@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from elasticdl.cluster.cluster import process_name
@@ -70,7 +70,7 @@ class Sight:
                 return "failed", reason
         if self.stuck:
             return "waiting", "the next view can't be written to the journal"
-        if lost := all_lost(view, self.processes.unproven, self.spec):
+        if lost := all_lost(view, self.machine.gone, self.processes.unproven, self.spec):
             return "waiting", lost
         if journal.stopping is not None:
             return "stopping", journal.stopping
@@ -120,13 +120,14 @@ class Sight:
         )
 
 
-def all_lost(view: View | None, unproven: Mapping[str, str], spec: JobSpec) -> str:
-    """Return what people can do if nobody can say of any member of the group whether it is dead; empty if somebody can."""
+def all_lost(view: View | None, dead: Collection[str], unproven: Mapping[str, str], spec: JobSpec) -> str:
+    """Return what people can do if nobody can say of the members that are left whether they are dead; empty if somebody can."""
     members = () if view is None else view.members
-    if not members or any(peer.name not in unproven for peer in members):
+    left = sorted(peer.name for peer in members if peer.name not in dead)
+    if not left or any(name not in unproven for name in left):
         return ""
-    nodes = sorted({unproven[peer.name] for peer in members} - {""})
-    gone = sorted(peer.name for peer in members if not unproven[peer.name])
+    nodes = sorted({unproven[name] for name in left} - {""})
+    gone = [name for name in left if not unproven[name]]
     where, commands = [], []
     if nodes:
         where.append(f"on {' and '.join(nodes)}, of which nothing is heard")
@@ -139,4 +140,5 @@ def all_lost(view: View | None, unproven: Mapping[str, str], spec: JobSpec) -> s
         commands.append(
             f"kubectl annotate --overwrite job {spec.job_name} --namespace={spec.namespace} {DEAD}={','.join(gone)}"
         )
-    return f"all workers are {' or '.join(where)}; they may be alive, so the job waits. If they are dead, say so: {'; '.join(commands)}"
+    who = "all workers" if len(left) == len(members) else "all workers that are not dead"
+    return f"{who} are {' or '.join(where)}; they may be alive, so the job waits. If they are dead, say so: {'; '.join(commands)}"

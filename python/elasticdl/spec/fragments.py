@@ -40,7 +40,7 @@ _OWNED = {
     "ports": "the Service leads to the master's ports",
     "clusterIP": "the cluster gives the Service its address",
     "type": "only the job's own pods use the Service",
-    "publishNotReadyAddresses": "a new master must be found at once",
+    "publishNotReadyAddresses": "a master on a lost node must not be found",
     "name": "pods are named after the job",
     "namespace": "use --namespace",
     "ownerReferences": "what a job makes must go with it",

@@ -152,7 +152,7 @@ class JobSpec:
     )  # fmt: skip
     num_minibatches_per_task: int = setting(
         kinds.integer(1), 8, group="data", unit="chunks", what="Minibatches of one task, the unit in which data is dealt out.",
-        why="Records are shuffled within a task and tasks within an epoch; longer tasks read files in longer runs.",
+        why="Longer tasks read files in longer runs; in an epoch of fewer tasks than workers some have nothing to do.",
     )  # fmt: skip
     num_epochs: int = setting(
         kinds.integer(0), 1, group="data", unit="epochs", what="Passes over the data; 0: until stopped.",

@@ -1,0 +1,50 @@
+"""A master that dies once in a moment that its first argument names, or stands still; the next one is an ordinary one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from elasticdl.job import master
+from elasticdl.master.journal import Journal
+from elasticdl.master.records import Record, StoppingRecord, ViewRecord
+from elasticdl.master.shell import Shell
+
+STILL = 8.0
+"""Seconds; longer than a member's heartbeats may be silent."""
+
+MOMENT = sys.argv[1]
+FLAG = Path(os.environ["DYING_MASTER_FLAG"])
+
+append, tick = Journal.append, Shell._tick
+
+
+def first_time() -> bool:
+    try:
+        FLAG.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
+def append_and_die(journal: Journal, number: int, record: Record) -> None:
+    append(journal, number, record)
+    if MOMENT == "stopping" and isinstance(record, StoppingRecord) and first_time():
+        os.kill(os.getpid(), signal.SIGKILL)
+    if MOMENT == "thread" and isinstance(record, ViewRecord) and record.view.id > 1 and first_time():
+        raise KeyError("an error in the thread that writes the journal")
+
+
+def tick_slowly(shell: Shell) -> None:
+    view = shell._machine.view
+    if MOMENT == "still" and view is not None and shell._story.step > 20 and first_time():
+        time.sleep(STILL)
+    tick(shell)
+
+
+Journal.append = append_and_die  # type: ignore[method-assign]
+Shell._tick = tick_slowly  # type: ignore[method-assign]
+master.main()
