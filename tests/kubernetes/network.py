@@ -84,18 +84,15 @@ class Network:
         self._run("ip", "link", "set", f"n{node}", "up")
 
     def block(self, node: int, pod: str) -> None:
-        """Drop what a node's pod and the control plane send each other."""
-        for rule in self._with_control_plane(pod):
-            _check(*self.enter(node), "iptables", "-I", "FORWARD", *rule)
+        """Drop what a node's pod sends to the control plane."""
+        _check(*self.enter(node), "iptables", "-I", "FORWARD", *self._to_control_plane(pod))
 
     def unblock(self, node: int, pod: str) -> None:
         """Let it through again."""
-        for rule in self._with_control_plane(pod):
-            _check(*self.enter(node), "iptables", "-D", "FORWARD", *rule)
+        _check(*self.enter(node), "iptables", "-D", "FORWARD", *self._to_control_plane(pod))
 
-    def _with_control_plane(self, pod: str) -> tuple[tuple[str, ...], ...]:
-        ways = ((pod, self.address), (self.address, pod))
-        return tuple(("-s", source, "-d", target, "-j", "DROP") for source, target in ways)
+    def _to_control_plane(self, pod: str) -> tuple[str, ...]:
+        return ("-s", pod, "-d", self.address, "-j", "DROP")
 
     def close(self) -> None:
         """Remove everything."""
