@@ -23,7 +23,9 @@ def parameters_of(node: ast.stmt) -> list[tuple[str, bool]]:
     assert isinstance(node, ast.FunctionDef)
     names = [argument.arg for argument in node.args.args]
     optional = [False] * (len(names) - len(node.args.defaults)) + [True] * len(node.args.defaults)
-    return [pair for pair in zip(names, optional, strict=True) if pair[0] != "self"]
+    by_name = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    keywords = [(argument.arg, default is not None) for argument, default in by_name]
+    return [pair for pair in zip(names, optional, strict=True) if pair[0] != "self"] + keywords
 
 
 def parameters_in_binary(function: Callable[..., Any]) -> list[tuple[str, bool]]:

@@ -208,3 +208,108 @@ def crc32c(data: ReadableBuffer) -> int:
 
 def version() -> str:
     """Return the version of the Rust core."""
+
+@final
+class Catalog:
+    """What a model has on parameter servers; `elasticdl.ps.catalog` has it with names for everything."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        slots: int,
+        tables: Sequence[tuple[str, int, tuple[str, float, float], int, bool]],
+        variables: Sequence[tuple[str, int, bool]],
+        optimizer: str,
+        parameters: dict[str, float],
+        weight_decay: float,
+    ) -> None:
+        """`tables`: (name, width, (kind of initial weights, first, second), admission, decays); `variables`: (name, length, decays).
+
+        Raises ValueError for a kind or an optimizer that is not known, or one of its parameters that is missing.
+        """
+    def slot_of_row(self, table: int, id: int) -> int:
+        """Return where a row lives."""
+    def slot_of_variable(self, variable: int) -> int:
+        """Return where a dense variable lives."""
+
+@final
+class ParameterServer:
+    """A parameter server: listens, holds slots, replicates them. Threads are started here, never at import."""
+
+    def __init__(
+        self, address: str, number: int, token: bytes, catalog: Catalog, identity: Identity | None = None
+    ) -> None:
+        """`number`: given by the master, never again to another process. Raises BadSetting for an address that can't be used."""
+    @property
+    def address(self) -> str:
+        """Where it listens in fact."""
+    @property
+    def refused(self) -> int:
+        """Connections refused so far."""
+    def learn(
+        self, addresses: dict[int, str], entries: Sequence[tuple[int, int, int, int, int | None, int]]
+    ) -> None:
+        """Take in where other servers are, and entries of the journal: (slot, term, reign, primary, backup, roll-back that restored it)."""
+    def copy(self, slot: int, to: int, term: int, hands_over: bool) -> bool:
+        """Begin a copy that was ordered in this term; false if it can't be begun."""
+    def give_up_copies(self, to: int) -> None:
+        """Give up all copies to a server that is dead."""
+    def take_ready(self, timeout: float) -> list[tuple[int, int, int, bool]]:
+        """Return copies whose receiver has everything: (slot, term, receiver, hands over). Raises ValueError if this server can't go on."""
+    def load(self) -> tuple[int, int, int]:
+        """Return the number of rows, the bytes that rows and variables take, and the number of slots."""
+    def close(self) -> None: ...
+
+@final
+class Batch:
+    """The ids of one table in a minibatch: each once, those of a slot together."""
+
+    def __init__(self, catalog: Catalog, table: int, ids: ReadableBuffer) -> None:
+        """`ids`: 64-bit integers, C-contiguous. Raises ValueError for a table that is not there, TypeError for other items."""
+    def __len__(self) -> int: ...
+    def ids(self) -> bytearray:
+        """Return the distinct ids, uint64."""
+    def inverse(self) -> bytearray:
+        """Return the place of each id among the distinct ones, uint32."""
+
+@final
+class ParameterClient:
+    """A worker's connections to all parameter servers; one thread, started here."""
+
+    def __init__(
+        self, name: str, token: bytes, catalog: Catalog, identity: Identity | None = None
+    ) -> None: ...
+    def learn(
+        self,
+        addresses: dict[int, str],
+        entries: Sequence[tuple[int, int, int, int, int | None, int]],
+        roll_back: int,
+    ) -> None:
+        """Take in what the master says; what was asked before a later roll-back is given up."""
+    def pull(self, chunk: tuple[int, int] | None, batches: Sequence[Batch], variables: Sequence[int]) -> int:
+        """Ask for rows and variables for a chunk (task, chunk); return a ticket."""
+    def push(
+        self,
+        head: tuple[tuple[int, int] | None, int, int, float, int],
+        rows: Sequence[tuple[Batch, ReadableBuffer, bool]],
+        dense: Sequence[tuple[int, ReadableBuffer]],
+        is_first: bool = False,
+        wanted: tuple[tuple[int, int] | None, Sequence[Batch], Sequence[int]] | None = None,
+    ) -> int:
+        """Push gradients, and pull in the same messages; return a ticket for both.
+
+        `head`: (task, chunk) or none, low, roll-back, learning rate, schedule step. `rows`: float32 gradients of a batch, of its distinct
+        ids if the flag is true, else of each id, which are summed. `is_first`: `dense` are first values, which only count once.
+        """
+    def rows(
+        self, ticket: int, timeout: float
+    ) -> tuple[list[bytearray], list[tuple[int, bytearray | None]], list[int]] | None:
+        """Return, once, the weights of each batch's distinct ids, the variables that have changed since they came last (none without a
+        first value), and the slots that hold the chunk already; none if they have not all come.
+        """
+    def settled(self, ticket: int, timeout: float) -> str | None:
+        """Return, once, `settled` or `rolled back`; none if a push has not ended. Raises ValueError if a server refuses it."""
+    def notice(self) -> tuple[list[int], bool]:
+        """Return the servers that were lost since the last call, and whether newer entries than known are needed."""
+    def close(self) -> None: ...

@@ -1,3 +1,4 @@
 //! ElasticDL's data plane, without any Python in it.
 pub mod net;
+pub mod ps;
 pub mod records;

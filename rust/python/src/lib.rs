@@ -1,8 +1,10 @@
 //! `elasticdl._core`: conversions, GIL release and error mapping around `elasticdl-core`; nothing else.
 use pyo3::prelude::*;
 
+mod arguments;
 mod errors;
 mod net;
+mod ps;
 mod records;
 
 #[pyfunction]
@@ -14,5 +16,6 @@ fn version() -> &'static str {
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(version, m)?)?;
     net::register(m)?;
+    ps::register(m)?;
     records::register(m)
 }

@@ -11,6 +11,8 @@ use super::tls::Untrusted;
 pub const HEADER: usize = 32;
 /// Largest payload of a frame that carries tensor or state bytes.
 pub const SEGMENT: usize = 256 * 1024;
+/// Largest message to or from a parameter server.
+pub const MESSAGE: usize = 256 << 20;
 /// Largest trailer of a ring, in f64 values.
 pub const TRAILER: usize = 1 << 20;
 const MAGIC: [u8; 4] = *b"EDL\x01";
@@ -43,9 +45,21 @@ pub enum Kind {
     Share = 16,
     /// The sender leaves the ring after a completed operation, or before the first; header only.
     Leave = 17,
+    /// What a client asks a parameter server: rows, and pushes to apply.
+    Ask = 18,
+    /// The rows that were asked for.
+    Rows = 19,
+    /// What became of parts of a push.
+    Answers = 20,
+    /// Why a part of a push can't be applied, for people.
+    Refusal = 21,
+    /// A message of one parameter server's stream to another.
+    Stream = 22,
+    /// Up to where a stream has been accepted, and what was refused of it.
+    Accepted = 23,
 }
 
-const KINDS: [Kind; 17] = [
+const KINDS: [Kind; 23] = [
     Kind::Nonce,
     Kind::Challenge,
     Kind::Hello,
@@ -63,6 +77,12 @@ const KINDS: [Kind; 17] = [
     Kind::Beat,
     Kind::Share,
     Kind::Leave,
+    Kind::Ask,
+    Kind::Rows,
+    Kind::Answers,
+    Kind::Refusal,
+    Kind::Stream,
+    Kind::Accepted,
 ];
 
 impl Kind {
@@ -73,6 +93,8 @@ impl Kind {
             Kind::Whole | Kind::Scatter => SEGMENT + PREFIX + 8 * TRAILER,
             Kind::Gather | Kind::StateData => SEGMENT,
             Kind::Abort | Kind::Share | Kind::Leave => 0,
+            Kind::Ask | Kind::Rows | Kind::Stream => MESSAGE,
+            Kind::Answers | Kind::Accepted => SEGMENT,
             _ => SMALL,
         }
     }

@@ -60,13 +60,23 @@ pub enum Purpose {
     Ring = 1,
     Heal = 2,
     Heart = 3,
+    /// A worker and a parameter server.
+    Parameters = 4,
+    /// A parameter server's stream to another; view and digest are the numbers of sender and receiver.
+    Stream = 5,
 }
 
 impl Purpose {
     fn from_code(code: u8) -> Option<Purpose> {
-        [Purpose::Ring, Purpose::Heal, Purpose::Heart]
-            .into_iter()
-            .find(|purpose| *purpose as u8 == code)
+        [
+            Purpose::Ring,
+            Purpose::Heal,
+            Purpose::Heart,
+            Purpose::Parameters,
+            Purpose::Stream,
+        ]
+        .into_iter()
+        .find(|purpose| *purpose as u8 == code)
     }
 }
 

@@ -4,7 +4,8 @@
 //! connection), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`. `gate` is the control plane's: gRPC's way out.
 pub mod address;
 mod area;
-mod dial;
+pub(crate) mod channel;
+pub(crate) mod dial;
 pub mod door;
 pub mod endpoint;
 pub mod error;

@@ -1,7 +1,6 @@
 //! Binding of the wires; see the module of the same name in `elasticdl-core`.
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use elasticdl_core::net::door::Told;
 use elasticdl_core::net::endpoint::Endpoint;
@@ -9,44 +8,14 @@ use elasticdl_core::net::gate::Gate;
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
 use elasticdl_core::net::ring::Ring;
 use elasticdl_core::net::sum::Element;
-use elasticdl_core::net::tls::Identity;
 use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
 use elasticdl_core::net::wake::Interrupt;
-use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
+use crate::arguments::{Borrowed, PyIdentity, identity as core_identity, seconds};
 use crate::errors::{blocking, to_python};
-
-/// Longest duration, so that no sum with a moment overflows.
-const LONGEST: Duration = Duration::from_secs(1 << 30);
-
-fn seconds(value: f64, name: &str) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(value)
-        .ok()
-        .filter(|duration| *duration <= LONGEST)
-        .ok_or_else(|| {
-            PyValueError::new_err(format!(
-                "{name} is a number of seconds, not negative, at most {}; received {value}",
-                LONGEST.as_secs()
-            ))
-        })
-}
-
-/// What Python calls an identity: three attributes with PEM in them.
-#[derive(FromPyObject)]
-struct PyIdentity {
-    authority: Vec<u8>,
-    certificate: Vec<u8>,
-    key: Vec<u8>,
-}
-
-fn identity(given: Option<PyIdentity>) -> elasticdl_core::net::error::Result<Option<Identity>> {
-    given
-        .map(|given| Identity::new(&given.authority, &given.certificate, &given.key))
-        .transpose()
-}
 
 fn told(told: Told) -> (Vec<(String, String)>, u64) {
     (told.first, told.others)
@@ -67,7 +36,7 @@ impl PyEndpoint {
         identity: Option<PyIdentity>,
     ) -> PyResult<Self> {
         Ok(PyEndpoint(Arc::new(blocking(py, |_| {
-            Endpoint::open(address, member, token, self::identity(identity)?)
+            Endpoint::open(address, member, token, core_identity(identity)?)
         })?)))
     }
 
@@ -99,43 +68,6 @@ impl PyEndpoint {
 
     fn close(&self, py: Python<'_>) {
         py.detach(|| self.0.close());
-    }
-}
-
-/// A C-contiguous buffer that Python lends for the length of a call.
-struct Borrowed(PyUntypedBuffer);
-
-impl Borrowed {
-    fn new(object: &Bound<'_, PyAny>, name: &str) -> PyResult<Borrowed> {
-        let buffer = PyUntypedBuffer::get(object)?;
-        if !buffer.is_c_contiguous() {
-            return Err(PyValueError::new_err(format!(
-                "{name} must be C-contiguous"
-            )));
-        }
-        Ok(Borrowed(buffer))
-    }
-
-    fn pointer(&self) -> *mut u8 {
-        // An empty exporter may give a null pointer, which no slice may have; a well-aligned one that is never read will do.
-        let pointer: *mut u8 = self.0.buf_ptr().cast();
-        if pointer.is_null() {
-            std::ptr::without_provenance_mut(align_of::<u128>())
-        } else {
-            pointer
-        }
-    }
-
-    fn bytes(&self) -> std::ops::Range<usize> {
-        self.pointer() as usize..self.pointer() as usize + self.0.len_bytes()
-    }
-}
-
-impl AsRef<[u8]> for Borrowed {
-    fn as_ref(&self) -> &[u8] {
-        // SAFETY: the exporter keeps `len_bytes` contiguous bytes at this address until the buffer is released, which needs `self`.
-        // That nobody writes them meanwhile is what the caller promises by lending them.
-        unsafe { std::slice::from_raw_parts(self.pointer(), self.0.len_bytes()) }
     }
 }
 
@@ -355,7 +287,7 @@ impl PyHeart {
         identity: Option<PyIdentity>,
     ) -> PyResult<Self> {
         let interval = seconds(interval, "interval")?;
-        self::identity(identity)
+        core_identity(identity)
             .and_then(|identity| Heart::start(address, member, token, interval, identity))
             .map(PyHeart)
             .map_err(|error| to_python(py, error))
@@ -383,7 +315,7 @@ impl PyHeartMonitor {
         token: &[u8],
         identity: Option<PyIdentity>,
     ) -> PyResult<Self> {
-        self::identity(identity)
+        core_identity(identity)
             .and_then(|identity| HeartMonitor::open(address, token, identity))
             .map(PyHeartMonitor)
             .map_err(|error| to_python(py, error))
@@ -436,7 +368,8 @@ struct PyGate(Gate);
 impl PyGate {
     #[new]
     fn new(py: Python<'_>, address: &str, to: PathBuf, identity: PyIdentity) -> PyResult<Self> {
-        Identity::new(&identity.authority, &identity.certificate, &identity.key)
+        identity
+            .to_core()
             .and_then(|identity| Gate::open(address, &to, identity))
             .map(PyGate)
             .map_err(|error| to_python(py, error))

@@ -1,0 +1,1 @@
+"""Parameter servers: what their processes do beside moving bytes, and how a worker speaks to them."""

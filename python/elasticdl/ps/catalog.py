@@ -1,0 +1,171 @@
+"""What a model has on the parameter servers: tables, dense variables, and the optimizer for both.
+
+Workers find it out from the user's model; master and servers get it from them as JSON, and a checkpoint keeps it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from elasticdl._core import Catalog as CoreCatalog
+from elasticdl.errors import BadModel
+
+SLOTS = 1024
+"""Parts that a model is split into, each of which lives on one server or two."""
+
+
+class InitialKind(StrEnum):
+    """How the weights of a row that nobody has pushed are drawn; `first` and `second` mean what stands here."""
+
+    CONSTANT = "constant"  # the value; nothing
+    UNIFORM = "uniform"  # least; end
+    NORMAL = "normal"  # mean; standard deviation
+    TRUNCATED_NORMAL = "truncated_normal"  # as normal, within two deviations
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """The weights of a row before its first push: a function of seed, table and id."""
+
+    kind: InitialKind
+    first: float
+    second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An embedding table.
+
+    Attributes:
+        name: unique in the model.
+        width: weights of a row.
+        initial: of a new row.
+        admission: a row is made at the push of its id that has this number; the gradients of those before it are dropped.
+        decays: the optimizer's weight decay is for it.
+    """
+
+    name: str
+    width: int
+    initial: Initial
+    admission: int = 1
+    decays: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A dense variable.
+
+    Attributes:
+        name: unique in the model.
+        shape: of its value, float32.
+        decays: the optimizer's weight decay is for it.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    decays: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """An optimizer.
+
+    Attributes:
+        name: one of those that the server knows.
+        parameters: its numbers, flags as 0 and 1.
+        weight_decay: share of the weights that goes at each step, times the learning rate; 0 for none.
+    """
+
+    name: str
+    parameters: Mapping[str, float]
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Catalog:
+    """All of it; tables and variables are named by their places.
+
+    Attributes:
+        seed: of the rows' initial weights.
+        tables: in the order of their numbers.
+        variables: in the order of their numbers.
+        rule: for all of them.
+        slots: parts that they are split into; the same for ever, because stamps and checkpoints are by slot.
+    """
+
+    seed: int
+    tables: Sequence[Table]
+    variables: Sequence[Variable]
+    rule: Rule
+    slots: int = SLOTS
+
+    def core(self) -> CoreCatalog:
+        """Return it as server and client take it. Raises ValueError for an optimizer that they do not know."""
+        return CoreCatalog(
+            seed=self.seed,
+            slots=self.slots,
+            tables=[
+                (
+                    one.name,
+                    one.width,
+                    (str(one.initial.kind), one.initial.first, one.initial.second),
+                    one.admission,
+                    one.decays,
+                )
+                for one in self.tables
+            ],
+            variables=[(one.name, math.prod(one.shape), one.decays) for one in self.variables],
+            optimizer=self.rule.name,
+            parameters=dict(self.rule.parameters),
+            weight_decay=self.rule.weight_decay,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as `from_json` reads it."""
+        return {
+            "seed": self.seed,
+            "slots": self.slots,
+            "tables": [asdict(one) for one in self.tables],
+            "variables": [asdict(one) for one in self.variables],
+            "rule": {
+                "name": self.rule.name,
+                "parameters": dict(self.rule.parameters),
+                "weight_decay": self.rule.weight_decay,
+            },
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Catalog:
+        """Read what `to_json` returned. Raises BadModel for anything else."""
+        try:
+            return cls(
+                seed=int(body["seed"]),
+                slots=int(body["slots"]),
+                tables=tuple(_table(one) for one in body["tables"]),
+                variables=tuple(
+                    Variable(str(one["name"]), tuple(int(size) for size in one["shape"]), bool(one["decays"]))
+                    for one in body["variables"]
+                ),
+                rule=Rule(
+                    str(body["rule"]["name"]),
+                    {str(key): float(value) for key, value in body["rule"]["parameters"].items()},
+                    float(body["rule"]["weight_decay"]),
+                ),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadModel(f"this is no description of a model on parameter servers: {error!r}") from None
+
+
+def _table(body: Mapping[str, Any]) -> Table:
+    initial = body["initial"]
+    return Table(
+        name=str(body["name"]),
+        width=int(body["width"]),
+        initial=Initial(InitialKind(initial["kind"]), float(initial["first"]), float(initial["second"])),
+        admission=int(body["admission"]),
+        decays=bool(body["decays"]),
+    )

@@ -1,0 +1,162 @@
+//! A connection for messages of any length, in words of 8 bytes, both ways at once and never blocking. Waiting is its owner's affair.
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut};
+
+use rustix::event::PollFd;
+
+use super::address::Stream;
+use super::frame::{HEADER, Header, Kind, Lost, Malformed};
+
+/// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little.
+const GROWTH: usize = 4 << 20;
+
+/// A message: what it is, the two numbers of its head, and its words.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Packet {
+    pub kind: Kind,
+    pub number: u64,
+    pub mark: u64,
+    pub words: Vec<u64>,
+}
+
+#[derive(Debug)]
+struct Leaving {
+    head: [u8; HEADER],
+    words: Vec<u64>,
+    sent: usize,
+}
+
+/// A stream with what is on its way in and out.
+#[derive(Debug)]
+pub struct Channel {
+    stream: Stream,
+    head: [u8; HEADER],
+    header: Option<Header>,
+    /// Bytes of the head, or of the words, that have come.
+    got: usize,
+    words: Vec<u64>,
+    leaving: VecDeque<Leaving>,
+}
+
+impl Channel {
+    /// Speak through a stream that stands.
+    pub fn new(stream: Stream) -> Channel {
+        Channel {
+            stream,
+            head: [0; HEADER],
+            header: None,
+            got: 0,
+            words: Vec::new(),
+            leaving: VecDeque::new(),
+        }
+    }
+
+    /// Put a message behind those that wait to go out.
+    pub fn send(&mut self, packet: Packet) {
+        let header = Header {
+            kind: packet.kind,
+            length: u32::try_from(packet.words.len() * 8)
+                .expect("a message shorter than the limit"),
+            view: packet.number,
+            step: packet.mark,
+        };
+        self.leaving.push_back(Leaving {
+            head: header.encode(),
+            words: packet.words,
+            sent: 0,
+        });
+    }
+
+    /// Return how many messages wait to go out.
+    pub fn backlog(&self) -> usize {
+        self.leaving.len()
+    }
+
+    /// Return what to poll for.
+    pub fn interest(&self) -> PollFd<'_> {
+        PollFd::new(&self.stream, self.stream.interest(!self.leaving.is_empty()))
+    }
+
+    /// Send what fits.
+    pub fn flush(&mut self) -> Result<(), Lost> {
+        while let Some(first) = self.leaving.front_mut() {
+            let bytes: &[u8] = bytemuck::cast_slice(&first.words);
+            let parts = if first.sent < HEADER {
+                [IoSlice::new(&first.head[first.sent..]), IoSlice::new(bytes)]
+            } else {
+                [
+                    IoSlice::new(&bytes[first.sent - HEADER..]),
+                    IoSlice::new(&[]),
+                ]
+            };
+            match self.stream.send(&parts) {
+                Ok(sent) => first.sent += sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+            if first.sent == HEADER + bytes.len() {
+                self.leaving.pop_front();
+            }
+        }
+        Ok(())
+    }
+
+    /// Return the next message if it is all there, `None` if more must come.
+    pub fn receive(&mut self) -> Result<Option<Packet>, Lost> {
+        loop {
+            let Some(header) = self.header else {
+                if self.fill_head()? {
+                    let header = Header::decode(&self.head)?;
+                    if !header.length.is_multiple_of(8) {
+                        return Err(Malformed::Length.into());
+                    }
+                    self.header = Some(header);
+                    self.got = 0;
+                    continue;
+                }
+                return Ok(None);
+            };
+            let length = header.length as usize;
+            if self.got == length {
+                self.header = None;
+                self.got = 0;
+                return Ok(Some(Packet {
+                    kind: header.kind,
+                    number: header.view,
+                    mark: header.step,
+                    words: std::mem::take(&mut self.words),
+                }));
+            }
+            if self.got == self.words.len() * 8 {
+                let more = (length - self.got).min(GROWTH.max(self.got));
+                self.words.reserve_exact(more / 8);
+                self.words.resize((self.got + more) / 8, 0);
+            }
+            let room = &mut bytemuck::cast_slice_mut(&mut self.words)[self.got..];
+            match read(&self.stream, room)? {
+                0 => return Ok(None),
+                got => self.got += got,
+            }
+        }
+    }
+
+    fn fill_head(&mut self) -> Result<bool, Lost> {
+        while self.got < HEADER {
+            match read(&self.stream, &mut self.head[self.got..])? {
+                0 => return Ok(false),
+                got => self.got += got,
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Receive what is there; 0 if nothing is there now.
+fn read(stream: &Stream, room: &mut [u8]) -> Result<usize, Lost> {
+    match stream.receive(&mut [IoSliceMut::new(room)]) {
+        Ok(0) => Err(Lost::Eof),
+        Ok(got) => Ok(got),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,136 @@
+//! One minibatch's ids of a table: each once, those of a slot together, so that what goes to or comes from a slot is one piece of memory.
+use super::catalog::Catalog;
+use super::hash::mix;
+
+/// The distinct ids of a minibatch, and where each of its ids is among them.
+#[derive(Debug, Clone)]
+pub struct Batch {
+    table: usize,
+    ids: Vec<u64>,
+    /// Of each slot, the place of its first id; one more at the end.
+    starts: Vec<u32>,
+    inverse: Vec<u32>,
+}
+
+const NOBODY: u32 = u32::MAX;
+
+impl Batch {
+    /// Sort the ids of a table.
+    pub fn new(catalog: &Catalog, table: usize, ids: &[u64]) -> Batch {
+        let mut found: Vec<u64> = Vec::new();
+        let mut slots: Vec<u32> = Vec::new();
+        let mut inverse = Vec::with_capacity(ids.len());
+        let size = (ids.len() * 2).next_power_of_two();
+        let mut places = vec![NOBODY; size];
+        for id in ids {
+            let mut at = mix(*id) as usize & (size - 1);
+            let place = loop {
+                match places[at] {
+                    NOBODY => {
+                        places[at] = found.len() as u32;
+                        found.push(*id);
+                        slots.push(catalog.slot_of_row(table, *id));
+                        break places[at];
+                    }
+                    place if found[place as usize] == *id => break place,
+                    _ => at = (at + 1) & (size - 1),
+                }
+            };
+            inverse.push(place);
+        }
+        let mut starts = vec![0; catalog.slots() as usize + 1];
+        for slot in &slots {
+            starts[*slot as usize + 1] += 1;
+        }
+        for slot in 1..starts.len() {
+            starts[slot] += starts[slot - 1];
+        }
+        let mut next = starts.clone();
+        let mut sorted = vec![0; found.len()];
+        let mut moved = vec![0; found.len()];
+        for (place, (id, slot)) in found.iter().zip(&slots).enumerate() {
+            let to = &mut next[*slot as usize];
+            sorted[*to as usize] = *id;
+            moved[place] = *to;
+            *to += 1;
+        }
+        for place in &mut inverse {
+            *place = moved[*place as usize];
+        }
+        Batch {
+            table,
+            ids: sorted,
+            starts,
+            inverse,
+        }
+    }
+
+    /// Return the table.
+    pub fn table(&self) -> usize {
+        self.table
+    }
+
+    /// Return the distinct ids.
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
+    /// Return the place of each id of the minibatch among the distinct ones.
+    pub fn inverse(&self) -> &[u32] {
+        &self.inverse
+    }
+
+    /// Return the places of a slot's ids among the distinct ones.
+    pub fn of_slot(&self, slot: u32) -> std::ops::Range<usize> {
+        self.starts[slot as usize] as usize..self.starts[slot as usize + 1] as usize
+    }
+
+    /// Return the gradients of the distinct ids, each the sum over its places in the minibatch.
+    pub fn sum(&self, width: usize, gradients: &[f32]) -> Vec<f32> {
+        let mut sums = vec![0.0; self.ids.len() * width];
+        for (place, gradient) in self.inverse.iter().zip(gradients.chunks_exact(width)) {
+            let sum = &mut sums[*place as usize * width..][..width];
+            for (sum, number) in sum.iter_mut().zip(gradient) {
+                *sum += number;
+            }
+        }
+        sums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::super::catalog::Table;
+    use super::super::initial::Initial;
+    use super::super::optimizer::Rule;
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ids_are_sorted_by_slot_and_gradients_are_summed(ids in prop::collection::vec(0_u64..50, 0..200)) {
+            let table = Table { name: "t".into(), width: 2, initial: Initial::Constant(0.0), admission: 1, decays: false };
+            let rule = Rule::Sgd { momentum: 0.0, nesterov: false };
+            let catalog = Catalog::new(0, 8, vec![table], vec![], rule, 0.0);
+            let batch = Batch::new(&catalog, 0, &ids);
+            let mut counts = BTreeMap::new();
+            for (id, place) in ids.iter().zip(batch.inverse()) {
+                prop_assert_eq!(batch.ids()[*place as usize], *id);
+                *counts.entry(*id).or_insert(0.0) += 1.0;
+            }
+            prop_assert_eq!(batch.ids().len(), counts.len());
+            for slot in 0..8 {
+                for place in batch.of_slot(slot) {
+                    prop_assert_eq!(catalog.slot_of_row(0, batch.ids()[place]), slot);
+                }
+            }
+            let sums = batch.sum(2, &vec![1.0; ids.len() * 2]);
+            for (id, sum) in batch.ids().iter().zip(sums.chunks(2)) {
+                prop_assert_eq!(sum, &[counts[id], counts[id]]);
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! What a job's model has on servers: its tables, its dense variables, and the optimizer for both.
+use super::hash;
+use super::initial::Initial;
+use super::optimizer::{Rule, Update};
+
+/// An embedding table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    pub name: String,
+    /// Weights of a row.
+    pub width: usize,
+    pub initial: Initial,
+    /// A row is made at its so manieth push; the gradients before are dropped.
+    pub admission: u32,
+    /// Whether the optimizer's weight decay is for it.
+    pub decays: bool,
+}
+
+/// A dense variable, flat.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Variable {
+    pub name: String,
+    pub length: usize,
+    pub decays: bool,
+}
+
+/// All of it. Tables and variables are named by their places in these lists.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Catalog {
+    seed: u64,
+    slots: u32,
+    tables: Vec<Table>,
+    variables: Vec<Variable>,
+    rule: Rule,
+    decay: f32,
+    table_keys: Vec<u64>,
+    variable_slots: Vec<u32>,
+}
+
+impl Catalog {
+    /// Describe a model.
+    ///
+    /// Args: `seed` is for the rows' initial weights, `slots` the number of parts that tables and variables are split into, `decay` the
+    /// weight decay, 0 for none.
+    pub fn new(
+        seed: u64,
+        slots: u32,
+        tables: Vec<Table>,
+        variables: Vec<Variable>,
+        rule: Rule,
+        decay: f32,
+    ) -> Catalog {
+        let table_keys = tables
+            .iter()
+            .map(|table| hash::key_of_name(&table.name))
+            .collect();
+        let variable_slots = variables
+            .iter()
+            .map(|variable| hash::slot(hash::key_of_name(&variable.name), slots))
+            .collect();
+        Catalog {
+            seed,
+            slots,
+            tables,
+            variables,
+            rule,
+            decay,
+            table_keys,
+            variable_slots,
+        }
+    }
+
+    /// Return the number of slots.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Return the tables.
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    /// Return the dense variables.
+    pub fn variables(&self) -> &[Variable] {
+        &self.variables
+    }
+
+    /// Return the optimizer's rule.
+    pub fn rule(&self) -> Rule {
+        self.rule
+    }
+
+    /// Return the slot of a row.
+    pub fn slot_of_row(&self, table: usize, id: u64) -> u32 {
+        hash::slot(hash::row(self.table_keys[table], id), self.slots)
+    }
+
+    /// Return the slot of a dense variable.
+    pub fn slot_of_variable(&self, variable: usize) -> u32 {
+        self.variable_slots[variable]
+    }
+
+    /// Return the numbers that a row takes with the optimizer's state.
+    pub fn stride(&self, table: usize) -> usize {
+        self.tables[table].width * (1 + self.rule.state())
+    }
+
+    /// Write what a row holds before its first push; `row` may be its weights alone.
+    pub fn begin_row(&self, table: usize, id: u64, row: &mut [f32]) {
+        let described = &self.tables[table];
+        let (weights, state) = row.split_at_mut(described.width);
+        described
+            .initial
+            .fill(self.seed, hash::row(self.table_keys[table], id), weights);
+        self.rule.begin(state);
+    }
+
+    /// Return a dense variable with its first value and the optimizer's state.
+    pub fn begin_variable(&self, value: &[f32]) -> Vec<f32> {
+        let mut whole = value.to_vec();
+        whole.resize(value.len() * (1 + self.rule.state()), 0.0);
+        self.rule.begin(&mut whole[value.len()..]);
+        whole
+    }
+
+    /// Return the optimizer at a learning rate and a step, for what decays and for what does not.
+    pub fn update(&self, rate: f32, step: u64, decays: bool) -> Update {
+        Update::new(self.rule, rate, if decays { self.decay } else { 0.0 }, step)
+    }
+}

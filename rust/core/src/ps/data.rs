@@ -1,0 +1,274 @@
+//! What a server holds of a slot: rows, dense variables, and the memory of the chunks that are in them.
+use std::collections::BTreeMap;
+
+use super::catalog::Catalog;
+use super::error::Malformed;
+use super::part::Part;
+use super::stamps::{Stamp, Stamps};
+use super::table::Table;
+use super::words::{Reader, pair, put_halves, put_numbers};
+
+/// Numbers in a piece: 256 KiB of rows.
+const PIECE: usize = 64 * 1024;
+const ROWS: u32 = 1;
+const SIGHTINGS: u32 = 2;
+const DENSE: u32 = 3;
+
+/// A dense variable with its optimizer's state.
+#[derive(Debug, Clone, PartialEq)]
+struct Variable {
+    numbers: Vec<f32>,
+    /// The slot's version of the last change.
+    changed: u64,
+}
+
+/// The content of a slot.
+#[derive(Debug, Clone)]
+pub struct Data {
+    tables: Vec<Table>,
+    variables: BTreeMap<usize, Variable>,
+    /// Changes so far, the same number at all replicas.
+    pub version: u64,
+    pub stamps: Stamps,
+}
+
+/// At which step of the optimizer's schedule a push is applied.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Pace {
+    pub rate: f32,
+    pub step: u64,
+}
+
+/// How far a copy of a slot has come: what was there when it began and has not been read.
+#[derive(Debug)]
+pub struct Cursor {
+    ids: Vec<(usize, Vec<u64>)>,
+    /// Variables, and how many numbers of the last one have been read.
+    variables: Vec<usize>,
+    read: usize,
+}
+
+impl Data {
+    /// Hold nothing.
+    pub fn new(catalog: &Catalog) -> Data {
+        Data {
+            tables: (0..catalog.tables().len())
+                .map(|table| Table::new(catalog.stride(table)))
+                .collect(),
+            variables: BTreeMap::new(),
+            version: 0,
+            stamps: Stamps::default(),
+        }
+    }
+
+    /// Return how many rows it has.
+    pub fn rows(&self) -> usize {
+        self.tables.iter().map(Table::count).sum()
+    }
+
+    /// Return the memory it takes for rows and variables, in bytes.
+    pub fn bytes(&self) -> usize {
+        let dense: usize = self
+            .variables
+            .values()
+            .map(|one| one.numbers.capacity())
+            .sum();
+        self.tables.iter().map(Table::bytes).sum::<usize>() + dense * size_of::<f32>()
+    }
+
+    /// Write the weights of rows of a table to `out`.
+    pub fn pull(&self, catalog: &Catalog, table: usize, ids: &[u64], out: &mut [f32]) {
+        self.tables[table].pull(catalog, table, ids, out);
+    }
+
+    /// Return a dense variable's weights and the version of its last change, or nothing before its first value.
+    pub fn variable(&self, catalog: &Catalog, variable: usize) -> Option<(&[f32], u64)> {
+        let held = self.variables.get(&variable)?;
+        Some((
+            &held.numbers[..catalog.variables()[variable].length],
+            held.changed,
+        ))
+    }
+
+    /// Say which variable of a part has no first value yet, and is not given one by it.
+    pub fn lacks(&self, part: &Part<'_>) -> Option<usize> {
+        let given = |variable| {
+            part.dense
+                .iter()
+                .any(|dense| dense.is_first && dense.variable == variable)
+        };
+        let mut named = part.dense.iter().map(|dense| dense.variable);
+        named.find(|variable| !self.variables.contains_key(variable) && !given(*variable))
+    }
+
+    /// Whether a part would change anything: first values of variables that have theirs do not.
+    pub fn is_changed_by(&self, part: &Part<'_>) -> bool {
+        let known = |dense: &super::part::Dense<'_>| {
+            dense.is_first && self.variables.contains_key(&dense.variable)
+        };
+        !part.rows.is_empty() || !part.dense.iter().all(known)
+    }
+
+    /// Apply a part. A gradient for a variable that is not there is for one that a copy under way will bring.
+    pub fn apply(&mut self, catalog: &Catalog, part: &Part<'_>, stamp: Option<Stamp>, pace: Pace) {
+        self.version += 1;
+        if let Some(stamp) = stamp {
+            self.stamps.add(stamp);
+        }
+        let time = u32::try_from(pace.step).unwrap_or(u32::MAX);
+        let [plain, decaying] =
+            [false, true].map(|decays| catalog.update(pace.rate, pace.step, decays));
+        for rows in &part.rows {
+            let decays = catalog.tables()[rows.table].decays;
+            let update = if decays { &decaying } else { &plain };
+            self.tables[rows.table].push(
+                catalog,
+                rows.table,
+                rows.ids,
+                rows.gradients,
+                update,
+                time,
+            );
+        }
+        for dense in &part.dense {
+            if dense.is_first {
+                let version = self.version;
+                self.variables
+                    .entry(dense.variable)
+                    .or_insert_with(|| Variable {
+                        numbers: catalog.begin_variable(dense.numbers),
+                        changed: version,
+                    });
+            } else if let Some(held) = self.variables.get_mut(&dense.variable) {
+                let decays = catalog.variables()[dense.variable].decays;
+                let update = if decays { &decaying } else { &plain };
+                update.apply(&mut held.numbers, dense.numbers);
+                held.changed = self.version;
+            }
+        }
+    }
+
+    /// Forget rows that were pushed last before step `time`, and all sightings of ids without a row.
+    pub fn expire(&mut self, time: u32) {
+        self.version += 1;
+        self.tables.iter_mut().for_each(|table| table.expire(time));
+    }
+
+    /// Begin a copy.
+    pub fn cursor(&self) -> Cursor {
+        Cursor {
+            ids: self.tables.iter().map(Table::ids).enumerate().collect(),
+            variables: self.variables.keys().copied().collect(),
+            read: 0,
+        }
+    }
+
+    /// Return the next piece of a copy, of at most 256 KiB unless one row is larger, or `None` when all that was there has been read.
+    ///
+    /// In words: (1, table), number of rows, their ids, their times (halves), their numbers; (2, table), number of ids, the ids, how often
+    /// they were seen (halves); or (3, variable), (first number, count), version of the last change, the numbers.
+    pub fn piece(&self, catalog: &Catalog, cursor: &mut Cursor) -> Option<Vec<u64>> {
+        while let Some((table, ids)) = cursor.ids.last_mut() {
+            let words = self.rows_piece(catalog, *table, ids);
+            if ids.is_empty() {
+                cursor.ids.pop();
+            }
+            if words.is_some() {
+                return words;
+            }
+        }
+        while let Some(variable) = cursor.variables.last() {
+            let held = &self.variables[variable];
+            let end = held.numbers.len().min(cursor.read + PIECE);
+            if cursor.read < end {
+                let mut words = vec![
+                    pair(DENSE, *variable as u32),
+                    pair(cursor.read as u32, (end - cursor.read) as u32),
+                    held.changed,
+                ];
+                put_numbers(&mut words, &held.numbers[cursor.read..end]);
+                cursor.read = end;
+                return Some(words);
+            }
+            cursor.variables.pop();
+            cursor.read = 0;
+        }
+        None
+    }
+
+    /// Return a piece of rows, or of sightings, of the last of these ids, which are taken away.
+    fn rows_piece(&self, catalog: &Catalog, table: usize, ids: &mut Vec<u64>) -> Option<Vec<u64>> {
+        let (mut taken, mut metas, mut numbers, mut kind) =
+            (Vec::new(), Vec::new(), Vec::new(), None);
+        while let Some(id) = ids.last() {
+            // What has expired since the copy began is not there any more.
+            if let Some((meta, row)) = self.tables[table].kept(*id) {
+                let this = if row.is_empty() { SIGHTINGS } else { ROWS };
+                let is_full =
+                    numbers.len() + catalog.stride(table) > PIECE || taken.len() == PIECE / 2;
+                if kind.is_some_and(|kind| kind != this) || (is_full && !taken.is_empty()) {
+                    break;
+                }
+                kind = Some(this);
+                taken.push(*id);
+                metas.push(meta);
+                numbers.extend_from_slice(row);
+            }
+            ids.pop();
+        }
+        let mut words = vec![pair(kind?, table as u32), taken.len() as u64];
+        words.extend_from_slice(&taken);
+        put_halves(&mut words, &metas);
+        put_numbers(&mut words, &numbers);
+        Some(words)
+    }
+
+    /// Take a piece in, over what is there.
+    pub fn take(&mut self, catalog: &Catalog, words: &[u64]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(words);
+        let (kind, which) = reader.pair()?;
+        let which = which as usize;
+        match kind {
+            ROWS | SIGHTINGS => {
+                let table = self
+                    .tables
+                    .get_mut(which)
+                    .ok_or(Malformed("it names a table that is not there"))?;
+                let stride = if kind == ROWS {
+                    catalog.stride(which)
+                } else {
+                    0
+                };
+                let count = reader.word()? as usize;
+                let ids = reader.words(count)?;
+                let metas = reader.halves(count)?;
+                let numbers = reader.numbers(count * stride)?;
+                for (at, (id, meta)) in ids.iter().zip(metas).enumerate() {
+                    table.keep(*id, *meta, &numbers[at * stride..][..stride]);
+                }
+            }
+            DENSE => {
+                let described = catalog
+                    .variables()
+                    .get(which)
+                    .ok_or(Malformed("it names a variable that is not there"))?;
+                let whole = described.length * (1 + catalog.rule().state());
+                let (from, count) = reader.pair()?;
+                let changed = reader.word()?;
+                let numbers = reader.numbers(count as usize)?;
+                let held = self.variables.entry(which).or_insert_with(|| Variable {
+                    numbers: vec![0.0; whole],
+                    changed,
+                });
+                held.changed = changed;
+                held.numbers
+                    .get_mut(from as usize..)
+                    .and_then(|rest| rest.get_mut(..numbers.len()))
+                    .ok_or(Malformed("a variable is longer than it should be"))?
+                    .copy_from_slice(numbers);
+            }
+            _ => return Err(Malformed("it is no piece of a slot")),
+        }
+        reader.end()
+    }
+}

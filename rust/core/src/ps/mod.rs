@@ -1,0 +1,25 @@
+//! A parameter server: the rows and variables of a model, in slots that live on two servers each.
+//!
+//! From below: `hash`, `initial`, `words` (bytes and numbers), `index`, `rows`, `table` (memory), `optimizer` and `catalog` (what the
+//! model is), `part`, `stamps`, `data` (a slot's content), `placement`, `stream` and `slot` (the protocol, rules R1 to R18), `node` (all
+//! slots of a server); on the network `wire` (what is said), `server`, and on the other end `batch` and `client`.
+pub mod batch;
+pub mod catalog;
+pub mod client;
+pub mod data;
+pub mod error;
+pub mod hash;
+mod index;
+pub mod initial;
+pub mod node;
+pub mod optimizer;
+pub mod part;
+pub mod placement;
+mod rows;
+pub mod server;
+pub mod slot;
+pub mod stamps;
+pub mod stream;
+mod table;
+mod wire;
+mod words;

@@ -1,0 +1,233 @@
+//! All slots of one server and its streams to the others, behind locks: a slot's, then a stream's, never the other way round.
+//!
+//! Nothing in here waits for anybody, so any number of threads may call; what must be told to others comes back from each call.
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::catalog::Catalog;
+use super::data::Data;
+use super::placement::{Entry, Server};
+use super::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticket, Told};
+use super::stream::{Message, Outgoing, Streams};
+use crate::net::endpoint::lock;
+use crate::net::wake::Wake;
+
+/// Words that may wait for one server's acceptance: 64 MiB. Pushes are told to come again then, and copies wait.
+const ROOM: usize = 8 << 20;
+
+/// The stream to another server, and who is to be woken when something is put into it.
+#[derive(Debug)]
+pub struct Way {
+    outgoing: Mutex<Outgoing>,
+    pub wake: Wake,
+}
+
+impl Way {
+    /// Return what waits for being accepted.
+    pub fn outgoing(&self) -> MutexGuard<'_, Outgoing> {
+        lock(&self.outgoing)
+    }
+}
+
+/// The receiving end of another server's stream.
+#[derive(Debug, Default)]
+struct Incoming {
+    /// The number of the next message.
+    next: u64,
+    /// What was refused, until the sender knows.
+    refused: Vec<u64>,
+}
+
+/// A server's memory.
+#[derive(Debug)]
+pub struct Node {
+    me: Server,
+    catalog: Catalog,
+    slots: Vec<Mutex<Slot>>,
+    ways: Mutex<BTreeMap<Server, Arc<Way>>>,
+    incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
+}
+
+struct Ways<'a>(&'a Node);
+
+impl Streams for Ways<'_> {
+    fn put(&mut self, to: Server, message: Message) -> u64 {
+        let way = self.0.way(to);
+        let number = way.outgoing().push(message);
+        way.wake.raise();
+        number
+    }
+
+    fn has_room(&self, to: Server) -> bool {
+        self.0.way(to).outgoing().words() < ROOM
+    }
+}
+
+impl Node {
+    /// Hold nothing yet.
+    pub fn new(me: Server, catalog: Catalog) -> Node {
+        Node {
+            me,
+            slots: (0..catalog.slots())
+                .map(|number| Mutex::new(Slot::new(me, number)))
+                .collect(),
+            catalog,
+            ways: Mutex::default(),
+            incoming: Mutex::default(),
+        }
+    }
+
+    /// Return this server's number.
+    pub fn me(&self) -> Server {
+        self.me
+    }
+
+    /// Return what the job's model has.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// Return the stream to another server.
+    pub fn way(&self, to: Server) -> Arc<Way> {
+        lock(&self.ways)
+            .entry(to)
+            .or_insert_with(|| {
+                Arc::new(Way {
+                    outgoing: Mutex::default(),
+                    wake: Wake::new().expect("a descriptor for each of a few servers"),
+                })
+            })
+            .clone()
+    }
+
+    /// Return the servers to which there is a stream.
+    pub fn peers(&self) -> Vec<Server> {
+        lock(&self.ways).keys().copied().collect()
+    }
+
+    /// Apply a part of a push; without an answer now, some call will tell one for the ticket.
+    pub fn push(&self, slot: u32, head: &Head, words: &[u64], ticket: Ticket) -> Option<Answer> {
+        match self.slots.get(slot as usize) {
+            Some(one) => lock(one).push(&self.catalog, head, words, ticket, &mut Ways(self)),
+            None => Some(Answer::Refused(format!("there is no slot {slot}"))),
+        }
+    }
+
+    /// Call `look` with a slot, `None` if there is no such; nobody else has it meanwhile.
+    pub fn look<R>(&self, slot: u32, look: impl FnOnce(&Slot) -> R) -> Option<R> {
+        Some(look(&lock(self.slots.get(slot as usize)?)))
+    }
+
+    /// Learn entries of the journal.
+    pub fn learn(
+        &self,
+        entries: impl IntoIterator<Item = (u32, Entry)>,
+    ) -> std::result::Result<Vec<Told>, Broken> {
+        let mut told = Vec::new();
+        for (slot, entry) in entries {
+            if let Some(slot) = self.slots.get(slot as usize) {
+                lock(slot).learn(entry, &self.catalog, &mut told)?;
+            }
+        }
+        Ok(told)
+    }
+
+    /// Take in a slot's content from a snapshot.
+    pub fn load(&self, slot: u32, data: Data) {
+        if let Some(slot) = self.slots.get(slot as usize) {
+            lock(slot).load(data);
+        }
+    }
+
+    /// Hear a message of another server's stream; one that has been heard before is passed over.
+    pub fn hear(
+        &self,
+        from: Server,
+        number: u64,
+        message: &Message,
+    ) -> std::result::Result<Vec<Told>, Broken> {
+        let mut told = Vec::new();
+        let incoming = self.incoming(from);
+        // Two connections of one server may stand for a moment: the later one waits here.
+        let mut incoming = lock(&incoming);
+        if number < incoming.next {
+            return Ok(told);
+        }
+        let slot = self
+            .slots
+            .get(message.slot as usize)
+            .filter(|_| number == incoming.next)
+            .ok_or_else(|| Broken {
+                slot: message.slot,
+                what: format!(
+                    "message {number} of server {from}'s stream, and {} was the next",
+                    incoming.next
+                ),
+            })?;
+        if lock(slot).hear(message, &self.catalog, &mut told)? == Heard::Deposed {
+            incoming.refused.push(number);
+        }
+        incoming.next += 1;
+        Ok(told)
+    }
+
+    /// Return the number of the next message of another server's stream to here, and those that were refused; the sender has heard of all
+    /// before number `known`.
+    pub fn heard(&self, from: Server, known: u64) -> (u64, Vec<u64>) {
+        let incoming = self.incoming(from);
+        let mut incoming = lock(&incoming);
+        incoming.refused.retain(|number| *number >= known);
+        (incoming.next, incoming.refused.clone())
+    }
+
+    fn incoming(&self, from: Server) -> Arc<Mutex<Incoming>> {
+        lock(&self.incoming).entry(from).or_default().clone()
+    }
+
+    /// Take note that a server has accepted all messages before number `next`, but refused these of them.
+    pub fn accepted(&self, by: Server, next: u64, refused: &[u64]) -> Vec<Told> {
+        let mut told = Vec::new();
+        let receipts = self.way(by).outgoing().accepted(next);
+        for receipt in receipts {
+            let mut slot = lock(&self.slots[receipt.slot as usize]);
+            if refused.contains(&receipt.number) {
+                slot.depose(&receipt, &mut told);
+            } else {
+                slot.accepted(by, &receipt, &mut told);
+            }
+        }
+        told
+    }
+
+    /// Begin a copy that the master has ordered in this term; false if it can't be.
+    pub fn copy(&self, slot: u32, to: Server, term: u64, hands_over: bool) -> bool {
+        self.slots
+            .get(slot as usize)
+            .is_some_and(|slot| lock(slot).copy(to, term, hands_over, &mut Ways(self)))
+    }
+
+    /// Put the next piece of a copy under way into its stream.
+    pub fn go_on_copying(&self, slot: u32) -> Progress {
+        self.slots
+            .get(slot as usize)
+            .map_or(Progress::Over, |slot| {
+                lock(slot).go_on_copying(&self.catalog, &mut Ways(self))
+            })
+    }
+
+    /// Give up all copies to a server that is dead.
+    pub fn give_up_copies(&self, to: Server) -> Vec<Told> {
+        let mut told = Vec::new();
+        for slot in &self.slots {
+            lock(slot).give_up_copy(to, &mut told);
+        }
+        told
+    }
+
+    /// Forget rows of a slot that were pushed last before a step; false if this server can't.
+    pub fn expire(&self, slot: u32, time: u32) -> bool {
+        self.slots
+            .get(slot as usize)
+            .is_some_and(|slot| lock(slot).expire(time, &mut Ways(self)))
+    }
+}

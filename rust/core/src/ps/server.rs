@@ -1,0 +1,684 @@
+//! A parameter server's process: connections of workers and of other servers around a `Node`.
+//!
+//! A thread for each connection, which never waits for another one's peer: what happens elsewhere and concerns a connection is put into
+//! its desk, and its wake is raised. Python tells what the master has decided, and asks what the master must know.
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::catalog::Catalog;
+use super::node::Node;
+use super::placement::{self, Entry};
+use super::slot::{Answer, Broken, Progress, Told};
+use super::wire::{self, Ask, Dense};
+use super::words::Reader;
+use crate::net::address::{Address, Listener, Stream};
+use crate::net::channel::{Channel, Packet};
+use crate::net::dial::Dialer;
+use crate::net::door::{Door, Refusals};
+use crate::net::endpoint::{check_member, lock};
+use crate::net::error::{Error, Result};
+use crate::net::frame::{Kind, Lost, Malformed, Outbound};
+use crate::net::handshake::{Hello, Purpose, Token, Verdict};
+use crate::net::tls::{Identity, Role};
+use crate::net::wake::{Wake, ignore_signals, readable, wait};
+
+/// Messages that may wait for a client that does not read before it is left alone.
+const BACKLOG: usize = 64;
+/// Words of one packet of a stream: messages are put together up to 256 KiB.
+const PACKET: usize = 32 * 1024;
+/// Packets of a stream under way in the kernel and here; the rest waits as messages.
+const UNDER_WAY: usize = 4;
+const ATTEMPT: Duration = Duration::from_secs(2);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A copy whose receiver has everything, for the master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ready {
+    pub slot: u32,
+    pub term: u64,
+    pub to: placement::Server,
+    pub hands_over: bool,
+}
+
+/// What a server has to do with, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Load {
+    pub rows: usize,
+    /// Memory of rows, their index and variables.
+    pub bytes: usize,
+    /// Slots with content.
+    pub slots: usize,
+}
+
+/// Answers for one connection, until its thread comes for them.
+#[derive(Debug)]
+struct Desk {
+    answers: Mutex<Vec<(u32, u32, Answer)>>,
+    wake: Wake,
+}
+
+#[derive(Debug, Default)]
+struct News {
+    ready: Vec<Ready>,
+    broken: Option<String>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    node: Node,
+    token: Token,
+    identity: Option<Identity>,
+    refusals: Arc<Refusals>,
+    desks: Mutex<HashMap<u32, Arc<Desk>>>,
+    next_desk: AtomicU32,
+    addresses: Mutex<BTreeMap<placement::Server, Address>>,
+    /// Other servers to which a thread sends.
+    streams: Mutex<BTreeSet<placement::Server>>,
+    copies: Mutex<BTreeSet<u32>>,
+    copier: Wake,
+    news: Mutex<News>,
+    told: Condvar,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    closed: Wake,
+}
+
+/// A listening parameter server.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    address: String,
+}
+
+/// Return the name by which a server is known to those that connect to it.
+pub fn name_of(server: placement::Server) -> String {
+    format!("ps-{server}")
+}
+
+impl Server {
+    /// Listen at `address` as the server of this number; with an identity all TCP connections are between workers' certificates.
+    pub fn open(
+        address: &str,
+        me: placement::Server,
+        token: &[u8],
+        identity: Option<Identity>,
+        catalog: Catalog,
+    ) -> Result<Server> {
+        let name = name_of(me);
+        check_member(&name)?;
+        let token = Token::new(token)?;
+        let listener = Listener::bind(&address.parse()?)?;
+        let address = listener.address().to_string();
+        let refusals = Arc::new(Refusals::default());
+        let door = Door::new(
+            listener,
+            token.clone(),
+            name,
+            identity.clone(),
+            refusals.clone(),
+        )?;
+        let shared = Arc::new(Shared {
+            node: Node::new(me, catalog),
+            token,
+            identity,
+            refusals,
+            desks: Mutex::default(),
+            next_desk: AtomicU32::new(0),
+            addresses: Mutex::default(),
+            streams: Mutex::default(),
+            copies: Mutex::default(),
+            copier: Wake::new()?,
+            news: Mutex::default(),
+            told: Condvar::new(),
+            threads: Mutex::default(),
+            closed: Wake::new()?,
+        });
+        shared.spawn("edl-ps-door", move |shared| shared.receive(door))?;
+        shared.spawn("edl-ps-copy", |shared| shared.copy_slots())?;
+        Ok(Server { shared, address })
+    }
+
+    /// Return where it listens in fact.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Return what it holds.
+    pub fn node(&self) -> &Node {
+        &self.shared.node
+    }
+
+    /// What was refused so far.
+    pub fn refusals(&self) -> &Refusals {
+        &self.shared.refusals
+    }
+
+    /// Learn where other servers are, and entries of the journal.
+    pub fn learn(
+        &self,
+        addresses: impl IntoIterator<Item = (placement::Server, Address)>,
+        entries: impl IntoIterator<Item = (u32, Entry)>,
+    ) -> Result<()> {
+        lock(&self.shared.addresses).extend(addresses);
+        let told = self.shared.node.learn(entries);
+        self.shared.dispatch(told);
+        self.shared.see_to_streams()
+    }
+
+    /// Begin a copy that the master has ordered in this term; false if it can't be.
+    pub fn copy(
+        &self,
+        slot: u32,
+        to: placement::Server,
+        term: u64,
+        hands_over: bool,
+    ) -> Result<bool> {
+        let begun = self.shared.node.copy(slot, to, term, hands_over);
+        if begun {
+            lock(&self.shared.copies).insert(slot);
+            self.shared.copier.raise();
+            self.shared.see_to_streams()?;
+        }
+        Ok(begun)
+    }
+
+    /// Give up all copies to a server that is dead.
+    pub fn give_up_copies(&self, to: placement::Server) {
+        let told = self.shared.node.give_up_copies(to);
+        self.shared.dispatch(Ok(told));
+    }
+
+    /// Return what the master must know, after at most `limit`; raises why this server can't go on, if it can't.
+    pub fn take_ready(&self, limit: Duration) -> Result<Vec<Ready>> {
+        let news = lock(&self.shared.news);
+        let (mut news, _) = self
+            .shared
+            .told
+            .wait_timeout_while(news, limit, |news| {
+                news.ready.is_empty() && news.broken.is_none()
+            })
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        match &news.broken {
+            Some(why) => Err(Error::BadArgument(why.clone())),
+            None => Ok(std::mem::take(&mut news.ready)),
+        }
+    }
+
+    /// Return what it holds, counted slot by slot.
+    pub fn load(&self) -> Load {
+        let mut load = Load::default();
+        for slot in 0..self.shared.node.catalog().slots() {
+            self.shared.node.look(slot, |slot| {
+                if let Some(data) = slot.data() {
+                    load.rows += data.rows();
+                    load.bytes += data.bytes();
+                    load.slots += 1;
+                }
+            });
+        }
+        load
+    }
+
+    /// Stop; what it holds is gone.
+    pub fn close(&self) {
+        self.shared.closed.raise();
+        loop {
+            let threads = std::mem::take(&mut *lock(&self.shared.threads));
+            if threads.is_empty() {
+                return;
+            }
+            for thread in threads {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn ticket(desk: u32, request: u32, slot: u32) -> u64 {
+    u64::from(desk & 0xff_ffff) << 40
+        | u64::from(request & 0xff_ffff) << 16
+        | u64::from(slot & 0xffff)
+}
+
+impl Shared {
+    fn spawn(
+        self: &Arc<Self>,
+        name: &str,
+        run: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<()> {
+        let shared = self.clone();
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .spawn(move || run(&shared))
+            .map_err(|error| Error::io("no thread for a parameter server", error))?;
+        let mut threads = lock(&self.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.push(thread);
+        Ok(())
+    }
+
+    /// Tell those whom it concerns what came of something.
+    fn dispatch(&self, told: std::result::Result<Vec<Told>, Broken>) {
+        let told = match told {
+            Ok(told) => told,
+            Err(broken) => {
+                lock(&self.news).broken.get_or_insert(broken.to_string());
+                self.told.notify_all();
+                return;
+            }
+        };
+        for one in told {
+            match one {
+                Told::Answered(ticket, answer) => {
+                    let desk = lock(&self.desks).get(&((ticket >> 40) as u32)).cloned();
+                    if let Some(desk) = desk {
+                        let (request, slot) =
+                            ((ticket >> 16) as u32 & 0xff_ffff, ticket as u32 & 0xffff);
+                        lock(&desk.answers).push((request, slot, answer));
+                        desk.wake.raise();
+                    }
+                }
+                Told::Ready {
+                    slot,
+                    term,
+                    to,
+                    hands_over,
+                } => {
+                    lock(&self.news).ready.push(Ready {
+                        slot,
+                        term,
+                        to,
+                        hands_over,
+                    });
+                    self.told.notify_all();
+                }
+            }
+        }
+    }
+
+    /// See to it that a thread sends to each server to which there is a stream.
+    fn see_to_streams(self: &Arc<Self>) -> Result<()> {
+        for peer in self.node.peers() {
+            if lock(&self.streams).insert(peer) {
+                self.spawn("edl-ps-stream", move |shared| shared.send_to(peer))?;
+            }
+        }
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------ the door
+
+    fn receive(self: &Arc<Self>, mut door: Door) {
+        while !self.closed.is_raised() {
+            let mut arrived = Vec::new();
+            if door
+                .serve(|hello, stream| arrived.push((hello, stream)))
+                .is_err()
+            {
+                break;
+            }
+            for (hello, stream) in arrived {
+                self.admit(hello, stream);
+            }
+            let (mut polls, deadline) = door.interest();
+            polls.push(readable(&self.closed));
+            let limit = deadline.map(|until| until.saturating_duration_since(Instant::now()));
+            if wait(&mut polls, limit, &ignore_signals).is_err() {
+                break;
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Self>, hello: Hello, stream: Stream) {
+        let verdict = match hello.purpose {
+            Purpose::Parameters => Verdict::Ok,
+            Purpose::Stream if hello.digest == self.node.me() => Verdict::Ok,
+            _ => Verdict::Refused,
+        };
+        let mut outbound = Outbound::default();
+        outbound.push(&verdict.frame());
+        // A fresh socket's buffer holds these few bytes; where it does not, the stranger is broken.
+        if !outbound.flush(&stream).unwrap_or(false) || verdict != Verdict::Ok {
+            self.refusals.count();
+            return;
+        }
+        let begun = if hello.purpose == Purpose::Stream {
+            self.spawn("edl-ps-hear", move |shared| {
+                let _ = shared.hear(hello.view, Channel::new(stream));
+            })
+        } else {
+            self.spawn("edl-ps-serve", move |shared| {
+                shared.attend(Channel::new(stream))
+            })
+        };
+        if begun.is_err() {
+            self.refusals.count();
+        }
+    }
+
+    // ------------------------------------------------------------------ workers
+
+    fn attend(self: &Arc<Self>, mut channel: Channel) {
+        let Ok(wake) = Wake::new() else {
+            return;
+        };
+        let number = self.next_desk.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
+        let desk = Arc::new(Desk {
+            answers: Mutex::default(),
+            wake,
+        });
+        lock(&self.desks).insert(number, desk.clone());
+        let _ = self.serve(number, &desk, &mut channel);
+        lock(&self.desks).remove(&number);
+    }
+
+    fn serve(
+        self: &Arc<Self>,
+        number: u32,
+        desk: &Desk,
+        channel: &mut Channel,
+    ) -> std::result::Result<(), Lost> {
+        while !self.closed.is_raised() {
+            while let Some(packet) = channel.receive()? {
+                if packet.kind != Kind::Ask || channel.backlog() > BACKLOG {
+                    return Err(Malformed::Content.into());
+                }
+                let ask = Ask::read(&packet.words, self.node.catalog())
+                    .map_err(|_| Malformed::Content)?;
+                self.answer(number, packet.number as u32, &ask, channel);
+                if self.see_to_streams().is_err() {
+                    return Ok(());
+                }
+            }
+            desk.wake.lower();
+            let mut answers = std::mem::take(&mut *lock(&desk.answers));
+            answers.sort_by_key(|(request, slot, _)| (*request, *slot));
+            for group in answers.chunk_by(|one, other| one.0 == other.0) {
+                let group_of: Vec<(u32, &Answer)> = group
+                    .iter()
+                    .map(|(_, slot, answer)| (*slot, answer))
+                    .collect();
+                self.send_answers(group[0].0, &group_of, channel);
+            }
+            channel.flush()?;
+            let mut polls = [
+                channel.interest(),
+                readable(&desk.wake),
+                readable(&self.closed),
+            ];
+            if wait(&mut polls, None, &ignore_signals).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Apply the pushes of an ask, and send the rows that it asks for and what is known of the pushes.
+    fn answer(&self, desk: u32, request: u32, ask: &Ask<'_>, channel: &mut Channel) {
+        let answers: Vec<(u32, Answer)> = ask
+            .pushes
+            .iter()
+            .filter_map(|push| {
+                let ticket = ticket(desk, request, push.slot);
+                let answer = self.node.push(push.slot, &ask.head, push.words, ticket)?;
+                Some((push.slot, answer))
+            })
+            .collect();
+        if !ask.pulls.is_empty() {
+            let words = self.rows(ask);
+            channel.send(Packet {
+                kind: Kind::Rows,
+                number: request.into(),
+                mark: self.node.me(),
+                words,
+            });
+        }
+        if !answers.is_empty() {
+            let answers: Vec<(u32, &Answer)> = answers
+                .iter()
+                .map(|(slot, answer)| (*slot, answer))
+                .collect();
+            self.send_answers(request, &answers, channel);
+        }
+    }
+
+    fn rows(&self, ask: &Ask<'_>) -> Vec<u64> {
+        let catalog = self.node.catalog();
+        let mut words = Vec::new();
+        for pull in &ask.pulls {
+            let found = self.node.look(pull.slot, |slot| {
+                let (entry, data) = (slot.entry()?, slot.read()?);
+                let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp));
+                let count = pull
+                    .rows
+                    .iter()
+                    .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
+                    .sum();
+                let mut numbers =
+                    wire::put_rows(&mut words, pull.slot, has_chunk, entry.reign, count);
+                for (table, ids) in &pull.rows {
+                    let of_table;
+                    (of_table, numbers) =
+                        numbers.split_at_mut(catalog.tables()[*table].width * ids.len());
+                    data.pull(catalog, *table, ids, of_table);
+                }
+                for known in &pull.dense {
+                    let dense = match data.variable(catalog, known.variable) {
+                        None => Dense::Missing,
+                        Some((_, version))
+                            if (entry.reign, version) == (known.reign, known.version) =>
+                        {
+                            Dense::Unchanged
+                        }
+                        Some((weights, version)) => Dense::Changed { version, weights },
+                    };
+                    wire::put_dense(&mut words, known.variable, dense);
+                }
+                Some(())
+            });
+            if found.flatten().is_none() {
+                wire::put_elsewhere(&mut words, pull.slot);
+            }
+        }
+        words
+    }
+
+    fn send_answers(&self, request: u32, answers: &[(u32, &Answer)], channel: &mut Channel) {
+        let mut words = Vec::with_capacity(answers.len());
+        for (slot, answer) in answers {
+            let entry = match answer {
+                Answer::Moved => self.node.look(*slot, |slot| slot.entry()).flatten(),
+                _ => None,
+            };
+            wire::put_outcome(&mut words, *slot, answer, entry);
+            if let Answer::Refused(what) = answer {
+                let text = wire::text(what);
+                channel.send(Packet {
+                    kind: Kind::Refusal,
+                    number: request.into(),
+                    mark: (*slot).into(),
+                    words: text,
+                });
+            }
+        }
+        channel.send(Packet {
+            kind: Kind::Answers,
+            number: request.into(),
+            mark: self.node.me(),
+            words,
+        });
+    }
+
+    // ------------------------------------------------------------------ other servers
+
+    /// Hear another server's stream until its connection ends.
+    fn hear(&self, from: placement::Server, mut channel: Channel) -> std::result::Result<(), Lost> {
+        self.acknowledge(from, 0, &mut channel);
+        while !self.closed.is_raised() {
+            let mut known = None;
+            while let Some(packet) = channel.receive()? {
+                if packet.kind != Kind::Stream {
+                    return Err(Malformed::Content.into());
+                }
+                known = Some(packet.mark);
+                let mut reader = Reader::new(&packet.words);
+                let mut number = packet.number;
+                while !reader.is_empty() {
+                    let message = wire::message(&mut reader).map_err(|_| Malformed::Content)?;
+                    let told = self.node.hear(from, number, &message);
+                    let is_broken = told.is_err();
+                    self.dispatch(told);
+                    if is_broken {
+                        return Ok(());
+                    }
+                    number += 1;
+                }
+            }
+            if let Some(known) = known {
+                self.acknowledge(from, known, &mut channel);
+            }
+            channel.flush()?;
+            let mut polls = [channel.interest(), readable(&self.closed)];
+            if wait(&mut polls, None, &ignore_signals).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn acknowledge(&self, from: placement::Server, known: u64, channel: &mut Channel) {
+        let (next, refused) = self.node.heard(from, known);
+        channel.send(Packet {
+            kind: Kind::Accepted,
+            number: next,
+            mark: 0,
+            words: refused,
+        });
+    }
+
+    /// Send what is in the stream to another server, over one connection after the other.
+    fn send_to(self: &Arc<Self>, peer: placement::Server) {
+        let way = self.node.way(peer);
+        while !self.closed.is_raised() {
+            let address = lock(&self.addresses).get(&peer).cloned();
+            if let Some(address) = address {
+                let hello = Hello {
+                    purpose: Purpose::Stream,
+                    member: name_of(self.node.me()),
+                    view: self.node.me(),
+                    digest: peer,
+                };
+                let identity = self
+                    .identity
+                    .clone()
+                    .map(|identity| (identity, Role::Worker));
+                let dialer = Dialer::new(
+                    address,
+                    self.token.clone(),
+                    hello,
+                    name_of(peer),
+                    identity,
+                    ATTEMPT,
+                );
+                if let Ok(Ok(stream)) = dialer.run(&self.closed, &ignore_signals) {
+                    let _ = self.stream_to(peer, &way, Channel::new(stream));
+                }
+            }
+            let _ = wait(&mut [readable(&self.closed)], Some(PAUSE), &ignore_signals);
+        }
+    }
+
+    fn stream_to(
+        &self,
+        peer: placement::Server,
+        way: &super::node::Way,
+        mut channel: Channel,
+    ) -> std::result::Result<(), Lost> {
+        // The receiver says first where to go on.
+        let mut next = None;
+        while !self.closed.is_raised() {
+            while let Some(packet) = channel.receive()? {
+                if packet.kind != Kind::Accepted {
+                    return Err(Malformed::Content.into());
+                }
+                next = next.max(Some(packet.number));
+                let told = self.node.accepted(peer, packet.number, &packet.words);
+                self.dispatch(Ok(told));
+                // There may be room for more of a copy.
+                self.copier.raise();
+            }
+            way.wake.lower();
+            if let Some(next) = next.as_mut() {
+                while channel.backlog() < UNDER_WAY
+                    && let Some(packet) = Self::packet(way, next)
+                {
+                    channel.send(packet);
+                    channel.flush()?;
+                }
+            }
+            channel.flush()?;
+            let mut polls = [
+                channel.interest(),
+                readable(&way.wake),
+                readable(&self.closed),
+            ];
+            if wait(&mut polls, None, &ignore_signals).is_err() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Return the next messages of a stream as one packet, and go on behind them.
+    fn packet(way: &super::node::Way, next: &mut u64) -> Option<Packet> {
+        let outgoing = way.outgoing();
+        let number = *next;
+        let mut words = Vec::new();
+        while words.len() < PACKET
+            && let Some(message) = outgoing.get(*next)
+        {
+            wire::put_message(&mut words, message);
+            *next += 1;
+        }
+        let mark = outgoing.first();
+        (*next > number).then_some(Packet {
+            kind: Kind::Stream,
+            number,
+            mark,
+            words,
+        })
+    }
+
+    /// Go on with all copies under way, a piece of each in turn.
+    fn copy_slots(self: &Arc<Self>) {
+        while !self.closed.is_raised() {
+            self.copier.lower();
+            let mut is_moving = true;
+            while is_moving && !self.closed.is_raised() {
+                is_moving = false;
+                // Taken out first: a copy that is ordered meanwhile puts its slot in again.
+                let slots = std::mem::take(&mut *lock(&self.copies));
+                for slot in slots {
+                    let progress = self.node.go_on_copying(slot);
+                    is_moving |= progress == Progress::More;
+                    if progress != Progress::Over {
+                        lock(&self.copies).insert(slot);
+                    }
+                }
+            }
+            let _ = wait(
+                &mut [readable(&self.copier), readable(&self.closed)],
+                None,
+                &ignore_signals,
+            );
+        }
+    }
+}

@@ -1,0 +1,668 @@
+//! One slot at one server: the state machine of rules R1 to R18. No sockets, no clock, no locks: whoever calls has them.
+//!
+//! A server is a slot's primary, its backup, the receiver of a copy, or nothing. What it is follows from the newest entry of the journal
+//! that it knows and from the reign of the data it holds.
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::catalog::Catalog;
+use super::data::{Cursor, Data, Pace};
+use super::part::Part;
+use super::placement::{Entry, Server};
+use super::stamps::{Memory, Stamp};
+use super::stream::{Deed, Message, Receipt, Streams};
+
+/// Names a push that waits for its answer, in the words of whoever has to give it.
+pub type Ticket = u64;
+
+/// What came with the frame of a push.
+#[derive(Debug, Clone, Copy)]
+pub struct Head {
+    /// The chunk that it is of; none for first values of variables.
+    pub stamp: Option<Stamp>,
+    /// All tasks before are done, as of this roll-back.
+    pub low: u64,
+    pub roll_back: u64,
+    pub pace: Pace,
+}
+
+/// The answer to one part of a push (rule R3).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Applied,
+    Held,
+    /// Its task has been done for long.
+    Closed,
+    /// This server is not the slot's primary, or no more.
+    Moved,
+    /// Not now.
+    Busy,
+    /// It can't be applied; says why.
+    Refused(String),
+}
+
+/// What others must be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Told {
+    Answered(Ticket, Answer),
+    /// The master: the receiver of the copy that was ordered in this term holds everything.
+    Ready {
+        slot: u32,
+        term: u64,
+        to: Server,
+        hands_over: bool,
+    },
+}
+
+/// The protocol was broken, by a mistake in it or in this program: a server that finds that ends, as one that died.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("slot {slot}: {what}")]
+pub struct Broken {
+    pub slot: u32,
+    pub what: String,
+}
+
+/// How a copy goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    More,
+    /// The receiver has to accept some of it first.
+    Waits,
+    /// There is nothing more to be sent, or no copy.
+    Over,
+}
+
+/// What a server says to a message from another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heard {
+    Accepted,
+    /// The sender is not the slot's primary any more.
+    Deposed,
+}
+
+/// A server whose acceptance answers wait for (rule R4).
+#[derive(Debug)]
+struct Required {
+    server: Server,
+    /// Messages before this one of the stream to it say nothing: they are of an earlier copy.
+    since: u64,
+    /// With this version it has everything that was before it became required.
+    from: u64,
+    accepted: u64,
+}
+
+impl Required {
+    fn has(&self, version: u64) -> bool {
+        self.accepted >= version.max(self.from)
+    }
+}
+
+#[derive(Debug)]
+struct Copying {
+    to: Server,
+    term: u64,
+    hands_over: bool,
+    /// What is still to be read; none when the copy's end is in the stream.
+    cursor: Option<Cursor>,
+    is_ready: bool,
+}
+
+/// A slot as one server sees it.
+#[derive(Debug)]
+pub struct Slot {
+    me: Server,
+    number: u32,
+    /// The newest entry that it knows.
+    entry: Option<Entry>,
+    data: Option<Data>,
+    /// Of the data.
+    reign: u64,
+    /// All of the data is there; false while a copy comes in.
+    is_complete: bool,
+    /// It has never held anything.
+    is_fresh: bool,
+    /// Another server has refused this one as primary, for this reign.
+    is_deposed: bool,
+    required: Vec<Required>,
+    /// Pushes that not all required servers have accepted, with the version that they made.
+    pending: VecDeque<(Option<Stamp>, u64)>,
+    /// Answers that wait until all required servers have a version.
+    waiting: Vec<(u64, Ticket, Answer)>,
+    copying: Option<Copying>,
+    is_frozen: bool,
+}
+
+impl Slot {
+    /// Know nothing yet.
+    pub fn new(me: Server, number: u32) -> Slot {
+        Slot {
+            me,
+            number,
+            entry: None,
+            data: None,
+            reign: 0,
+            is_complete: false,
+            is_fresh: true,
+            is_deposed: false,
+            required: Vec::new(),
+            pending: VecDeque::new(),
+            waiting: Vec::new(),
+            copying: None,
+            is_frozen: false,
+        }
+    }
+
+    /// Return the newest entry that it knows.
+    pub fn entry(&self) -> Option<Entry> {
+        self.entry
+    }
+
+    /// Return what it holds, whole or not.
+    pub fn data(&self) -> Option<&Data> {
+        self.data.as_ref()
+    }
+
+    /// Whether it waits for its content from a snapshot.
+    pub fn is_restoring(&self) -> bool {
+        self.data.is_none() && self.is_primary()
+    }
+
+    /// Return the content for reading, if this server is the primary as far as it knows.
+    pub fn read(&self) -> Option<&Data> {
+        self.data.as_ref().filter(|_| self.is_primary())
+    }
+
+    /// Return the content for a snapshot, if it is whole and of this reign (rule R26).
+    pub fn cut(&self, reign: u64) -> Option<&Data> {
+        let is_named = self.entry.is_some_and(|entry| entry.names(self.me));
+        self.data
+            .as_ref()
+            .filter(|_| self.is_complete && is_named && self.reign == reign)
+    }
+
+    /// Whether all required servers have a chunk that this one holds (rules R4 and R8).
+    pub fn has(&self, stamp: Stamp) -> bool {
+        let Some(data) = self.read() else {
+            return false;
+        };
+        match data.stamps.look(stamp) {
+            Memory::Closed => true,
+            Memory::Held => !self.is_deposed && self.is_settled(self.needed(Some(stamp))),
+            Memory::Unknown => false,
+        }
+    }
+
+    /// Apply a push; without an answer now, `told` will have one for the ticket later (rule R2).
+    pub fn push(
+        &mut self,
+        catalog: &Catalog,
+        head: &Head,
+        words: &[u64],
+        ticket: Ticket,
+        streams: &mut impl Streams,
+    ) -> Option<Answer> {
+        let entry = match self.entry {
+            Some(entry) if entry.primary == self.me && !self.is_deposed => entry,
+            _ => return Some(Answer::Moved),
+        };
+        let Some(data) = self.data.as_mut() else {
+            return Some(Answer::Busy);
+        };
+        data.stamps.raise(head.low, head.roll_back);
+        let memory = head
+            .stamp
+            .map_or(Memory::Unknown, |stamp| data.stamps.look(stamp));
+        if memory == Memory::Closed {
+            return Some(Answer::Closed);
+        }
+        if self.is_frozen {
+            return Some(Answer::Busy);
+        }
+        let part = match Part::read(words, catalog, self.number) {
+            Ok(part) => part,
+            Err(what) => return Some(Answer::Refused(what)),
+        };
+        if memory == Memory::Held || !data.is_changed_by(&part) {
+            let version = self.needed(head.stamp);
+            return self.answer(version, ticket, Answer::Held);
+        }
+        if let Some(variable) = data.lacks(&part) {
+            let name = &catalog.variables()[variable].name;
+            return Some(Answer::Refused(format!(
+                "variable {name} has no first value yet"
+            )));
+        }
+        let followers = self.followers();
+        if !followers.iter().all(|server| streams.has_room(*server)) {
+            return Some(Answer::Busy);
+        }
+        let data = self.data.as_mut().expect("it is there");
+        data.apply(catalog, &part, head.stamp, head.pace);
+        let version = data.version;
+        let low = data.stamps.low();
+        if !followers.is_empty() {
+            let part: Arc<[u64]> = words.into();
+            for server in followers {
+                let deed = Deed::Push {
+                    stamp: head.stamp,
+                    low,
+                    roll_back: head.roll_back,
+                    pace: head.pace,
+                    part: part.clone(),
+                };
+                streams.put(server, self.message(entry, version, deed));
+            }
+        }
+        self.pending.push_back((head.stamp, version));
+        self.answer(version, ticket, Answer::Applied)
+    }
+
+    /// Forget rows that were pushed last before a step. False if this server is not the primary, or can't now.
+    pub fn expire(&mut self, time: u32, streams: &mut impl Streams) -> bool {
+        let followers = self.followers();
+        if !self.may_change() || !followers.iter().all(|server| streams.has_room(*server)) {
+            return false;
+        }
+        let (Some(entry), Some(data)) = (self.entry, self.data.as_mut()) else {
+            return false;
+        };
+        data.expire(time);
+        let version = data.version;
+        for server in followers {
+            streams.put(server, self.message(entry, version, Deed::Expire(time)));
+        }
+        true
+    }
+
+    /// Learn an entry of the journal; older ones than the newest known are ignored.
+    pub fn learn(
+        &mut self,
+        entry: Entry,
+        catalog: &Catalog,
+        told: &mut Vec<Told>,
+    ) -> Result<(), Broken> {
+        if self.entry.is_some_and(|known| known.term >= entry.term) {
+            return Ok(());
+        }
+        self.entry = Some(entry);
+        // Each entry voids the copy that was ordered before it.
+        self.copying = None;
+        self.is_frozen = false;
+        if self.is_fresh && entry.names(self.me) && entry.restored == 0 {
+            // Named without a copy, from the first: it has accepted nothing, so nothing has been acknowledged that it does not hold.
+            self.begin(Data::new(catalog), entry.reign, true);
+        }
+        if entry.primary == self.me {
+            self.reign_as(entry)?;
+            self.settle(told);
+            return Ok(());
+        }
+        self.move_waiting(told);
+        self.required.clear();
+        self.is_deposed = false;
+        if entry.backup == Some(self.me) {
+            if !self.is_complete {
+                return Err(self.broken("it became backup without all rows"));
+            }
+            self.reign = entry.reign;
+        } else {
+            self.discard();
+        }
+        Ok(())
+    }
+
+    /// Take in what a snapshot holds, as the primary that restores it.
+    pub fn load(&mut self, mut data: Data) {
+        if let Some(entry) = self.entry.filter(|_| self.is_restoring()) {
+            data.stamps.restored(entry.restored);
+            self.begin(data, entry.reign, true);
+        }
+    }
+
+    /// Judge and carry out a message of the slot's primary (rule R5).
+    pub fn hear(
+        &mut self,
+        message: &Message,
+        catalog: &Catalog,
+        told: &mut Vec<Told>,
+    ) -> Result<Heard, Broken> {
+        let sent = message.entry;
+        let known = self.entry;
+        if known.is_some_and(|known| known.reign > sent.reign) {
+            return Ok(Heard::Deposed);
+        }
+        self.learn(sent, catalog, told)?;
+        if matches!(message.deed, Deed::CopyBegin) {
+            // A newer entry has voided the copy before it came.
+            if known.is_none_or(|known| known.term <= sent.term) {
+                self.begin(Data::new(catalog), sent.reign, false);
+            }
+            return Ok(Heard::Accepted);
+        }
+        // Without data of this reign it has been dropped within it, perhaps before it ever knew of it: the primary may not have heard of
+        // that and waits for an acceptance, and a refusal would read as its end.
+        if self.reign != sent.reign || self.data.is_none() {
+            return Ok(Heard::Accepted);
+        }
+        if let Err(what) = self.carry_out(message, catalog) {
+            return Err(self.broken(&what));
+        }
+        Ok(Heard::Accepted)
+    }
+
+    fn carry_out(&mut self, message: &Message, catalog: &Catalog) -> Result<(), String> {
+        let data = self.data.as_mut().ok_or("it has nothing")?;
+        if self.is_complete && message.version != data.version + 1 {
+            return Err(format!(
+                "version {} follows {}",
+                message.version, data.version
+            ));
+        }
+        match &message.deed {
+            Deed::Push {
+                stamp,
+                low,
+                roll_back,
+                pace,
+                part,
+            } => {
+                let part = Part::read(part, catalog, self.number)?;
+                data.stamps.raise(*low, *roll_back);
+                data.apply(catalog, &part, *stamp, *pace);
+            }
+            Deed::CopyBegin => {}
+            Deed::CopyPiece(words) => data
+                .take(catalog, words)
+                .map_err(|error| error.to_string())?,
+            Deed::CopyEnd(stamps) => {
+                data.stamps = stamps.clone();
+                self.is_complete = true;
+            }
+            Deed::Expire(time) => data.expire(*time),
+        }
+        data.version = message.version;
+        Ok(())
+    }
+
+    /// Take note that a server has accepted a message.
+    pub fn accepted(&mut self, by: Server, receipt: &Receipt, told: &mut Vec<Told>) {
+        if receipt.reign != self.reign {
+            return;
+        }
+        if let Some(required) = self.required.iter_mut().find(|one| one.server == by)
+            && receipt.number >= required.since
+        {
+            required.accepted = required.accepted.max(receipt.version);
+            self.settle(told);
+        }
+    }
+
+    /// Take note that a server has refused a message of this reign: nothing more is acknowledged in it, whatever comes.
+    pub fn depose(&mut self, receipt: &Receipt, told: &mut Vec<Told>) {
+        if receipt.reign == self.reign && self.is_primary() {
+            self.is_deposed = true;
+            self.copying = None;
+            self.is_frozen = false;
+            self.move_waiting(told);
+        }
+    }
+
+    /// Begin a copy that the master has ordered in this term; false if it can't be.
+    pub fn copy(
+        &mut self,
+        to: Server,
+        term: u64,
+        hands_over: bool,
+        streams: &mut impl Streams,
+    ) -> bool {
+        let Some(entry) = self
+            .entry
+            .filter(|entry| entry.term == term && !entry.names(to))
+        else {
+            return false;
+        };
+        let Some(data) = self
+            .data
+            .as_ref()
+            .filter(|_| self.may_change() && self.copying.is_none())
+        else {
+            return false;
+        };
+        let cursor = data.cursor();
+        streams.put(to, self.message(entry, data.version, Deed::CopyBegin));
+        self.copying = Some(Copying {
+            to,
+            term,
+            hands_over,
+            cursor: Some(cursor),
+            is_ready: false,
+        });
+        true
+    }
+
+    /// Put the next piece of a copy under way into the stream.
+    pub fn go_on_copying(&mut self, catalog: &Catalog, streams: &mut impl Streams) -> Progress {
+        let (Some(entry), Some(data), Some(copying)) =
+            (self.entry, self.data.as_ref(), self.copying.as_mut())
+        else {
+            return Progress::Over;
+        };
+        let Some(cursor) = copying.cursor.as_mut() else {
+            return Progress::Over;
+        };
+        if !streams.has_room(copying.to) {
+            return Progress::Waits;
+        }
+        let (to, version) = (copying.to, data.version);
+        let message = |deed| Message {
+            slot: self.number,
+            entry,
+            version,
+            deed,
+        };
+        if let Some(piece) = data.piece(catalog, cursor) {
+            streams.put(to, message(Deed::CopyPiece(piece)));
+            return Progress::More;
+        }
+        copying.cursor = None;
+        let since = streams.put(to, message(Deed::CopyEnd(data.stamps.clone())));
+        // From here on nothing is acknowledged that the receiver does not have (rule R14).
+        self.required.push(Required {
+            server: to,
+            since,
+            from: version,
+            accepted: 0,
+        });
+        Progress::Over
+    }
+
+    /// Give up a copy whose receiver is dead, unless it may be in the journal by now (rule R14).
+    pub fn give_up_copy(&mut self, to: Server, told: &mut Vec<Told>) {
+        if self
+            .copying
+            .as_ref()
+            .is_some_and(|copying| copying.to == to && !copying.is_ready)
+        {
+            self.copying = None;
+            self.is_frozen = false;
+            self.required.retain(|required| required.server != to);
+            self.settle(told);
+        }
+    }
+
+    // ------------------------------------------------------------------ inside
+
+    fn is_primary(&self) -> bool {
+        self.entry.is_some_and(|entry| entry.primary == self.me)
+    }
+
+    fn may_change(&self) -> bool {
+        self.is_primary() && !self.is_deposed && !self.is_frozen
+    }
+
+    fn message(&self, entry: Entry, version: u64, deed: Deed) -> Message {
+        Message {
+            slot: self.number,
+            entry,
+            version,
+            deed,
+        }
+    }
+
+    fn broken(&self, what: &str) -> Broken {
+        Broken {
+            slot: self.number,
+            what: format!("{what} (server {}, {:?})", self.me, self.entry),
+        }
+    }
+
+    fn begin(&mut self, data: Data, reign: u64, is_complete: bool) {
+        self.data = Some(data);
+        self.reign = reign;
+        self.is_complete = is_complete;
+        self.is_fresh = false;
+    }
+
+    fn discard(&mut self) {
+        self.data = None;
+        self.is_complete = false;
+    }
+
+    /// Become or stay the primary under a new entry.
+    fn reign_as(&mut self, entry: Entry) -> Result<(), Broken> {
+        let is_new = self.data.is_none() || self.reign < entry.reign;
+        if entry.restored != 0 && is_new {
+            self.discard();
+        } else if !self.is_complete {
+            return Err(self.broken("it became primary without all rows"));
+        }
+        let version = self.data.as_ref().map_or(0, |data| data.version);
+        if is_new {
+            self.reign = entry.reign;
+            self.is_deposed = false;
+            self.pending.clear();
+            self.required.clear();
+            // A hand-over: all that the journal may name hold the same (rule R17).
+            self.required.extend(entry.backup.map(|server| Required {
+                server,
+                since: 0,
+                from: version,
+                accepted: version,
+            }));
+        } else {
+            self.required
+                .retain(|required| entry.backup == Some(required.server));
+            if let Some(backup) = entry.backup
+                && self.required.is_empty()
+            {
+                if version != 0 {
+                    return Err(self.broken("a backup was named that it has not copied to"));
+                }
+                self.required.push(Required {
+                    server: backup,
+                    since: 0,
+                    from: 0,
+                    accepted: 0,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Return who must hear of what changes the slot: the required servers, and the receiver of a copy.
+    fn followers(&self) -> Vec<Server> {
+        let copied = self
+            .copying
+            .iter()
+            .filter(|copying| copying.cursor.is_some())
+            .map(|copying| copying.to);
+        self.required
+            .iter()
+            .map(|required| required.server)
+            .chain(copied)
+            .collect()
+    }
+
+    /// Return the version that all required servers must have for a chunk, or a first value, that is held.
+    fn needed(&self, stamp: Option<Stamp>) -> u64 {
+        self.pending
+            .iter()
+            .rev()
+            .find(|(pending, _)| *pending == stamp)
+            .map_or(0, |(_, version)| *version)
+    }
+
+    fn is_settled(&self, version: u64) -> bool {
+        self.required.iter().all(|required| required.has(version))
+    }
+
+    fn answer(&mut self, version: u64, ticket: Ticket, answer: Answer) -> Option<Answer> {
+        if self.is_settled(version) {
+            self.let_go();
+            return Some(answer);
+        }
+        self.waiting.push((version, ticket, answer));
+        None
+    }
+
+    /// Forget about pushes that all required servers have.
+    fn let_go(&mut self) {
+        while let Some((_, version)) = self.pending.front()
+            && self.is_settled(*version)
+        {
+            self.pending.pop_front();
+        }
+    }
+
+    /// Give the answers that need not wait any more, and go on with a copy whose end has been accepted.
+    fn settle(&mut self, told: &mut Vec<Told>) {
+        if self.is_deposed {
+            return;
+        }
+        let waiting = std::mem::take(&mut self.waiting);
+        for (version, ticket, answer) in waiting {
+            if self.is_settled(version) {
+                told.push(Told::Answered(ticket, answer));
+            } else {
+                self.waiting.push((version, ticket, answer));
+            }
+        }
+        self.let_go();
+        let version = self.data.as_ref().map_or(0, |data| data.version);
+        let Some(copying) = self
+            .copying
+            .as_mut()
+            .filter(|copying| copying.cursor.is_none() && !copying.is_ready)
+        else {
+            return;
+        };
+        let Some(receiver) = self
+            .required
+            .iter()
+            .find(|required| required.server == copying.to)
+        else {
+            return;
+        };
+        if receiver.has(0) {
+            self.is_frozen = copying.hands_over;
+            if !copying.hands_over || self.required.iter().all(|required| required.has(version)) {
+                copying.is_ready = true;
+                told.push(Told::Ready {
+                    slot: self.number,
+                    term: copying.term,
+                    to: copying.to,
+                    hands_over: copying.hands_over,
+                });
+            }
+        }
+    }
+
+    fn move_waiting(&mut self, told: &mut Vec<Told>) {
+        self.pending.clear();
+        told.extend(
+            self.waiting
+                .drain(..)
+                .map(|(_, ticket, _)| Told::Answered(ticket, Answer::Moved)),
+        );
+    }
+}

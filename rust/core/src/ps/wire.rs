@@ -1,0 +1,371 @@
+//! What clients and servers say to each other, in words of 8 bytes. A pair is two halves of a word, the lower one first.
+//!
+//! An ask carries pulls and pushes together: a minibatch's push and the next one's pull share a round trip. Its answers: the rows at once,
+//! what became of the pushes as it is known, in one message or in several.
+use super::catalog::Catalog;
+use super::data::Pace;
+use super::error::Malformed;
+use super::placement::Entry;
+use super::slot::{Answer, Head};
+use super::stamps::Stamp;
+use super::stream::Message;
+use super::words::{Reader, pair, put_numbers};
+
+const NO_STAMP: u64 = 1 << 16;
+/// Bytes of a refusal's text.
+const TEXT: usize = 480;
+
+/// One slot's part of a pull.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Pull<'a> {
+    pub slot: u32,
+    /// Tables, and the ids of each.
+    pub rows: Vec<(usize, &'a [u64])>,
+    pub dense: Vec<Known>,
+}
+
+/// What a client has of a dense variable: the reign and the version of its last change, zeros for nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Known {
+    pub variable: usize,
+    pub reign: u64,
+    pub version: u64,
+}
+
+/// One slot's part of a push, unread.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Push<'a> {
+    pub slot: u32,
+    pub words: &'a [u64],
+}
+
+/// A whole ask.
+#[derive(Debug, Clone)]
+pub struct Ask<'a> {
+    /// What the pushes are.
+    pub head: Head,
+    /// The chunk that the pulled rows are for, if any.
+    pub chunk: Option<Stamp>,
+    pub pulls: Vec<Pull<'a>>,
+    pub pushes: Vec<Push<'a>>,
+}
+
+fn put_stamp(words: &mut Vec<u64>, stamp: Option<Stamp>) {
+    let (task, chunk) = stamp.map_or((0, NO_STAMP), |stamp| (stamp.task, stamp.chunk.into()));
+    words.extend([task, chunk]);
+}
+
+fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
+    let (task, chunk) = (reader.word()?, reader.word()?);
+    if chunk == NO_STAMP {
+        return Ok(None);
+    }
+    let chunk = u16::try_from(chunk).map_err(|_| Malformed("a stamp names no chunk"))?;
+    Ok(Some(Stamp { task, chunk }))
+}
+
+impl<'a> Ask<'a> {
+    /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp; (pulls, pushes); for each
+    /// pull (slot, tables), number of variables, for each table (table, ids) and the ids, for each variable itself, reign, version; for
+    /// each push (slot, words) and the words.
+    pub fn write(&self) -> Vec<u64> {
+        let mut words = Vec::new();
+        put_stamp(&mut words, self.head.stamp);
+        words.extend([
+            self.head.low,
+            self.head.roll_back,
+            self.head.pace.rate.to_bits().into(),
+            self.head.pace.step,
+        ]);
+        put_stamp(&mut words, self.chunk);
+        words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
+        for pull in &self.pulls {
+            words.push(pair(pull.slot, pull.rows.len() as u32));
+            words.push(pull.dense.len() as u64);
+            for (table, ids) in &pull.rows {
+                words.push(pair(*table as u32, ids.len() as u32));
+                words.extend_from_slice(ids);
+            }
+            for known in &pull.dense {
+                words.extend([known.variable as u64, known.reign, known.version]);
+            }
+        }
+        for push in &self.pushes {
+            words.push(pair(push.slot, push.words.len() as u32));
+            words.extend_from_slice(push.words);
+        }
+        words
+    }
+
+    /// Read what `write` wrote; pulls are checked against the catalog, pushes are not.
+    pub fn read(words: &'a [u64], catalog: &Catalog) -> Result<Ask<'a>, Malformed> {
+        let mut reader = Reader::new(words);
+        let pushed = stamp(&mut reader)?;
+        let (low, roll_back) = (reader.word()?, reader.word()?);
+        let rate =
+            u32::try_from(reader.word()?).map_err(|_| Malformed("a learning rate is no number"))?;
+        let pace = Pace {
+            rate: f32::from_bits(rate),
+            step: reader.word()?,
+        };
+        if !pace.rate.is_finite() {
+            return Err(Malformed("a learning rate is not finite"));
+        }
+        let head = Head {
+            stamp: pushed,
+            low,
+            roll_back,
+            pace,
+        };
+        let chunk = stamp(&mut reader)?;
+        let (pulls, pushes) = reader.pair()?;
+        let pulls = (0..pulls)
+            .map(|_| Pull::read(&mut reader, catalog))
+            .collect::<Result<_, _>>()?;
+        let pushes = (0..pushes)
+            .map(|_| {
+                let (slot, length) = reader.pair()?;
+                let words = reader.words(length as usize)?;
+                Ok(Push { slot, words })
+            })
+            .collect::<Result<_, Malformed>>()?;
+        reader.end()?;
+        Ok(Ask {
+            head,
+            chunk,
+            pulls,
+            pushes,
+        })
+    }
+}
+
+impl<'a> Pull<'a> {
+    fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
+        let (slot, tables) = reader.pair()?;
+        let variables = reader.word()?;
+        let mut pull = Pull {
+            slot,
+            ..Pull::default()
+        };
+        for _ in 0..tables {
+            let (table, count) = reader.pair()?;
+            if table as usize >= catalog.tables().len() {
+                return Err(Malformed("a pull names a table that is not there"));
+            }
+            pull.rows
+                .push((table as usize, reader.words(count as usize)?));
+        }
+        for _ in 0..variables {
+            let known = reader.words(3)?;
+            let variable = usize::try_from(known[0]).unwrap_or(usize::MAX);
+            if variable >= catalog.variables().len() {
+                return Err(Malformed("a pull names a variable that is not there"));
+            }
+            pull.dense.push(Known {
+                variable,
+                reign: known[1],
+                version: known[2],
+            });
+        }
+        Ok(pull)
+    }
+}
+
+/// What an answer says of one slot's pull.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PulledRows<'a> {
+    /// The slot, and all servers that must, hold the chunk that the pull is for.
+    pub has_chunk: bool,
+    pub reign: u64,
+    /// The weights of all rows, table by table as they were asked for.
+    pub rows: &'a [f32],
+    pub dense: Vec<Dense<'a>>,
+}
+
+/// A dense variable in an answer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Dense<'a> {
+    /// Nobody has given it its first value.
+    Missing,
+    Unchanged,
+    Changed {
+        version: u64,
+        weights: &'a [f32],
+    },
+}
+
+const ELSEWHERE: u32 = 0;
+const ROWS: u32 = 1;
+const ROWS_AND_CHUNK: u32 = 2;
+const MISSING: u32 = 0;
+const UNCHANGED: u32 = 1;
+const CHANGED: u32 = 2;
+
+/// Append that a slot is elsewhere.
+pub fn put_elsewhere(words: &mut Vec<u64>, slot: u32) {
+    words.push(pair(slot, ELSEWHERE));
+}
+
+/// Append the head of a slot's rows, (slot, kind), reign and number of numbers; returns where the numbers belong.
+pub fn put_rows(
+    words: &mut Vec<u64>,
+    slot: u32,
+    has_chunk: bool,
+    reign: u64,
+    count: usize,
+) -> &mut [f32] {
+    words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
+    words.extend([reign, count as u64]);
+    let at = words.len();
+    words.resize(at + count.div_ceil(2), 0);
+    &mut bytemuck::cast_slice_mut(&mut words[at..])[..count]
+}
+
+/// Append what is said of a variable, behind a slot's rows: (variable, kind), if it has changed version and numbers.
+pub fn put_dense(words: &mut Vec<u64>, variable: usize, dense: Dense<'_>) {
+    let kind = match dense {
+        Dense::Missing => MISSING,
+        Dense::Unchanged => UNCHANGED,
+        Dense::Changed { .. } => CHANGED,
+    };
+    words.push(pair(variable as u32, kind));
+    if let Dense::Changed { version, weights } = dense {
+        words.push(version);
+        put_numbers(words, weights);
+    }
+}
+
+/// Read what is said of the next pull, given what was asked; nothing if the slot is elsewhere, or its content not there yet.
+pub fn pulled<'a>(
+    reader: &mut Reader<'a>,
+    catalog: &Catalog,
+    asked: &Pull<'_>,
+) -> Result<Option<PulledRows<'a>>, Malformed> {
+    let (slot, kind) = reader.pair()?;
+    if slot != asked.slot {
+        return Err(Malformed("rows are of another slot than was asked for"));
+    }
+    let has_chunk = match kind {
+        ELSEWHERE => return Ok(None),
+        ROWS => false,
+        ROWS_AND_CHUNK => true,
+        _ => return Err(Malformed("an answer to a pull is of no known kind")),
+    };
+    let reign = reader.word()?;
+    let expected: usize = asked
+        .rows
+        .iter()
+        .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
+        .sum();
+    if reader.word()? != expected as u64 {
+        return Err(Malformed("not as many rows as were asked for"));
+    }
+    let rows = reader.numbers(expected)?;
+    let mut dense = Vec::with_capacity(asked.dense.len());
+    for known in &asked.dense {
+        let (variable, kind) = reader.pair()?;
+        if variable as usize != known.variable {
+            return Err(Malformed("another variable than was asked for"));
+        }
+        dense.push(match kind {
+            MISSING => Dense::Missing,
+            UNCHANGED => Dense::Unchanged,
+            CHANGED => Dense::Changed {
+                version: reader.word()?,
+                weights: reader.numbers(catalog.variables()[known.variable].length)?,
+            },
+            _ => return Err(Malformed("an answer for a variable is of no known kind")),
+        });
+    }
+    Ok(Some(PulledRows {
+        has_chunk,
+        reign,
+        rows,
+        dense,
+    }))
+}
+
+/// What became of a part: the client's words for `slot::Answer`; the text of a refusal comes in a message of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Applied now or before: the part is settled.
+    Settled,
+    /// Its task has been done for long; settled too.
+    Closed,
+    /// Not the primary; with the newest entry that the server knows.
+    Moved(Option<Entry>),
+    Busy,
+    Refused,
+}
+
+const SETTLED: u32 = 1;
+const CLOSED: u32 = 2;
+const MOVED: u32 = 3;
+const BUSY: u32 = 4;
+const REFUSED: u32 = 5;
+const NOBODY: u32 = 6;
+
+/// Append what became of the push of a slot: (slot, kind), with the entry if it is elsewhere.
+pub fn put_outcome(words: &mut Vec<u64>, slot: u32, answer: &Answer, entry: Option<Entry>) {
+    let kind = match (answer, entry) {
+        (Answer::Applied | Answer::Held, _) => SETTLED,
+        (Answer::Closed, _) => CLOSED,
+        (Answer::Moved, Some(_)) => MOVED,
+        (Answer::Moved, None) => NOBODY,
+        (Answer::Busy, _) => BUSY,
+        (Answer::Refused(_), _) => REFUSED,
+    };
+    words.push(pair(kind, slot));
+    if let (MOVED, Some(entry)) = (kind, entry) {
+        entry.write(words);
+    }
+}
+
+/// Read what became of a push; returns its slot.
+pub fn outcome(reader: &mut Reader<'_>) -> Result<(u32, Outcome), Malformed> {
+    let (kind, slot) = reader.pair()?;
+    let outcome = match kind {
+        SETTLED => Outcome::Settled,
+        CLOSED => Outcome::Closed,
+        MOVED => Outcome::Moved(Some(Entry::read(reader)?)),
+        NOBODY => Outcome::Moved(None),
+        BUSY => Outcome::Busy,
+        REFUSED => Outcome::Refused,
+        _ => return Err(Malformed("what became of a push is of no known kind")),
+    };
+    Ok((slot, outcome))
+}
+
+/// Return a text in words: its length in bytes, then UTF-8 filled up with zeros.
+pub fn text(text: &str) -> Vec<u64> {
+    let bytes = &text.as_bytes()[..text.len().min(TEXT)];
+    let mut words = vec![0; 1 + bytes.len().div_ceil(8)];
+    words[0] = bytes.len() as u64;
+    bytemuck::cast_slice_mut(&mut words[1..])[..bytes.len()].copy_from_slice(bytes);
+    words
+}
+
+/// Read what `text` wrote, as far as it is one.
+pub fn read_text(words: &[u64]) -> String {
+    let Some((length, words)) = words.split_first() else {
+        return String::new();
+    };
+    let bytes: &[u8] = bytemuck::cast_slice(words);
+    let length = usize::try_from(*length).map_or(bytes.len(), |length| length.min(bytes.len()));
+    String::from_utf8_lossy(&bytes[..length]).into_owned()
+}
+
+/// Append a message of a stream: its length in words, and itself.
+pub fn put_message(words: &mut Vec<u64>, message: &Message) {
+    let at = words.len();
+    words.push(0);
+    message.write(words);
+    words[at] = (words.len() - at - 1) as u64;
+}
+
+/// Read the next message of a stream.
+pub fn message(reader: &mut Reader<'_>) -> Result<Message, Malformed> {
+    let length = reader.word()?;
+    let length = usize::try_from(length).map_err(|_| Malformed("a message is endless"))?;
+    Message::read(reader.words(length)?)
+}

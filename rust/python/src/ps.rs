@@ -1,0 +1,541 @@
+//! Binding of the parameter server and its client; see the module of the same name in `elasticdl-core`.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use elasticdl_core::net::address::Address;
+use elasticdl_core::net::error::Error;
+use elasticdl_core::ps::batch::Batch;
+use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
+use elasticdl_core::ps::client::{Client, End, Found, Pushed, Wanted};
+use elasticdl_core::ps::data::Pace;
+use elasticdl_core::ps::initial::Initial;
+use elasticdl_core::ps::optimizer::Rule;
+use elasticdl_core::ps::placement::Entry;
+use elasticdl_core::ps::server::Server;
+use elasticdl_core::ps::slot::Head;
+use elasticdl_core::ps::stamps::Stamp;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyByteArray;
+
+use crate::arguments::{Borrowed, PyIdentity, identity as core_identity, seconds};
+use crate::errors::{blocking, to_python};
+
+/// Formats of whole numbers of 64 bits.
+const WHOLE: &[&[u8]] = &[b"l", b"q", b"L", b"Q"];
+const SINGLE: &[&[u8]] = &[b"f"];
+
+/// (name, width, (kind of initial weights, first parameter, second), admission, whether it decays)
+type PyTable = (String, usize, (String, f32, f32), u32, bool);
+/// (slot, term, reign, primary, backup, restored)
+type PyEntry = (u32, u64, u64, u64, Option<u64>, u64);
+
+fn entries(given: Vec<PyEntry>) -> impl Iterator<Item = (u32, Entry)> {
+    given
+        .into_iter()
+        .map(|(slot, term, reign, primary, backup, restored)| {
+            (
+                slot,
+                Entry {
+                    term,
+                    reign,
+                    primary,
+                    backup,
+                    restored,
+                },
+            )
+        })
+}
+
+fn addresses(py: Python<'_>, given: BTreeMap<u64, String>) -> PyResult<Vec<(u64, Address)>> {
+    given
+        .into_iter()
+        .map(|(server, address)| {
+            Ok((
+                server,
+                address.parse().map_err(|error| to_python(py, error))?,
+            ))
+        })
+        .collect()
+}
+
+fn initial(kind: &str, first: f32, second: f32) -> PyResult<Initial> {
+    match kind {
+        "constant" => Ok(Initial::Constant(first)),
+        "uniform" => Ok(Initial::Uniform {
+            low: first,
+            high: second,
+        }),
+        "normal" => Ok(Initial::Normal {
+            mean: first,
+            deviation: second,
+        }),
+        "truncated_normal" => Ok(Initial::TruncatedNormal {
+            mean: first,
+            deviation: second,
+        }),
+        _ => Err(PyValueError::new_err(format!(
+            "no kind of initial weights is called {kind:?}"
+        ))),
+    }
+}
+
+fn rule(name: &str, numbers: &BTreeMap<String, f64>) -> PyResult<Rule> {
+    let wide = |key: &str| {
+        numbers
+            .get(key)
+            .copied()
+            .ok_or_else(|| PyValueError::new_err(format!("the optimizer {name} needs {key}")))
+    };
+    let number = |key: &str| Ok::<_, PyErr>(wide(key)? as f32);
+    let flag = |key: &str| Ok::<_, PyErr>(wide(key)? != 0.0);
+    Ok(match name {
+        "sgd" => Rule::Sgd {
+            momentum: number("momentum")?,
+            nesterov: flag("nesterov")?,
+        },
+        "adagrad" => Rule::Adagrad {
+            initial_accumulator: number("initial_accumulator")?,
+            epsilon: number("epsilon")?,
+        },
+        "adam" => Rule::Adam {
+            beta_1: wide("beta_1")?,
+            beta_2: wide("beta_2")?,
+            epsilon: number("epsilon")?,
+            amsgrad: flag("amsgrad")?,
+        },
+        "rmsprop" => Rule::Rmsprop {
+            rho: wide("rho")?,
+            momentum: number("momentum")?,
+            epsilon: number("epsilon")?,
+            centered: flag("centered")?,
+        },
+        "adadelta" => Rule::Adadelta {
+            rho: wide("rho")?,
+            epsilon: number("epsilon")?,
+        },
+        "ftrl" => Rule::Ftrl {
+            learning_rate_power: number("learning_rate_power")?,
+            initial_accumulator: number("initial_accumulator")?,
+            l1: number("l1")?,
+            l2: number("l2")?,
+            l2_shrinkage: number("l2_shrinkage")?,
+            beta: number("beta")?,
+        },
+        _ => {
+            return Err(PyValueError::new_err(format!(
+                "no optimizer is called {name:?}"
+            )));
+        }
+    })
+}
+
+#[pyclass(name = "Catalog", module = "elasticdl._core", frozen)]
+struct PyCatalog(Catalog);
+
+#[pymethods]
+impl PyCatalog {
+    #[new]
+    #[pyo3(signature = (*, seed, slots, tables, variables, optimizer, parameters, weight_decay))]
+    fn new(
+        seed: u64,
+        slots: u32,
+        tables: Vec<PyTable>,
+        variables: Vec<(String, usize, bool)>,
+        optimizer: &str,
+        parameters: BTreeMap<String, f64>,
+        weight_decay: f32,
+    ) -> PyResult<Self> {
+        if !(1..=1 << 16).contains(&slots) {
+            return Err(PyValueError::new_err(format!(
+                "slots are 1 to 65536, received {slots}"
+            )));
+        }
+        let tables = tables
+            .into_iter()
+            .map(|(name, width, (kind, first, second), admission, decays)| {
+                let initial = initial(&kind, first, second)?;
+                Ok(Table {
+                    name,
+                    width,
+                    initial,
+                    admission,
+                    decays,
+                })
+            })
+            .collect::<PyResult<_>>()?;
+        let variables = variables
+            .into_iter()
+            .map(|(name, length, decays)| Variable {
+                name,
+                length,
+                decays,
+            })
+            .collect();
+        let rule = rule(optimizer, &parameters)?;
+        Ok(PyCatalog(Catalog::new(
+            seed,
+            slots,
+            tables,
+            variables,
+            rule,
+            weight_decay,
+        )))
+    }
+
+    fn slot_of_row(&self, table: usize, id: u64) -> u32 {
+        self.0.slot_of_row(table, id)
+    }
+
+    fn slot_of_variable(&self, variable: usize) -> u32 {
+        self.0.slot_of_variable(variable)
+    }
+}
+
+#[pyclass(name = "ParameterServer", module = "elasticdl._core", frozen)]
+struct PyServer(Server);
+
+#[pymethods]
+impl PyServer {
+    #[new]
+    #[pyo3(signature = (address, number, token, catalog, identity=None))]
+    fn new(
+        py: Python<'_>,
+        address: &str,
+        number: u64,
+        token: &[u8],
+        catalog: &PyCatalog,
+        identity: Option<PyIdentity>,
+    ) -> PyResult<Self> {
+        blocking(py, |_| {
+            Server::open(
+                address,
+                number,
+                token,
+                core_identity(identity)?,
+                catalog.0.clone(),
+            )
+        })
+        .map(PyServer)
+    }
+
+    #[getter]
+    fn address(&self) -> &str {
+        self.0.address()
+    }
+
+    fn learn(
+        &self,
+        py: Python<'_>,
+        addresses: BTreeMap<u64, String>,
+        entries: Vec<PyEntry>,
+    ) -> PyResult<()> {
+        let addresses = self::addresses(py, addresses)?;
+        blocking(py, |_| self.0.learn(addresses, self::entries(entries)))
+    }
+
+    fn copy(
+        &self,
+        py: Python<'_>,
+        slot: u32,
+        to: u64,
+        term: u64,
+        hands_over: bool,
+    ) -> PyResult<bool> {
+        blocking(py, |_| self.0.copy(slot, to, term, hands_over))
+    }
+
+    fn give_up_copies(&self, py: Python<'_>, to: u64) {
+        py.detach(|| self.0.give_up_copies(to));
+    }
+
+    fn take_ready(&self, py: Python<'_>, timeout: f64) -> PyResult<Vec<(u32, u64, u64, bool)>> {
+        let limit = seconds(timeout, "timeout")?;
+        let ready = blocking(py, |_| self.0.take_ready(limit))?;
+        Ok(ready
+            .into_iter()
+            .map(|one| (one.slot, one.term, one.to, one.hands_over))
+            .collect())
+    }
+
+    fn load(&self, py: Python<'_>) -> (usize, usize, usize) {
+        let load = py.detach(|| self.0.load());
+        (load.rows, load.bytes, load.slots)
+    }
+
+    #[getter]
+    fn refused(&self) -> u64 {
+        self.0.refusals().total()
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+#[pyclass(name = "Batch", module = "elasticdl._core", frozen)]
+struct PyBatch(Arc<Batch>);
+
+fn array<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyByteArray> {
+    PyByteArray::new(py, bytes)
+}
+
+#[pymethods]
+impl PyBatch {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        catalog: &PyCatalog,
+        table: usize,
+        ids: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        if table >= catalog.0.tables().len() {
+            return Err(PyValueError::new_err(format!("there is no table {table}")));
+        }
+        let ids = Borrowed::new(ids, "ids")?;
+        let ids = ids.items(WHOLE, "ids")?;
+        Ok(PyBatch(Arc::new(
+            py.detach(|| Batch::new(&catalog.0, table, ids)),
+        )))
+    }
+
+    fn ids<'py>(&self, py: Python<'py>) -> Bound<'py, PyByteArray> {
+        array(py, bytemuck::cast_slice(self.0.ids()))
+    }
+
+    fn inverse<'py>(&self, py: Python<'py>) -> Bound<'py, PyByteArray> {
+        array(py, bytemuck::cast_slice(self.0.inverse()))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.ids().len()
+    }
+}
+
+#[pyclass(name = "ParameterClient", module = "elasticdl._core", frozen)]
+struct PyClient(Client);
+
+/// Stamp (task, chunk) or none, low, roll-back, learning rate, step
+type PyHead = (Option<(u64, u16)>, u64, u64, f32, u64);
+
+/// Stamp or none, batches, variables
+type PyWanted<'py> = (Option<(u64, u16)>, Vec<PyRef<'py, PyBatch>>, Vec<usize>);
+
+fn stamp(given: Option<(u64, u16)>) -> Option<Stamp> {
+    given.map(|(task, chunk)| Stamp { task, chunk })
+}
+
+#[pymethods]
+impl PyClient {
+    #[new]
+    #[pyo3(signature = (name, token, catalog, identity=None))]
+    fn new(
+        py: Python<'_>,
+        name: &str,
+        token: &[u8],
+        catalog: &PyCatalog,
+        identity: Option<PyIdentity>,
+    ) -> PyResult<Self> {
+        blocking(py, |_| {
+            Client::open(name, token, core_identity(identity)?, catalog.0.clone())
+        })
+        .map(PyClient)
+    }
+
+    fn learn(
+        &self,
+        py: Python<'_>,
+        addresses: BTreeMap<u64, String>,
+        entries: Vec<PyEntry>,
+        roll_back: u64,
+    ) -> PyResult<()> {
+        let addresses = self::addresses(py, addresses)?;
+        py.detach(|| self.0.learn(addresses, self::entries(entries), roll_back));
+        Ok(())
+    }
+
+    fn pull(
+        &self,
+        py: Python<'_>,
+        chunk: Option<(u64, u16)>,
+        batches: Vec<PyRef<'_, PyBatch>>,
+        variables: Vec<usize>,
+    ) -> PyResult<u32> {
+        let wanted = self.wanted(chunk, &batches, variables)?;
+        Ok(py.detach(|| self.0.ask(Some(wanted), None)))
+    }
+
+    #[pyo3(signature = (head, rows, dense, is_first=false, wanted=None))]
+    fn push(
+        &self,
+        py: Python<'_>,
+        head: PyHead,
+        rows: Vec<(PyRef<'_, PyBatch>, Bound<'_, PyAny>, bool)>,
+        dense: Vec<(usize, Bound<'_, PyAny>)>,
+        is_first: bool,
+        wanted: Option<PyWanted<'_>>,
+    ) -> PyResult<u32> {
+        let catalog = self.0.catalog();
+        let (stamp, low, roll_back, rate, step) = head;
+        let head = Head {
+            stamp: self::stamp(stamp),
+            low,
+            roll_back,
+            pace: Pace { rate, step },
+        };
+        let wanted = wanted
+            .map(|(chunk, batches, variables)| self.wanted(chunk, &batches, variables))
+            .transpose()?;
+        let rows: Vec<(Arc<Batch>, Borrowed, bool)> = rows
+            .iter()
+            .map(|(batch, gradients, is_distinct)| {
+                Ok((
+                    batch.0.clone(),
+                    Borrowed::new(gradients, "gradients")?,
+                    *is_distinct,
+                ))
+            })
+            .collect::<PyResult<_>>()?;
+        let mut gradients = Vec::new();
+        for (batch, numbers, is_distinct) in &rows {
+            let numbers: &[f32] = numbers.items(SINGLE, "gradients")?;
+            let table = &catalog.tables()[batch.table()];
+            let rows = if *is_distinct {
+                batch.ids().len()
+            } else {
+                batch.inverse().len()
+            };
+            if numbers.len() != rows * table.width {
+                return Err(PyValueError::new_err(format!(
+                    "gradients of {rows} rows of table {} have {} numbers, received {}",
+                    table.name,
+                    rows * table.width,
+                    numbers.len()
+                )));
+            }
+            gradients.push((batch.clone(), numbers, table.width, *is_distinct));
+        }
+        let held: Vec<(usize, Borrowed)> = dense
+            .iter()
+            .map(|(variable, numbers)| Ok((*variable, Borrowed::new(numbers, "a variable")?)))
+            .collect::<PyResult<_>>()?;
+        let mut variables = Vec::new();
+        for (variable, numbers) in &held {
+            let numbers: &[f32] = numbers.items(SINGLE, "a variable")?;
+            match catalog.variables().get(*variable) {
+                Some(described) if described.length == numbers.len() => {
+                    variables.push((*variable, numbers))
+                }
+                Some(described) => {
+                    return Err(PyValueError::new_err(format!(
+                        "variable {} has {} numbers, received {}",
+                        described.name,
+                        described.length,
+                        numbers.len()
+                    )));
+                }
+                None => {
+                    return Err(PyValueError::new_err(format!(
+                        "there is no variable {variable}"
+                    )));
+                }
+            }
+        }
+        Ok(py.detach(|| {
+            let rows: Vec<(Arc<Batch>, Vec<f32>)> = gradients
+                .into_iter()
+                .map(|(batch, numbers, width, is_distinct)| {
+                    let sums = if is_distinct {
+                        numbers.to_vec()
+                    } else {
+                        batch.sum(width, numbers)
+                    };
+                    (batch, sums)
+                })
+                .collect();
+            let pushed = Pushed::new(catalog, head, &rows, &variables, is_first);
+            self.0.ask(wanted, Some(pushed))
+        }))
+    }
+
+    fn rows<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u32,
+        timeout: f64,
+    ) -> PyResult<Option<PyFound<'py>>> {
+        let limit = seconds(timeout, "timeout")?;
+        let found = py.detach(|| self.0.take_found(ticket, limit));
+        Ok(found.map(
+            |Found {
+                 rows,
+                 changed,
+                 held,
+             }| {
+                let array = |numbers: &Vec<f32>| array(py, bytemuck::cast_slice(numbers));
+                (
+                    rows.iter().map(array).collect(),
+                    changed
+                        .iter()
+                        .map(|(variable, weights)| (*variable, weights.as_ref().map(array)))
+                        .collect(),
+                    held.into_iter().collect(),
+                )
+            },
+        ))
+    }
+
+    fn settled(&self, py: Python<'_>, ticket: u32, timeout: f64) -> PyResult<Option<String>> {
+        let limit = seconds(timeout, "timeout")?;
+        match py.detach(|| self.0.take_end(ticket, limit)) {
+            None => Ok(None),
+            Some(End::Settled) => Ok(Some("settled".into())),
+            Some(End::RolledBack) => Ok(Some("rolled back".into())),
+            Some(End::Refused(why)) => Err(to_python(py, Error::BadArgument(why))),
+        }
+    }
+
+    fn notice(&self) -> (Vec<u64>, bool) {
+        let noticed = self.0.notice();
+        (noticed.lost.into_iter().collect(), noticed.is_astray)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+}
+
+/// Weights of each batch's distinct ids; variables that have changed; slots that hold the chunk.
+type PyFound<'py> = (
+    Vec<Bound<'py, PyByteArray>>,
+    Vec<(usize, Option<Bound<'py, PyByteArray>>)>,
+    Vec<u32>,
+);
+
+impl PyClient {
+    fn wanted(
+        &self,
+        chunk: Option<(u64, u16)>,
+        batches: &[PyRef<'_, PyBatch>],
+        variables: Vec<usize>,
+    ) -> PyResult<Wanted> {
+        let known = self.0.catalog().variables().len();
+        if let Some(variable) = variables.iter().find(|variable| **variable >= known) {
+            return Err(PyValueError::new_err(format!(
+                "there is no variable {variable}"
+            )));
+        }
+        Ok(Wanted {
+            chunk: stamp(chunk),
+            batches: batches.iter().map(|batch| batch.0.clone()).collect(),
+            variables,
+        })
+    }
+}
+
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<PyCatalog>()?;
+    m.add_class::<PyServer>()?;
+    m.add_class::<PyBatch>()?;
+    m.add_class::<PyClient>()
+}

@@ -1,0 +1,108 @@
+"""The server's optimizers against Keras: the same gradients, step by step, on a dense variable and on rows of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from elasticdl import _core
+from elasticdl._core import Batch, ParameterClient, ParameterServer
+from elasticdl.keras.optimizer import describe
+from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Table, Variable
+
+TOKEN = b"0123456789abcdef0123456789abcdef"
+SLOTS, WIDTH, ROWS, STEPS = 7, 5, 23, 40
+
+OPTIMIZERS = {
+    "sgd": keras.optimizers.SGD(0.1),
+    "momentum": keras.optimizers.SGD(0.1, momentum=0.9),
+    "nesterov": keras.optimizers.SGD(0.1, momentum=0.9, nesterov=True),
+    "adagrad": keras.optimizers.Adagrad(0.1),
+    "adam": keras.optimizers.Adam(0.01),
+    "amsgrad": keras.optimizers.Adam(0.01, amsgrad=True),
+    "adamw": keras.optimizers.AdamW(0.01, weight_decay=0.02),
+    "rmsprop": keras.optimizers.RMSprop(0.01),
+    "rmsprop with momentum, centered": keras.optimizers.RMSprop(0.01, momentum=0.8, centered=True),
+    "rmsprop, centered": keras.optimizers.RMSprop(0.01, centered=True),
+    "adadelta": keras.optimizers.Adadelta(1.0),
+    "ftrl": keras.optimizers.Ftrl(
+        0.1,
+        l1_regularization_strength=0.01,
+        l2_regularization_strength=0.02,
+        l2_shrinkage_regularization_strength=0.03,
+        beta=0.1,
+    ),
+}
+
+
+@dataclass
+class Servers:
+    """One server and one client, of a model with one table and one dense variable."""
+
+    server: ParameterServer
+    client: ParameterClient
+    catalog: _core.Catalog
+
+    def push(self, step: int, rate: float, ids: np.ndarray, rows: np.ndarray, dense: np.ndarray) -> None:
+        batch = Batch(self.catalog, 0, ids)
+        head = ((step, 0), 0, 0, rate, step)
+        ticket = self.client.push(head, [(batch, rows, False)], [(0, dense)])
+        assert self.client.settled(ticket, 10.0) == "settled"
+
+    def table(self) -> np.ndarray:
+        """Return all rows."""
+        batch = Batch(self.catalog, 0, np.arange(ROWS))
+        found = self.client.rows(self.client.pull(None, [batch], []), 10.0)
+        assert found is not None
+        rows = np.frombuffer(found[0][0], np.float32).reshape(-1, WIDTH)
+        return rows[np.frombuffer(batch.inverse(), np.uint32)]
+
+    def variable(self) -> np.ndarray:
+        """Return the dense variable, which has changed since the last look."""
+        found = self.client.rows(self.client.pull(None, [], [0]), 10.0)
+        assert found is not None
+        ((_, weights),) = found[1]
+        assert weights is not None
+        return np.frombuffer(weights, np.float32)
+
+
+@pytest.fixture(params=OPTIMIZERS)
+def case(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Servers]]:
+    given = OPTIMIZERS[request.param]
+    tables = [Table("table", WIDTH, Initial(InitialKind.NORMAL, 0.0, 0.5))]
+    catalog = Catalog(3, tables, [Variable("dense", (WIDTH,))], describe(given), SLOTS).core()
+    server = ParameterServer("tcp:127.0.0.1:0", 0, TOKEN, catalog)
+    client = ParameterClient("worker", TOKEN, catalog)
+    entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
+    server.learn({}, entries)
+    client.learn({0: server.address}, entries, 0)
+    yield type(given).from_config(given.get_config()), Servers(server, client, catalog)
+    client.close()
+    server.close()
+
+
+def test_a_step_is_a_step_of_keras(case: tuple[Any, Servers]) -> None:
+    optimizer, servers = case
+    numbers = np.random.default_rng(5)
+    first = numbers.normal(size=WIDTH).astype(np.float32)
+    head = (None, 0, 0, 0.0, 0)
+    ticket = servers.client.push(head, [], [(0, first)], True)
+    assert servers.client.settled(ticket, 10.0) == "settled"
+    table, dense = keras.Variable(servers.table()), keras.Variable(first)
+    optimizer.build([table, dense])
+    for step in range(STEPS):
+        # All rows, because those that are not touched do not decay here, and do in Keras; some of them several times.
+        ids = np.concatenate([numbers.permutation(ROWS), numbers.integers(0, ROWS, 30)])
+        rows = numbers.normal(size=(len(ids), WIDTH)).astype(np.float32)
+        slope = numbers.normal(size=WIDTH).astype(np.float32)
+        summed = np.zeros((ROWS, WIDTH), np.float32)
+        np.add.at(summed, ids, rows)
+        servers.push(step, float(optimizer.learning_rate), ids, rows, slope)
+        optimizer.apply([keras.ops.convert_to_tensor(summed), keras.ops.convert_to_tensor(slope)])
+        np.testing.assert_allclose(servers.table(), np.asarray(table), rtol=3e-5, atol=3e-6)
+        np.testing.assert_allclose(servers.variable(), np.asarray(dense), rtol=3e-5, atol=3e-6)
