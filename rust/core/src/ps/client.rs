@@ -581,11 +581,16 @@ impl<'a> Hand<'a> {
         let number = self.next_request;
         // A server has 24 bits for it.
         self.next_request = (number + 1) & 0xff_ffff;
+        let entries = lock(&self.shared.board).entries.clone();
+        let term = |slot: u32| entries[slot as usize].map_or(0, |entry| entry.term);
         let nothing = Wanted::default();
         let wanted = job.wanted.as_ref().unwrap_or(&nothing);
         let pulled = pulls
             .iter()
-            .map(|slot| pull_of(&self.shared.catalog, wanted, *slot, &self.known))
+            .map(|slot| Pull {
+                term: term(*slot),
+                ..pull_of(&self.shared.catalog, wanted, *slot, &self.known)
+            })
             .collect();
         let head = job.pushed.as_ref().map_or(NOTHING, |pushed| pushed.head);
         let parts = job.pushed.iter().flat_map(|pushed| {
@@ -593,6 +598,7 @@ impl<'a> Hand<'a> {
                 let (slot, range) = &pushed.parts[*at];
                 Push {
                     slot: *slot,
+                    term: term(*slot),
                     words: &pushed.words[range.clone()],
                 }
             })
@@ -773,7 +779,7 @@ const NOTHING: Head = Head {
     pace: super::data::Pace { rate: 0.0, step: 0 },
 };
 
-/// Return what is asked of one slot.
+/// Return what is asked of one slot, but for the term.
 fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]) -> Pull<'a> {
     let rows = wanted
         .batches
@@ -787,7 +793,12 @@ fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]
         .filter(|variable| catalog.slot_of_variable(**variable) == slot)
         .map(|variable| known[*variable])
         .collect();
-    Pull { slot, rows, dense }
+    Pull {
+        slot,
+        term: 0,
+        rows,
+        dense,
+    }
 }
 
 /// Put what was pulled of a slot where it belongs.

@@ -2,7 +2,7 @@
 //!
 //! From below: `hash`, `initial`, `words` (bytes and numbers), `index`, `rows`, `table` (memory), `optimizer` and `catalog` (what the
 //! model is), `part`, `stamps`, `data` (a slot's content), `placement`, `stream` and `slot` (the protocol, rules R1 to R18), `node` (all
-//! slots of a server); on the network `wire` (what is said), `server`, and on the other end `batch` and `client`.
+//! slots of a server), `snapshot` (slots in files); on the network `wire` (what is said), `server`, and on the other end `batch` and `client`.
 pub mod batch;
 pub mod catalog;
 pub mod client;
@@ -18,6 +18,7 @@ pub mod placement;
 mod rows;
 pub mod server;
 pub mod slot;
+pub mod snapshot;
 pub mod stamps;
 pub mod stream;
 mod table;

@@ -105,10 +105,17 @@ impl Node {
         lock(&self.ways).keys().copied().collect()
     }
 
-    /// Apply a part of a push; without an answer now, some call will tell one for the ticket.
-    pub fn push(&self, slot: u32, head: &Head, words: &[u64], ticket: Ticket) -> Option<Answer> {
+    /// Apply a part of a push that came by an entry of this term; without an answer now, some call will tell one for the ticket.
+    pub fn push(
+        &self,
+        slot: u32,
+        head: &Head,
+        term: u64,
+        words: &[u64],
+        ticket: Ticket,
+    ) -> Option<Answer> {
         match self.slots.get(slot as usize) {
-            Some(one) => lock(one).push(&self.catalog, head, words, ticket, &mut Ways(self)),
+            Some(one) => lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self)),
             None => Some(Answer::Refused(format!("there is no slot {slot}"))),
         }
     }

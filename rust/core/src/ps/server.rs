@@ -428,7 +428,9 @@ impl Shared {
             .iter()
             .filter_map(|push| {
                 let ticket = ticket(desk, request, push.slot);
-                let answer = self.node.push(push.slot, &ask.head, push.words, ticket)?;
+                let answer = self
+                    .node
+                    .push(push.slot, &ask.head, push.term, push.words, ticket)?;
                 Some((push.slot, answer))
             })
             .collect();
@@ -456,7 +458,7 @@ impl Shared {
         for pull in &ask.pulls {
             let found = self.node.look(pull.slot, |slot| {
                 let (entry, data) = (slot.entry()?, slot.read()?);
-                let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp));
+                let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
                 let count = pull
                     .rows
                     .iter()

@@ -180,9 +180,9 @@ impl Slot {
             .filter(|_| self.is_complete && is_named && self.reign == reign)
     }
 
-    /// Whether all required servers have a chunk that this one holds (rules R4 and R8).
-    pub fn has(&self, stamp: Stamp) -> bool {
-        let Some(data) = self.read() else {
+    /// Whether all required servers have a chunk that this one holds (rules R4 and R8); no, if whoever asks knows a newer term.
+    pub fn has(&self, stamp: Stamp, term: u64) -> bool {
+        let Some(data) = self.read().filter(|_| !self.is_behind(term)) else {
             return false;
         };
         match data.stamps.look(stamp) {
@@ -192,15 +192,22 @@ impl Slot {
         }
     }
 
-    /// Apply a push; without an answer now, `told` will have one for the ticket later (rule R2).
+    /// Apply a push; without an answer now, some call will tell one for the ticket (rule R2).
+    ///
+    /// `term` is that of the entry by which it came here. A server that has not heard of it may have been named anew, to restore the slot:
+    /// what it would apply now would be lost with what it holds (rule R24).
     pub fn push(
         &mut self,
         catalog: &Catalog,
         head: &Head,
+        term: u64,
         words: &[u64],
         ticket: Ticket,
         streams: &mut impl Streams,
     ) -> Option<Answer> {
+        if self.is_behind(term) {
+            return Some(Answer::Busy);
+        }
         let entry = match self.entry {
             Some(entry) if entry.primary == self.me && !self.is_deposed => entry,
             _ => return Some(Answer::Moved),
@@ -491,6 +498,10 @@ impl Slot {
     }
 
     // ------------------------------------------------------------------ inside
+
+    fn is_behind(&self, term: u64) -> bool {
+        self.entry.is_none_or(|entry| entry.term < term)
+    }
 
     fn is_primary(&self) -> bool {
         self.entry.is_some_and(|entry| entry.primary == self.me)

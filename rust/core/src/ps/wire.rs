@@ -19,6 +19,8 @@ const TEXT: usize = 480;
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Pull<'a> {
     pub slot: u32,
+    /// Of the entry by which the server was chosen.
+    pub term: u64,
     /// Tables, and the ids of each.
     pub rows: Vec<(usize, &'a [u64])>,
     pub dense: Vec<Known>,
@@ -36,6 +38,8 @@ pub struct Known {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Push<'a> {
     pub slot: u32,
+    /// Of the entry by which the server was chosen.
+    pub term: u64,
     pub words: &'a [u64],
 }
 
@@ -66,8 +70,8 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 
 impl<'a> Ask<'a> {
     /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp; (pulls, pushes); for each
-    /// pull (slot, tables), number of variables, for each table (table, ids) and the ids, for each variable itself, reign, version; for
-    /// each push (slot, words) and the words.
+    /// pull (slot, tables), term, number of variables, for each table (table, ids) and the ids, for each variable itself, reign, version;
+    /// for each push (slot, words), term and the words.
     pub fn write(&self) -> Vec<u64> {
         let mut words = Vec::new();
         put_stamp(&mut words, self.head.stamp);
@@ -81,7 +85,7 @@ impl<'a> Ask<'a> {
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
             words.push(pair(pull.slot, pull.rows.len() as u32));
-            words.push(pull.dense.len() as u64);
+            words.extend([pull.term, pull.dense.len() as u64]);
             for (table, ids) in &pull.rows {
                 words.push(pair(*table as u32, ids.len() as u32));
                 words.extend_from_slice(ids);
@@ -92,6 +96,7 @@ impl<'a> Ask<'a> {
         }
         for push in &self.pushes {
             words.push(pair(push.slot, push.words.len() as u32));
+            words.push(push.term);
             words.extend_from_slice(push.words);
         }
         words
@@ -125,8 +130,9 @@ impl<'a> Ask<'a> {
         let pushes = (0..pushes)
             .map(|_| {
                 let (slot, length) = reader.pair()?;
+                let term = reader.word()?;
                 let words = reader.words(length as usize)?;
-                Ok(Push { slot, words })
+                Ok(Push { slot, term, words })
             })
             .collect::<Result<_, Malformed>>()?;
         reader.end()?;
@@ -142,9 +148,10 @@ impl<'a> Ask<'a> {
 impl<'a> Pull<'a> {
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
         let (slot, tables) = reader.pair()?;
-        let variables = reader.word()?;
+        let (term, variables) = (reader.word()?, reader.word()?);
         let mut pull = Pull {
             slot,
+            term,
             ..Pull::default()
         };
         for _ in 0..tables {

@@ -1,0 +1,177 @@
+"""Which task an asynchronous worker computes next, and which are done. Pure: no I/O, no clock.
+
+Tasks are numbered through all epochs, in the ledger's order. What is done is journalled, all else may be forgotten at any moment: a task
+that is leased twice costs time, and nothing else, because servers know each chunk (rule R2). Rule numbers are those of the protocol page.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NewType
+
+TaskNumber = NewType("TaskNumber", int)
+"""Place in the ledger, counted through all epochs: half of a push's stamp."""
+
+WINDOW = 1024
+"""No task is leased further than this from the first that is not done (R21): servers remember the chunks of all tasks between."""
+HELD = 2
+"""Tasks that a worker holds at most: one that it computes, and the next."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The tasks that are done: all below `low`, and some above.
+
+    Attributes:
+        low: the first that is not done.
+        above: those that are done beyond it, ascending.
+    """
+
+    low: TaskNumber = TaskNumber(0)
+    above: tuple[TaskNumber, ...] = ()
+
+    def __contains__(self, task: object) -> bool:
+        if not isinstance(task, int):
+            return False
+        at = bisect.bisect_left(self.above, task)
+        return task < self.low or self.above[at : at + 1] == (task,)
+
+    def with_task(self, task: TaskNumber) -> Done:
+        """Return what is done when this task is, too."""
+        if task in self:
+            return self
+        above = list(self.above)
+        bisect.insort(above, task)
+        low = self.low
+        while above and above[0] == low:
+            above.pop(0)
+            low = TaskNumber(low + 1)
+        return Done(low, tuple(above))
+
+    def common(self, other: Done) -> Done:
+        """Return the tasks that are done in both."""
+        low = min(self.low, other.low)
+        both = Done(low)
+        for task in sorted({*self.above, *other.above, *range(low, max(self.low, other.low))}):
+            if task in self and task in other:
+                both = both.with_task(TaskNumber(task))
+        return both
+
+    def count(self) -> int:
+        """Return how many there are."""
+        return self.low + len(self.above)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A task that a worker computes.
+
+    Attributes:
+        task: its number.
+        chunk: the first chunk that is not known to be settled: there whoever has it next begins.
+        roll_back: the roll-back that it was leased in; what is reported of an earlier one does not count (R22).
+    """
+
+    task: TaskNumber
+    chunk: int
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leases:
+    """All tasks of a job.
+
+    Attributes:
+        total: how many there are in all epochs.
+        done: which are done, as the journal has it.
+        roll_back: how often the job was rolled back.
+        held: what each worker holds, by task.
+        returned: tasks that were begun and are nobody's now → where they go on.
+        following: the first that was never leased.
+    """
+
+    total: int
+    done: Done = field(default_factory=Done)
+    roll_back: int = 0
+    held: Mapping[str, tuple[Lease, ...]] = field(default_factory=dict)
+    returned: Mapping[TaskNumber, int] = field(default_factory=dict)
+    following: TaskNumber = TaskNumber(0)
+
+    @property
+    def low(self) -> TaskNumber:
+        """Return the first task that is not done: servers forget what was before it (R10)."""
+        return self.done.low
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether all tasks are done."""
+        return self.done.low >= self.total
+
+    def lease(self, worker: str) -> tuple[Leases, Lease | None, str]:
+        """Return a task for a worker, and why none if there is none."""
+        mine = self.held.get(worker, ())
+        if len(mine) >= HELD:
+            return self, None, f"{worker} holds {HELD} tasks"
+        if self.returned:
+            task = min(self.returned)
+            lease = Lease(task, self.returned[task], self.roll_back)
+            returned = {other: chunk for other, chunk in self.returned.items() if other != task}
+            after = replace(self, returned=returned)
+        else:
+            task = self.following
+            while task in self.done:
+                task = TaskNumber(task + 1)
+            if task >= self.total:
+                return self, None, "all tasks are done or held"
+            if task > self.low + WINDOW:
+                return self, None, f"task {self.low} is not done, and it is {WINDOW} tasks ago"
+            lease = Lease(task, 0, self.roll_back)
+            after = replace(self, following=TaskNumber(task + 1))
+        return after._with(worker, (*mine, lease)), lease, ""
+
+    def progress(self, worker: str, task: TaskNumber, chunk: int, roll_back: int) -> Leases:
+        """Take note that all chunks of a task before this one are settled."""
+        if roll_back != self.roll_back:
+            return self
+        mine = tuple(
+            replace(lease, chunk=max(chunk, lease.chunk)) if lease.task == task else lease
+            for lease in self.held.get(worker, ())
+        )
+        return self._with(worker, mine)
+
+    def accepts(self, roll_back: int) -> bool:
+        """Tell whether "done" counts of a task that was begun in this roll-back (R22); from whom does not matter."""
+        return roll_back == self.roll_back
+
+    def finished(self, task: TaskNumber) -> Leases:
+        """Return what holds once the journal says that a task is done, or skipped as poisoned."""
+        held = {
+            worker: kept
+            for worker, leases in self.held.items()
+            if (kept := tuple(lease for lease in leases if lease.task != task))
+        }
+        returned = {other: chunk for other, chunk in self.returned.items() if other != task}
+        return replace(self, done=self.done.with_task(task), held=held, returned=returned)
+
+    def released(self, worker: str) -> Leases:
+        """Return what holds when a worker is gone, or gives its tasks back: others go on where it was."""
+        mine = {lease.task: lease.chunk for lease in self.held.get(worker, ())}
+        held = {other: leases for other, leases in self.held.items() if other != worker}
+        return replace(self, held=held, returned={**self.returned, **mine})
+
+    def rolled_back(self, position: Done) -> Leases:
+        """Return what holds after a roll-back to a snapshot: only what was done when it began still is, and no lease is (R24)."""
+        done = self.done.common(position)
+        return Leases(self.total, done, self.roll_back + 1, following=done.low)
+
+    def holders(self) -> Collection[str]:
+        """Return the workers that hold something."""
+        return self.held.keys()
+
+    def _with(self, worker: str, leases: tuple[Lease, ...]) -> Leases:
+        held = {**self.held, worker: leases}
+        if not leases:
+            del held[worker]
+        return replace(self, held=held)
