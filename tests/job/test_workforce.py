@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import cast
 
-from elasticdl.cluster.cluster import Cluster, ClusterEvent, ProcessName, Role
+from elasticdl.cluster.cluster import Cluster, ClusterEvent, ProcessGone, ProcessName, Role
 from elasticdl.control.status import JobEvent
+from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.shard import Position
 from elasticdl.job.master import _workforce
 from elasticdl.master import relaunch
-from elasticdl.master.records import EpochRecord
+from elasticdl.master.records import EpochRecord, ViewRecord
 from elasticdl.master.story import Told
 from elasticdl.spec.edge import build, from_arguments
 
 
 class Silent:
-    """A cluster that has forgotten all that there was."""
+    """A cluster that has forgotten all that there was, and says of what it is told of that it is gone."""
+
+    def __init__(self) -> None:
+        self.gone: list[ClusterEvent] = []
+
+    def expect(self, names: Iterable[ProcessName]) -> None:
+        self.gone += [ProcessGone(name) for name in names]
 
     def events(self, seconds: float) -> list[ClusterEvent]:
         del seconds
-        return []
+        events, self.gone = self.gone, []
+        return events
 
 
 def test_a_name_that_was_ever_spoken_of_is_not_used_again() -> None:
@@ -29,4 +39,27 @@ def test_a_name_that_was_ever_spoken_of_is_not_used_again() -> None:
     assert instructions == (
         relaunch.Launch(ProcessName(Role.WORKER, 0, 2)),
         relaunch.Launch(ProcessName(Role.WORKER, 1, 1)),
+    )
+
+
+def test_the_members_of_the_last_group_have_to_be_somewhere() -> None:
+    spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_workers": 2}))
+    view = View(
+        id=ViewId(1),
+        members=(Peer(MemberId("0"), "worker-0-1", "unix:/x"), Peer(MemberId("1"), "worker-1-3", "unix:/y")),
+        base=StateId(0, ViewId(0)),
+        position=Position(0, 0, 2, 0),
+        first=(0, 1),
+        later=(0, 1),
+        wave_slots=2,
+        sources=("initial", "initial"),
+    )
+    records = (EpochRecord(1), ViewRecord(view))
+    force, history = _workforce(spec, cast(Cluster, Silent()), (records, 2), [])
+    names = [ProcessName(Role.WORKER, 0, 1), ProcessName(Role.WORKER, 1, 3)]
+    assert history == [ProcessGone(name) for name in names]
+    _, instructions, _ = relaunch.decide(0.0, force, relaunch.Tick())
+    assert instructions == (
+        relaunch.Launch(ProcessName(Role.WORKER, 0, 2)),
+        relaunch.Launch(ProcessName(Role.WORKER, 1, 4)),
     )

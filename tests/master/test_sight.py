@@ -21,7 +21,7 @@ def view() -> View:
     return View(
         id=ViewId(2),
         members=members,
-        base=StateId(ViewId(1), 5),
+        base=StateId(5, ViewId(1)),
         position=Position(0, 0, 2, 0),
         first=(0, 1),
         later=(0, 1),
