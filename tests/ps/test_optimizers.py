@@ -12,6 +12,7 @@ import pytest
 
 from elasticdl import _core
 from elasticdl._core import Batch, ParameterClient, ParameterServer
+from elasticdl.errors import BadModel
 from elasticdl.keras.optimizer import describe
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Table, Variable
 
@@ -106,3 +107,25 @@ def test_a_step_is_a_step_of_keras(case: tuple[Any, Servers]) -> None:
         optimizer.apply([keras.ops.convert_to_tensor(summed), keras.ops.convert_to_tensor(slope)])
         np.testing.assert_allclose(servers.table(), np.asarray(table), rtol=3e-5, atol=3e-6)
         np.testing.assert_allclose(servers.variable(), np.asarray(dense), rtol=3e-5, atol=3e-6)
+
+
+class Own(keras.optimizers.SGD):
+    """It may compute anything."""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "said"),
+    [
+        (
+            keras.optimizers.Nadam(),
+            "parameter servers know the Keras optimizers SGD, .*; received keras.*Nadam",
+        ),
+        (Own(), "received .*Own"),
+        (keras.optimizers.SGD(use_ema=True), "use_ema"),
+        (keras.optimizers.SGD(gradient_accumulation_steps=2), "gradient_accumulation_steps"),
+        (keras.optimizers.SGD(loss_scale_factor=2.0), "loss_scale_factor"),
+    ],
+)
+def test_what_a_server_can_not_do_is_refused(optimizer: Any, said: str) -> None:
+    with pytest.raises(BadModel, match=said):
+        describe(optimizer)

@@ -6,69 +6,39 @@ before the push.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from elasticdl.errors import BadModel
 from elasticdl.ps.catalog import Rule
 
-
-def _sgd(optimizer: Any) -> dict[str, float]:
-    return {"momentum": optimizer.momentum, "nesterov": optimizer.nesterov}
-
-
-def _adagrad(optimizer: Any) -> dict[str, float]:
-    return {
-        "initial_accumulator": optimizer.initial_accumulator_value,
-        "epsilon": optimizer.epsilon,
-    }
-
-
-def _adam(optimizer: Any) -> dict[str, float]:
-    return {
-        "beta_1": optimizer.beta_1,
-        "beta_2": optimizer.beta_2,
-        "epsilon": optimizer.epsilon,
-        "amsgrad": optimizer.amsgrad,
-    }
-
-
-def _rmsprop(optimizer: Any) -> dict[str, float]:
-    return {
-        "rho": optimizer.rho,
-        "momentum": optimizer.momentum,
-        "epsilon": optimizer.epsilon,
-        "centered": optimizer.centered,
-    }
-
-
-def _adadelta(optimizer: Any) -> dict[str, float]:
-    return {"rho": optimizer.rho, "epsilon": optimizer.epsilon}
-
-
-def _ftrl(optimizer: Any) -> dict[str, float]:
-    return {
-        "learning_rate_power": optimizer.learning_rate_power,
-        "initial_accumulator": optimizer.initial_accumulator_value,
-        "l1": optimizer.l1_regularization_strength,
-        "l2": optimizer.l2_regularization_strength,
-        "l2_shrinkage": optimizer.l2_shrinkage_regularization_strength,
-        "beta": optimizer.beta,
-    }
-
-
-_RULES: Mapping[str, tuple[str, Callable[[Any], dict[str, float]]]] = MappingProxyType(
+_ADAM = {"beta_1": "beta_1", "beta_2": "beta_2", "epsilon": "epsilon", "amsgrad": "amsgrad"}
+_RULES: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(
     {
-        "SGD": ("sgd", _sgd),
-        "Adagrad": ("adagrad", _adagrad),
-        "Adam": ("adam", _adam),
-        "AdamW": ("adam", _adam),
-        "RMSprop": ("rmsprop", _rmsprop),
-        "Adadelta": ("adadelta", _adadelta),
-        "Ftrl": ("ftrl", _ftrl),
+        "SGD": ("sgd", {"momentum": "momentum", "nesterov": "nesterov"}),
+        "Adagrad": ("adagrad", {"initial_accumulator": "initial_accumulator_value", "epsilon": "epsilon"}),
+        "Adam": ("adam", _ADAM),
+        "AdamW": ("adam", _ADAM),
+        "RMSprop": (
+            "rmsprop",
+            {"rho": "rho", "momentum": "momentum", "epsilon": "epsilon", "centered": "centered"},
+        ),
+        "Adadelta": ("adadelta", {"rho": "rho", "epsilon": "epsilon"}),
+        "Ftrl": (
+            "ftrl",
+            {
+                "learning_rate_power": "learning_rate_power",
+                "initial_accumulator": "initial_accumulator_value",
+                "l1": "l1_regularization_strength",
+                "l2": "l2_regularization_strength",
+                "l2_shrinkage": "l2_shrinkage_regularization_strength",
+                "beta": "beta",
+            },
+        ),
     }
 )
+"""Class of Keras → the server's name, and its parameters by the class's attributes."""
 
 
 def describe(optimizer: Any) -> Rule:
@@ -88,13 +58,11 @@ def describe(optimizer: Any) -> Rule:
             f"{kind.__name__}: use_ema=True keeps averages of all weights, which parameter servers do not"
         )
     if optimizer.gradient_accumulation_steps:
-        raise BadModel(
-            f"{kind.__name__}: gradient_accumulation_steps is not for parameter servers; take --grads_to_wait"
-        )
+        raise BadModel(f"{kind.__name__}: gradient_accumulation_steps is not for parameter servers")
     if optimizer.loss_scale_factor:
         raise BadModel(
             f"{kind.__name__}: loss_scale_factor is not for parameter servers, which compute in float32"
         )
-    name, parameters = known
-    numbers = {key: float(value) for key, value in parameters(optimizer).items()}
+    name, attributes = known
+    numbers = {key: float(getattr(optimizer, attribute)) for key, attribute in attributes.items()}
     return Rule(name, numbers, float(optimizer.weight_decay or 0.0))
