@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster demo test test-api test-kubernetes cluster check bench bench-elastic chaos docs wheel clean
+.PHONY: setup setup-cluster demo demo-ps test test-api test-kubernetes cluster check bench bench-elastic chaos docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -24,6 +24,9 @@ setup: .venv/.core .venv/.stubs
 
 demo: setup
 	$(BIN)/python -m examples.demo
+
+demo-ps: setup
+	$(BIN)/python -m examples.demo_ps
 
 # Two tests at a time, but those against Kubernetes one by one: whole clusters, nodes and networks of this machine belong to each.
 test: setup
@@ -75,6 +78,6 @@ wheel: setup
 	$(BIN)/maturin build --release --locked --quiet --out dist
 
 clean:
-	rm -rf .venv .bench .demo .chaos dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .bench .demo .demo-ps .chaos dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find python -name '_core*.so' -delete
 	find python/elasticdl/control/generated -name '*_pb2*' -delete

@@ -219,12 +219,13 @@ class Catalog:
         seed: int,
         slots: int,
         tables: Sequence[tuple[str, int, tuple[str, float, float], int, bool]],
-        variables: Sequence[tuple[str, int, bool]],
+        variables: Sequence[tuple[str, int, bool, bool]],
         optimizer: str,
         parameters: dict[str, float],
         weight_decay: float,
     ) -> None:
-        """`tables`: (name, width, (kind of initial weights, first, second), admission, decays); `variables`: (name, length, decays).
+        """`tables`: (name, width, (kind of initial weights, first, second), admission, decays); `variables`: (name, length, decays,
+        what is pushed is added).
 
         Raises ValueError for a kind or an optimizer that is not known, or one of its parameters that is missing.
         """
@@ -257,6 +258,12 @@ class ParameterServer:
         """Give up all copies to a server that is dead."""
     def take_ready(self, timeout: float) -> list[tuple[int, int, int, bool]]:
         """Return copies whose receiver has everything: (slot, term, receiver, hands over). Raises ValueError if this server can't go on."""
+    def take_lost(self) -> list[int]:
+        """Return the servers that could not be reached since the last call."""
+    def begin_anew(self, slots: Sequence[int]) -> None:
+        """Let slots that this server is to restore begin with nothing: there is no snapshot."""
+    def accounts(self) -> list[tuple[int, int, int, str]]:
+        """Return (slot, reign, pushes applied, sum of their stamps' hashes) of the slots of which this server is the primary."""
     def load(self) -> tuple[int, int, int]:
         """Return the number of rows, the bytes that rows and variables take, and the number of slots."""
     def close(self) -> None: ...
@@ -268,6 +275,8 @@ class Batch:
     def __init__(self, catalog: Catalog, table: int, ids: ReadableBuffer) -> None:
         """`ids`: 64-bit integers, C-contiguous. Raises ValueError for a table that is not there, TypeError for other items."""
     def __len__(self) -> int: ...
+    def slots(self) -> list[int]:
+        """Return the slots in which its rows live."""
     def ids(self) -> bytearray:
         """Return the distinct ids, uint64."""
     def inverse(self) -> bytearray:

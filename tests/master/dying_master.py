@@ -12,6 +12,7 @@ from elasticdl.job import master
 from elasticdl.master.journal import Journal
 from elasticdl.master.records import Record, StoppingRecord, ViewRecord
 from elasticdl.master.shell import Shell
+from elasticdl.master.synchronousshell import SynchronousShell
 
 STILL = 8.0
 """Seconds; longer than a member's heartbeats may be silent."""
@@ -39,6 +40,7 @@ def append_and_die(journal: Journal, number: int, record: Record) -> None:
 
 
 def tick_slowly(shell: Shell) -> None:
+    assert isinstance(shell, SynchronousShell)
     view = shell._machine.view
     if MOMENT == "still" and view is not None and shell._story.step > 20 and first_time():
         time.sleep(STILL)

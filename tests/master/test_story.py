@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.control.messages import Progress
 from elasticdl.control.status import JobEvent
-from elasticdl.control.view import StateId, ViewId
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position, Shard
@@ -29,10 +27,6 @@ told = st.builds(
 
 def event(kind: str, time: float, worker: str = "", step: int = 0, seconds: float | None = None) -> JobEvent:
     return JobEvent(time, kind, worker, 1, step, "", seconds)
-
-
-def progress(step: int, records: int, loss: float | None = None) -> Progress:
-    return Progress(ViewId(1), StateId(step, 1), Position(0, step, 1, 0), loss, records)
 
 
 def schedule(epochs: int = 2, max_step: int = 0) -> Schedule:
@@ -57,7 +51,7 @@ def test_the_rate_of_slow_steps_is_steady() -> None:
     story = Story(0.0)
     rates = []
     for step in range(1, 20):
-        story.progress(8.0 * step, progress(step, 13 * step))
+        story.progress(8.0 * step, step, 13 * step, None)
         rates += [story.rate(8.0 * step + later) for later in (0.1, 4.0, 7.9)]
     assert {round(rate or 0.0, 3) for rate in rates[3:]} == {13 / 8}
     assert story.rate(8.0 * 19 + 40) == pytest.approx(13 / 8 / 2)
@@ -67,7 +61,7 @@ def test_the_rate_is_of_the_last_seconds() -> None:
     story = Story(0.0)
     assert story.rate(0.0) is None
     for second in range(20):
-        story.progress(float(second), progress(second, second * (10 if second < 10 else 100)))
+        story.progress(float(second), second, second * (10 if second < 10 else 100), None)
     assert story.rate(19.0) == pytest.approx(100)
     assert story.rate(30.0) == pytest.approx(100 * 6 / 17, rel=0.2)  # it falls while nothing comes
 
@@ -77,7 +71,7 @@ def test_time_left_and_share() -> None:
     assert story.done(None) is None
     assert story.done(schedule()) == 0.0
     for second in range(11):
-        story.progress(float(second), progress(second, second * 10))
+        story.progress(float(second), second, second * 10, None)
     assert story.done(schedule()) == pytest.approx(0.05)
     assert story.seconds_left(10.0, schedule()) == pytest.approx(190)
     assert story.seconds_left(10.0, schedule(max_step=20)) == pytest.approx(10)
@@ -90,7 +84,7 @@ def test_steps_that_are_given_up_are_counted() -> None:
     story = Story(0.0)
     story.committed(7)
     assert story.begin_view(7) == 0
-    story.progress(1.0, progress(9, 90))
+    story.progress(1.0, 9, 90, None)
     assert story.begin_view(8) == 1
     assert story.step == 8
     story.tell(Told(event("view", 1.0), redone=1))
@@ -106,7 +100,7 @@ def test_a_bad_record_that_several_workers_met_counts_once() -> None:
 
 def test_where_a_view_stands_is_exact() -> None:
     story = Story(0.0)
-    story.progress(1.0, progress(9, 90))
+    story.progress(1.0, 9, 90, None)
     story.stand_at(Position(1, 3, 1, 0), schedule())
     assert story.records == 1030
     story.stand_at(Position(2, 0, 0, 0), schedule())

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 from unittest import mock
 
 from elasticdl.control.messages import (
@@ -26,7 +26,8 @@ from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.shard import Position
 from elasticdl.master import events as to_master
 from elasticdl.master import views
-from elasticdl.master.machine import Master, Out
+from elasticdl.master.keeper import Out
+from elasticdl.master.machine import Master
 from elasticdl.master.memory import Link, Seen
 from elasticdl.master.records import (
     FailedRecord,
@@ -193,7 +194,7 @@ class KeepStateAfterEviction(Mistaken):
             )
             return stood or Master._may_join(self, seen)
 
-        def _kill_condemned(self, now: float, out: Out) -> Master:
+        def _kill_condemned(self, now: float, out: Out) -> Self:
             del now, out
             return self
 
@@ -351,7 +352,7 @@ class PublishFirst(Mistaken):
     class master_class(Master):
         __slots__ = ()
 
-        def _append(self, record: Record, out: Out) -> Master:
+        def _append(self, record: Record, out: Out) -> Self:
             if isinstance(record, ViewRecord):
                 for connection, link in self.links.items():
                     if link.registered and record.view.rank(link.member) is not None:
@@ -415,7 +416,7 @@ class UnfencedFinish(Mistaken):
             del exported
             return True
 
-        def _after_view(self, *arguments: Any) -> Master:
+        def _after_view(self, *arguments: Any) -> Self:
             return replace(Master._after_view(self, *arguments), exported=self.exported)
 
 
@@ -443,7 +444,7 @@ class StopInMemory(Mistaken):
     class master_class(Master):
         __slots__ = ()
 
-        def _ask_stop(self, request: int, reason: str, out: Out) -> Master:
+        def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
             master = Master._ask_stop(self, request, reason, out)
             if master.waiting_stop:
                 out.append(to_master.Reply(request, "the job ends at the next step boundary"))
@@ -474,8 +475,8 @@ class StopBesideJournal(Mistaken):
     class master_class(Master):
         __slots__ = ()
 
-        def _appended(self, now: float, record: Record, out: Out) -> Master:
-            master = Master._appended(self, now, record, out)
+        def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
+            master = Master._appended(self, now, before, record, out)
             if isinstance(record, StoppingRecord):
                 return replace(master, journal=replace(master.journal, length=master.journal.length - 1))
             return master
@@ -624,7 +625,7 @@ class VerdictToldFirst(Mistaken):
     class master_class(Master):
         __slots__ = ()
 
-        def _append(self, record: Record, out: Out) -> Master:
+        def _append(self, record: Record, out: Out) -> Self:
             if isinstance(record, FailedRecord):
                 for connection in self.links:
                     self._tell(connection, Failed(record.reason), out)
@@ -637,7 +638,7 @@ class RenameOnReport(Mistaken):
     class master_class(Master):
         __slots__ = ()
 
-        def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Master:
+        def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
             if isinstance(message, Exported) and self._accepts_export(link.member, message):
                 out.append(to_master.Publish(message.path))
             return Master._hear(self, now, connection, link, message, out)
@@ -649,7 +650,7 @@ class RenameOnce(Mistaken):
     class master_class(Master):
         __slots__ = ()
 
-        def _open(self, now: float, journal: Journal, out: Out) -> Master:
+        def _open(self, now: float, journal: Journal, out: Out) -> Self:
             master = Master._open(self, now, journal, out)
             out[:] = [instruction for instruction in out if not isinstance(instruction, to_master.Publish)]
             return replace(master, published=True)

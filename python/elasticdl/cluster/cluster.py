@@ -20,6 +20,7 @@ class Role(StrEnum):
 
     MASTER = "master"
     WORKER = "worker"
+    PS = "ps"
 
 
 @dataclass(frozen=True, slots=True, order=True)

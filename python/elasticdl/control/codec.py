@@ -38,6 +38,29 @@ from elasticdl.control.messages import (
     StopJob,
     Welcome,
 )
+from elasticdl.control.serving import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    Enroll,
+    Enrolled,
+    FoundModel,
+    Holding,
+    Leased,
+    Leave,
+    LetGo,
+    Model,
+    Placed,
+    Settled,
+    SlotAccount,
+    SlotEntry,
+    TaskDone,
+    Unreached,
+    Watermark,
+    WriteResult,
+)
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.view import MemberId, StateId, View, ViewId, view_from_json
 from elasticdl.data.shard import Position, Shard
@@ -58,6 +81,14 @@ _FROM_MEMBER: dict[type, str] = {
     Exported: "exported",
     StopJob: "stop_job",
     ProgramFailed: "program_failed",
+    Enroll: "enroll",
+    FoundModel: "found_model",
+    Settled: "settled",
+    TaskDone: "task_done",
+    Unreached: "unreached",
+    CopyReady: "copy_ready",
+    Accounts: "accounts",
+    Leave: "leave",
 }
 _TO_MEMBER: dict[type, str] = {
     Welcome: "welcome",
@@ -70,22 +101,23 @@ _TO_MEMBER: dict[type, str] = {
     Released: "released",
     Finished: "finished",
     Failed: "failed",
+    Enrolled: "enrolled",
+    Model: "model",
+    Placed: "placed",
+    Leased: "leased",
+    Watermark: "watermark",
+    LetGo: "let_go",
+    CopyOrdered: "copy_ordered",
+    CopiesVoid: "copies_void",
+    AccountsWanted: "accounts_wanted",
+    WriteResult: "write_result",
 }
+_NOT_PLAIN = frozenset({FoundShards, Register, NextView, Progress, Saved, Exported, Data, NewView})
 _BY_NAME: dict[str, type] = {
-    "note": Note,
-    "lost": Lost,
-    "stop_job": StopJob,
-    "program_failed": ProgramFailed,
-    "welcome": Welcome,
-    "pending": Pending,
-    "stop": Stop,
-    "acknowledged": Acknowledged,
-    "evicted": Evicted,
-    "released": Released,
-    "finished": Finished,
-    "failed": Failed,
+    name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
 }
-"""Messages of plain fields only."""
+"""Messages of plain fields only: numbers, words, and rows of either."""
+_ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount)}
 
 
 # ------------------------------------------------------------------ member → master
@@ -244,8 +276,17 @@ def _one_of(message: Any) -> tuple[str, Any]:
 
 
 def _plain(kind: Any, value: Any, **converted: Any) -> Any:
-    given = {field.name: getattr(value, field.name) for field in fields(value) if field.name not in converted}
+    given = {
+        field.name: _field(kind, value, field.name) for field in fields(value) if field.name not in converted
+    }
     return kind(**given, **converted)
+
+
+def _field(kind: Any, value: Any, name: str) -> Any:
+    given = getattr(value, name)
+    if not isinstance(given, tuple) or not given or isinstance(given[0], int | str):
+        return given
+    return [getattr(wire, type(row).__name__)(**row._asdict()) for row in given]
 
 
 def _read_plain(kind: type, body: Any, **converted: Any) -> Any:
@@ -255,7 +296,13 @@ def _read_plain(kind: type, body: Any, **converted: Any) -> Any:
 
 def _optional(body: Any, name: str) -> Any:
     field = body.DESCRIPTOR.fields_by_name[name]
-    return None if field.has_presence and not body.HasField(name) else getattr(body, name)
+    value = getattr(body, name)
+    if field.is_repeated:
+        if field.message_type is None:
+            return tuple(value)
+        row = _ROWS[field.message_type.name]
+        return tuple(row(**{part: _optional(one, part) for part in row._fields}) for one in value)
+    return None if field.has_presence and not body.HasField(name) else value
 
 
 def _report(report: Report) -> wire.Report:

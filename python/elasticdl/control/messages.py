@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.control.serving import ServingMasterMessage, ServingMemberMessage
 from elasticdl.control.view import MemberId, StateId, View, ViewId
 from elasticdl.data.shard import Position, Shard
 
@@ -164,7 +165,8 @@ class FoundShards:
 
 MemberMessage = (
     FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
-)
+    | ServingMemberMessage
+)  # fmt: skip
 
 # ------------------------------------------------------------------ master → member
 
@@ -250,4 +252,5 @@ class Failed(Verdict):
 
 MasterMessage = (
     Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
-)
+    | ServingMasterMessage
+)  # fmt: skip

@@ -34,6 +34,7 @@ _PYTHON = (sys.executable, "-P", "-m")
 ARGV: Mapping[Role, Sequence[str]] = {
     Role.MASTER: (*_PYTHON, "elasticdl.job.master"),
     Role.WORKER: (*_PYTHON, "elasticdl.job.worker"),
+    Role.PS: (*_PYTHON, "elasticdl.job.ps"),
 }
 """Commands of a job's processes; `-P` keeps the current directory's files from shadowing modules."""
 
@@ -78,6 +79,7 @@ def supervise(
     watch = Watch(place, display)
     # TensorFlow's import takes longer than anything the master does before it asks for the same workers.
     first = [ProcessName(Role.WORKER, index, 1) for index in range(spec.num_workers.maximum)]
+    first += [ProcessName(Role.PS, index, 1) for index in range(spec.num_ps_pods)]
     launcher = Launcher(place, argv, watch.notice, first)
     try:
         with interrupts(launcher, place, watch):

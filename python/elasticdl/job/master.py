@@ -14,9 +14,10 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.cluster.cluster import Cluster, ClusterEvent, StopAsked, WorkersAsked, process_name
+from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, StopAsked, WorkersAsked, process_name
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import LocalCluster
 from elasticdl.data.shard import Shard
@@ -62,18 +63,21 @@ def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, boar
     if len(read[0]) > _COMPACT_AT:
         read = journal.compact(read[1])
     told = board.recall() if read[1] else []
-    force, history = _workforce(spec, cluster, read, told)
+    forces, history = _workforces(spec, cluster, read, told)
 
-    from elasticdl.master.shell import Shell
-
-    return Shell(
+    kind: type[Shell]
+    if spec.num_ps_pods:
+        from elasticdl.master.servingshell import ServingShell as kind
+    else:
+        from elasticdl.master.synchronousshell import SynchronousShell as kind
+    return kind(
         place,
         spec,
         cluster,
         journal,
         board,
         read,
-        force,
+        forces,
         history,
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
@@ -95,40 +99,45 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
     )
 
 
-def _workforce(
+def _workforces(
     spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int], told: Sequence[Told]
-) -> tuple[relaunch.Workforce, list[ClusterEvent]]:
-    """Launch the workers of a new job; of an old one, find out what there is."""
+) -> tuple[list[relaunch.Workforce], list[ClusterEvent]]:
+    """Launch the processes of a new job; of an old one, find out what there is. Workers come first."""
     most_memory = int(amount(spec.oom_memory_limit)) if spec.oom_memory_limit else 0
+    limit = spec.relaunch_on_worker_failure
+    forces = [relaunch.Workforce(spec.num_workers.maximum, limit, most_memory=most_memory)]
+    if spec.num_ps_pods:
+        forces.append(relaunch.Workforce(spec.num_ps_pods, limit, Role.PS))
     if read[1] == 0:
-        force = relaunch.Workforce(
-            spec.num_workers.maximum, spec.relaunch_on_worker_failure, most_memory=most_memory
-        )
-        force, instructions, _ = relaunch.decide(time.monotonic(), force, relaunch.Tick())
-        for instruction in instructions:
-            if isinstance(instruction, relaunch.Launch):
-                cluster.launch(instruction.name, instruction.memory)
-        return force, []
+        return [_launch(cluster, force) for force in forces], []
     said = read_journal(*read)
-    members = () if said.view is None else said.view.members
-    cluster.expect(process_name(peer.name) for peer in members)
+    members = [] if said.view is None else [peer.name for peer in said.view.members]
+    members += [server.name for server in said.servers.values()]
+    cluster.expect(map(process_name, members))
     history: list[ClusterEvent] = []
     while events := cluster.events(_HISTORY_SECONDS):
         history += events
-    force = relaunch.Workforce(
+    forces[0] = replace(
+        forces[0],
         wanted=spec.num_workers.maximum if said.wanted is None else said.wanted,
-        limit=spec.relaunch_on_worker_failure,
-        most_memory=most_memory,
-        ran=said.view is not None,
+        ran=said.view is not None or bool(said.entries),
         ending=said.stopping is not None or (said.view is not None and said.view.final),
         stopping=said.stopping is not None,
-        over=said.terminal is not None,
     )
     processes = [event for event in history if not isinstance(event, (StopAsked, WorkersAsked))]
     # The first lives are launched before anything is told, so whatever was told of a life counts.
     spoken_of = [one.event.worker for one in told if one.event.worker]
-    lives = [peer.name for peer in members] + [error.worker for error in said.errors] + spoken_of
-    return relaunch.recall(force, processes, map(process_name, lives)), history
+    lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors), *spoken_of)]
+    over = said.terminal is not None
+    return [relaunch.recall(replace(force, over=over), processes, lives) for force in forces], history
+
+
+def _launch(cluster: Cluster, force: relaunch.Workforce) -> relaunch.Workforce:
+    force, instructions, _ = relaunch.decide(time.monotonic(), force, relaunch.Tick())
+    for instruction in instructions:
+        if isinstance(instruction, relaunch.Launch):
+            cluster.launch(instruction.name, instruction.memory)
+    return force
 
 
 def _facts(spec: JobSpec) -> dict[str, Any]:

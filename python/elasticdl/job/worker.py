@@ -41,9 +41,12 @@ from elasticdl.spec.place import Place, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
 
 if TYPE_CHECKING:
+    from elasticdl.data.ledger import Ledger
     from elasticdl.data.reader import Reader
     from elasticdl.data.schedule import Schedule
     from elasticdl.keras.adapter import KerasAdapter
+    from elasticdl.worker.adapter import ServedAdapter
+    from elasticdl.worker.serving import ServingWorker
     from elasticdl.worker.synchronous import SynchronousWorker
 
 _log = logging.getLogger(__name__)
@@ -184,20 +187,23 @@ class WorkerProcess:
     def _send(self, message: MemberMessage) -> bool:
         return self._stream.send(message)
 
-    def _prepare(self) -> SynchronousWorker:
-        """Build the member: model, data, compiled step, data plane."""
+    def _prepare(self) -> SynchronousWorker | ServingWorker:
+        """Build the worker: model, data, compiled step, data plane."""
         spec, place = self._spec, self._place
         from elasticdl.keras import runtime
 
         runtime.start(threads_per_worker(spec))
-        from elasticdl.keras.adapter import KerasAdapter
         from elasticdl.keras.modelfile import load
 
         user = load(spec)
         reader = self._open_reader(user.custom_data_reader)
-        adapter = KerasAdapter(user, spec, reader.metadata)
-        schedule = self._schedule()
-        return self._build(adapter, reader, schedule, place)
+        if spec.num_ps_pods:
+            from elasticdl.keras.served import KerasServedAdapter
+
+            return self._build_serving(KerasServedAdapter(user, spec, reader.metadata), reader, place)
+        from elasticdl.keras.adapter import KerasAdapter
+
+        return self._build(KerasAdapter(user, spec, reader.metadata), reader, self._schedule(), place)
 
     def _open_reader(self, custom: Callable[..., Any] | None) -> Reader:
         from elasticdl.data.custom import open_custom_reader
@@ -223,14 +229,17 @@ class WorkerProcess:
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note("bad-record", ViewId(0), 0, f"skips {what}"))
 
-    def _schedule(self) -> Schedule:
+    def _ledger(self) -> Ledger:
         from elasticdl.data.ledger import Ledger
-        from elasticdl.data.schedule import Schedule
 
         spec = self._spec
         per_task = spec.minibatch_size * spec.num_minibatches_per_task
-        ledger = Ledger(self._shards.result(), per_task, spec.minibatch_size, spec.seed, spec.shuffle)
-        return Schedule(ledger, spec.num_epochs, spec.max_step)
+        return Ledger(self._shards.result(), per_task, spec.minibatch_size, spec.seed, spec.shuffle)
+
+    def _schedule(self) -> Schedule:
+        from elasticdl.data.schedule import Schedule
+
+        return Schedule(self._ledger(), self._spec.num_epochs, self._spec.max_step)
 
     def _build(
         self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: Place
@@ -264,6 +273,37 @@ class WorkerProcess:
                 output,
                 spec.output_format.value,
                 place.snapshots(spec),
+            ),
+            leaving=self._leaving,
+        )
+
+    def _build_serving(self, adapter: ServedAdapter, reader: Reader, place: Place) -> ServingWorker:
+        from elasticdl._core import Heart, ParameterClient
+        from elasticdl.data.prefetch import ChunkSource
+        from elasticdl.data.tasks import TaskOrder
+        from elasticdl.worker.auditlog import ServedAuditLog
+        from elasticdl.worker.serving import ServingWorker
+        from elasticdl.worker.synchronous import AHEAD, LoopSettings
+
+        spec, ledger, token = self._spec, self._ledger(), place.token()
+        first = ledger.task(0, 0)
+        adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        return ServingWorker(
+            member=self._id,
+            name=self._name,
+            adapter=adapter,
+            client=ParameterClient(self._name, token, adapter.catalog.core(), place.identity),
+            chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
+            order=TaskOrder(ledger, spec.num_epochs, spec.max_step),
+            audit=ServedAuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
+            heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
+            send=self._send,
+            settings=LoopSettings(
+                spec.silence_seconds,
+                spec.on_nan.value,
+                Path(spec.output) if spec.output else None,
+                spec.output_format.value,
+                None,
             ),
             leaving=self._leaving,
         )

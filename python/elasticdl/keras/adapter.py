@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.errors import BadInput, BadModel
+from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.export import export
-from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
+from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.seeds import chunk_seeds
@@ -50,18 +51,9 @@ class KerasAdapter:
         Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
         """
         user = self._user
-        # the first weights are a function of the seed, and variables have the same names in every life
-        keras.utils.clear_session(free_memory=False)
-        keras.utils.set_random_seed(self._spec.seed % 2**32)
-        self.model = self._made(user.model, keras.Model, "a keras.Model", **user.params)
-        batch = self.convert(sample)
-        if batch.data is None:
-            raise BadData(
-                f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried"
-            )
+        self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
         spec = self._pipeline.spec
-        assert spec is not None, "convert has traced feed"
-        self._build(batch)
+        assert spec is not None, "feed has been traced"
         self.optimizer = self._made_optimizer()
         self._step = TrainingStep(
             self.model,
@@ -86,25 +78,15 @@ class KerasAdapter:
         except Exception as error:
             raise BadModel(
                 f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
-                f"feed gave {show(spec)}; the model gives {show(self.model_outputs)}"
+                f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
         finally:
             self.zero()
         variables = [*self.model.variables, *self.optimizer.variables]
         self._state = ModelState(variables)
 
-    def _made(self, function: Any, kind: type, expected: str, **keywords: Any) -> Any:
-        name = getattr(function, "__name__", repr(function))
-        try:
-            made = function(**keywords)
-        except Exception as error:
-            raise BadModel(f"{self._user.path}: {name} failed: {describe(error, self._user.path)}") from error
-        if not isinstance(made, kind):
-            raise BadModel(f"{self._user.path}: {name} returned a {type(made).__name__}; expected {expected}")
-        return made
-
     def _made_optimizer(self) -> Any:
-        optimizer = self._made(self._user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer")
+        optimizer = make_optimizer(self._user)
         if self.model.dtype_policy.name == "mixed_float16" and not isinstance(
             optimizer, keras.optimizers.LossScaleOptimizer
         ):
@@ -113,27 +95,6 @@ class KerasAdapter:
             raise BadModel(f"{self._user.path}: the model has no trainable variables")
         optimizer.build(self.model.trainable_variables)
         return optimizer
-
-    def _build(self, batch: Batch) -> None:
-        """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
-        assert batch.data is not None, "the sample has examples"
-        features = batch.data[0]
-        symbols = tf.nest.map_structure(
-            lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype.name), features
-        )
-        try:
-            self.model_outputs = self.model(symbols, training=True)
-        except Exception as error:
-            received = show(self._pipeline.spec[0] if self._pipeline.spec else None)
-            expected = (
-                show(self.model.input)
-                if getattr(self.model, "inputs", None)
-                else "what the model's call was written for"
-            )
-            raise BadData(
-                f"{self._user.path}: the model can't take what feed gives: expected features {expected}, received {received} "
-                f"(None: the examples of a batch); feed has to return {EXPECTED}\n{describe(error, self._user.path)}"
-            ) from error
 
     def _xla(self) -> bool:
         """Decide on XLA: on CPUs it is several times slower where convolutions are, so only accelerators get it unasked."""

@@ -1,4 +1,4 @@
-"""The master's two files in an audit directory: `manifest` before training, `finished` after the end.
+"""The master's files in an audit directory: `manifest` before training, `finished` after the end, `accounts` of parameter servers before.
 
 Their format is stated in `elasticdl/audit.py`, which shares no code with this on purpose: whoever checks must not be able to make the
 same mistake as who writes.
@@ -28,23 +28,24 @@ def write_manifest(
     records_per_task: int,
     minibatch_size: int,
     num_epochs: int,
+    serving: bool,
     again: bool,
 ) -> None:
     """Write what the job will train on.
 
+    `serving`: the job has parameter servers.
     `again`: this job may have written it before (the master was restarted). Raises BadSetting if the directory belongs to another
     job, OSError if it can't be written.
     """
-    text = _sealed(
-        {
-            "format": _FORMAT,
-            "shards": [[shard.name, shard.start, shard.count] for shard in shards],
-            "seed": seed,
-            "records_per_task": records_per_task,
-            "minibatch_size": minibatch_size,
-            "num_epochs": num_epochs,
-        }
-    )
+    body = {
+        "format": _FORMAT,
+        "shards": [[shard.name, shard.start, shard.count] for shard in shards],
+        "seed": seed,
+        "records_per_task": records_per_task,
+        "minibatch_size": minibatch_size,
+        "num_epochs": num_epochs,
+    }
+    text = _sealed({**body, "serving": True} if serving else body)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "manifest"
     if path.exists():
@@ -60,6 +61,12 @@ def write_finished(directory: Path, *, view: int, step: int, state_view: int, co
     """Write which state is the result, in which final view, and whether the data was used up; idempotent."""
     body = {"format": _FORMAT, "view": view, "step": step, "state_view": state_view, "complete": complete}
     _replace(directory / "finished", _sealed(body))
+
+
+def write_accounts(directory: Path, slots: Sequence[tuple[int, int, str]]) -> None:
+    """Write what each slot of parameter servers has applied: (slot, pushes, sum of their stamps); idempotent."""
+    body = {"format": _FORMAT, "slots": [list(slot) for slot in slots]}
+    _replace(directory / "accounts", _sealed(body))
 
 
 def remove(directory: Path) -> None:

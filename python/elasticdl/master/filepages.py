@@ -14,6 +14,8 @@ from pathlib import Path
 from elasticdl.errors import JournalConflict
 
 _DRAFT = ".draft-"
+_MANY = 2000
+"""Files that are read in some tenths of a second."""
 
 
 class FilePages:
@@ -23,6 +25,8 @@ class FilePages:
         """Use `directory`, which exists."""
         self._directory = directory
         self._draft = directory / f"{_DRAFT}{secrets.token_hex(16)}"
+        self._written = 0
+        """Files since the last compaction."""
 
     @property
     def where(self) -> str:
@@ -31,8 +35,8 @@ class FilePages:
 
     @property
     def crowded(self) -> bool:
-        """A folder has room for all that a job appends."""
-        return False
+        """Tell whether there are so many files that whoever reads them would have to wait."""
+        return self._written >= _MANY
 
     def numbers(self) -> list[int]:
         """Return the numbers of the files that there are."""
@@ -49,6 +53,7 @@ class FilePages:
             self._write_draft(body)
             self._link(number, body)
             self._sync_directory()
+            self._written += 1
         finally:
             with contextlib.suppress(OSError):
                 self._draft.unlink(missing_ok=True)
@@ -56,6 +61,7 @@ class FilePages:
     def compact(self, number: int, body: bytes) -> None:
         """Write a file, then replace those before it by empty ones."""
         self.write(number, body)
+        self._written = 0
         with contextlib.suppress(OSError):  # the next compaction empties them as well
             for earlier in range(number - 1, 0, -1):
                 path = self._path(earlier)

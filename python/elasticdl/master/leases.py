@@ -120,8 +120,8 @@ class Leases:
             returned = {other: chunk for other, chunk in self.returned.items() if other != task}
             after = replace(self, returned=returned)
         else:
-            task = self.following
-            while task in self.done:
+            task, taken = self.following, self._taken()
+            while task in self.done or task in taken:
                 task = TaskNumber(task + 1)
             if task >= self.total:
                 return self, None, "all tasks are done or held"
@@ -130,6 +130,16 @@ class Leases:
             lease = Lease(task, 0, self.roll_back)
             after = replace(self, following=TaskNumber(task + 1))
         return after._with(worker, (*mine, lease)), lease, ""
+
+    def taken_up(self, worker: str, tasks: Mapping[TaskNumber, int]) -> Leases:
+        """Return what holds when a worker says what it computes: this, and nothing else; what somebody else has is left to both."""
+        before = self.released(worker)
+        mine = tuple(
+            Lease(task, chunk, self.roll_back) for task, chunk in tasks.items() if task not in self.done
+        )
+        names = {lease.task for lease in mine}
+        returned = {task: chunk for task, chunk in before.returned.items() if task not in names}
+        return replace(before, returned=returned)._with(worker, mine)
 
     def progress(self, worker: str, task: TaskNumber, chunk: int, roll_back: int) -> Leases:
         """Take note that all chunks of a task before this one are settled."""
@@ -157,8 +167,9 @@ class Leases:
 
     def released(self, worker: str) -> Leases:
         """Return what holds when a worker is gone, or gives its tasks back: others go on where it was."""
-        mine = {lease.task: lease.chunk for lease in self.held.get(worker, ())}
         held = {other: leases for other, leases in self.held.items() if other != worker}
+        others = {lease.task for leases in held.values() for lease in leases}
+        mine = {lease.task: lease.chunk for lease in self.held.get(worker, ()) if lease.task not in others}
         return replace(self, held=held, returned={**self.returned, **mine})
 
     def rolled_back(self, position: Done) -> Leases:
@@ -169,6 +180,16 @@ class Leases:
     def holders(self) -> Collection[str]:
         """Return the workers that hold something."""
         return self.held.keys()
+
+    def begun(self) -> Mapping[TaskNumber, int]:
+        """Return the tasks that are begun and not done, with the chunks of each that are settled."""
+        found = dict(self.returned)
+        for lease in (lease for leases in self.held.values() for lease in leases):
+            found[lease.task] = max(lease.chunk, found.get(lease.task, 0))
+        return found
+
+    def _taken(self) -> set[TaskNumber]:
+        return {lease.task for leases in self.held.values() for lease in leases}
 
     def _with(self, worker: str, leases: tuple[Lease, ...]) -> Leases:
         held = {**self.held, worker: leases}

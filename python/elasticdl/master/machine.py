@@ -1,8 +1,7 @@
 """The synchronous master as a pure state machine: time and events in, instructions out (`master/events.py` has both vocabularies).
 
 It takes what happens, and says what is journalled and what each connection is told. When a view ends and who may stand in the next one is
-decided in `master/succession.py`, who is there and who is suspected in `master/memory.py`. All memory but the journal may be lost at any
-moment: that is why telling is done by levels (what should this connection know by now?) and not by remembering what is still to be told.
+decided in `master/succession.py`, who is there and who is suspected in `master/memory.py`; what every master does is in `keeper.py`.
 Rule numbers are those of the note on the protocol.
 """
 
@@ -10,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import Any, Self
 
 from elasticdl.control.frozen import replace
 from elasticdl.control.messages import (
@@ -22,7 +21,6 @@ from elasticdl.control.messages import (
     Finished,
     FoundShards,
     Lost,
-    MasterMessage,
     MemberMessage,
     NewView,
     NextView,
@@ -43,52 +41,27 @@ from elasticdl.control.view import MemberId, Peer, View, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.master.events import (
     Announce,
-    Append,
-    Appended,
     Beat,
-    Check,
-    Conflict,
     ConnectionLost,
     ConnectionOpened,
-    DataFound,
-    End,
     Event,
-    GiveUp,
     Heard,
-    Instruction,
-    JournalRead,
     Kill,
-    Publish,
-    Published,
-    Reply,
-    Scale,
-    ScaleAsked,
-    StopAsked,
-    Tell,
-    Tick,
     WorkerEnded,
 )
-from elasticdl.master.memory import Common, Failure, Link, Seen, Trouble
+from elasticdl.master.keeper import Out
+from elasticdl.master.memory import Common, Link, Seen, Trouble
 from elasticdl.master.records import (
-    EpochRecord,
-    ErrorRecord,
     FailedRecord,
     FinishedRecord,
     Journal,
     Record,
-    ShardsRecord,
     SnapshotRecord,
-    StoppingRecord,
     ViewRecord,
-    WantedRecord,
-    read_journal,
 )
 from elasticdl.master.succession import Succession
 from elasticdl.master.views import Stander
 from elasticdl.master.witnesses import SUSPICION, Accusation, feuds
-
-Out = list[Instruction]
-"""Instructions of one transition, in order; made and emptied within `handle`."""
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
@@ -97,26 +70,10 @@ class Master(Succession):
 
     # ------------------------------------------------------------------ the transition
 
-    def handle(self, now: float, event: Event) -> tuple[Master, tuple[Instruction, ...]]:
-        """Take an event at time `now` (seconds, any monotonic clock); return the next state and what is to be done, in order."""
-        if self.over:
-            return self, ()
-        out: Out = []
-        master = self._take(now, event, out)
-        if not master.over and not isinstance(event, Beat):  # what a beat means is judged at the next tick
-            master = master._settle(now, out)
-        return master, tuple(out)
-
-    def _take(self, now: float, event: Event, out: Out) -> Master:
+    def _take_own(self, now: float, event: Event, out: Out) -> Self:
         match event:
-            case JournalRead(records, length):
-                return self._open(now, read_journal(records, length), out)
-            case Appended(record):
-                return self._appended(now, record, out)
-            case Conflict():
-                return self._replaced("another master has appended to the journal", out)
             case ConnectionOpened(connection, member, name):
-                return replace(self, links={**self.links, connection: Link(member, name)})
+                return replace(self, links={**self.links, connection: Link(member=member, name=name)})
             case ConnectionLost(connection):
                 return self._disconnect(now, connection)
             case Heard(connection, message):
@@ -126,107 +83,39 @@ class Master(Succession):
                 return self._beat(now, event)
             case WorkerEnded(worker, cause):
                 return self._worker_ended(now, worker, cause)
-            case DataFound(shards):
-                return self._find(shards)
-            case StopAsked(request, reason):
-                return self._ask_stop(request, reason, out)
-            case ScaleAsked():
-                return self._ask_scale(event, out)
-            case GiveUp():
-                return replace(self, give_up=self.give_up or event)
-            case Published(error):
-                return self._after_publishing(error, out)
-            case Tick():
-                return self
-        assert_never(event)
+        raise AssertionError(f"{event} is taken elsewhere")
+
+    def _act(self, now: float, out: Out) -> Self:
+        return self._kill_condemned(now, out)._demand_proof(now, out)
 
     # ------------------------------------------------------------------ the journal
 
-    def _open(self, now: float, journal: Journal, out: Out) -> Master:
-        """Begin a life: what the journal says is all that is known."""
-        schedule = None if journal.shards is None else self.settings.plan(journal.shards)
-        master = replace(self, journal=journal, schedule=schedule, started_at=now, view_at=now)
-        if journal.wanted is not None:
-            out.append(Scale(journal.wanted))
-        if journal.terminal is not None:
-            return replace(master, opened=True)._reach_end(now, out)
-        return master._append(EpochRecord(journal.epoch + 1), out)
+    def _open(self, now: float, journal: Journal, out: Out) -> Self:
+        return replace(super()._open(now, journal, out), view_at=now)
 
-    def _append(self, record: Record, out: Out) -> Master:
-        """J1, J2: durable first; told when `Appended` comes."""
-        out.append(Append(self.journal.length + 1, record))
-        return replace(self, appending=record)
+    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
+        return replace(self, schedule=self.settings.plan(shards))
 
-    def _appended(self, now: float, record: Record, out: Out) -> Master:
-        before = self.journal.view
-        master = replace(self, journal=self.journal.with_record(record), appending=None)
+    def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
         match record:
-            case EpochRecord():
-                return replace(master, opened=True)
             case ViewRecord(view):
-                return master._after_view(now, before, view, out)
-            case ShardsRecord(shards):
-                return replace(master, schedule=self.settings.plan(shards), found=None)
+                return self._after_view(now, before.view, view, out)
             case SnapshotRecord():
                 text = f"snapshot of step {record.state.step} at {record.path}"
                 out.append(Announce("snapshot", "", record.view, record.state.step, text))
-                return master._acknowledge_saved(record, out)
-            case StoppingRecord(reason):
-                return master._after_stopping(reason, out)
-            case WantedRecord(workers):
-                return master._after_scale(workers, out)
-            case ErrorRecord():
-                return master  # `_tell_one` answers
-            case FinishedRecord() | FailedRecord():
-                return master._reach_end(now, out)
+                return self._acknowledge_saved(record, out)
             case _:
-                return master
+                return super()._appended(now, before, record, out)
 
-    def _next_record(self, now: float) -> Record | None:
-        """Return what should be appended next; after a terminal record nothing is (D7)."""
-        if not self._may_append():
-            return None
-        return (
-            self._wanted_failure()
-            or self._wanted_finish()
-            or self._wanted_stop()
-            or self._wanted_scale()
-            or self._wanted_shards()
-            or self._wanted_snapshot()
-            or self._wanted_view(now)
-        )
+    def _wanted_own(self, now: float) -> Record | None:
+        return self._wanted_snapshot() or self._wanted_view(now)
 
-    def _may_append(self) -> bool:
-        return self.opened and self.appending is None and self.journal.terminal is None
-
-    def _settle(self, now: float, out: Out) -> Master:
-        """After every event: append what is due, tell what is known, end when all is done."""
-        master = self
-        record = master._next_record(now)
-        if record is not None:
-            master = master._append(record, out)
-        else:
-            master = master._check(now, out)
-        if master.opened:
-            master = master._tell_all(now, out)
-            master = master._kill_condemned(now, out)
-            master = master._demand_proof(now, out)
-        return master._maybe_end(now, out)
-
-    def _check(self, now: float, out: Out) -> Master:
-        """A master that waits for workers appends nothing, and so would not notice that they have gone to another one."""
-        if now - self.checked_at < self.settings.times.alone or not self._may_append() or not self.missing:
-            return self
-        out.append(Check(self.journal.length + 1))
-        return replace(self, checked_at=now)
-
-    def _replaced(self, why: str, out: Out) -> Master:
-        out.append(End("replaced", why, 1))
-        return replace(self, over=True)
+    def _waits(self) -> bool:
+        return bool(self.missing)
 
     # ------------------------------------------------------------------ what comes in
 
-    def _disconnect(self, now: float, connection: int) -> Master:
+    def _disconnect(self, now: float, connection: int) -> Self:
         links = dict(self.links)
         link = links.pop(connection, None)
         if link is None:
@@ -237,13 +126,13 @@ class Master(Succession):
             return master
         return master._note(replace(seen, connection=None, cut_at=now))
 
-    def _note(self, seen: Seen) -> Master:
+    def _note(self, seen: Seen) -> Self:
         return replace(self, seen={**self.seen, seen.peer.id: seen})
 
-    def _link(self, connection: int, **changes: Any) -> Master:
+    def _link(self, connection: int, **changes: Any) -> Self:
         return replace(self, links={**self.links, connection: replace(self.links[connection], **changes)})
 
-    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Master:
+    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
         if isinstance(message, Register | NextView) and self._is_old(connection, link):
             return self
         match message:
@@ -268,22 +157,19 @@ class Master(Succession):
             case Exported():
                 return self._take_exported(link, message)
             case StopJob(reason):
-                if self.journal.stopping is not None:
-                    self._tell(connection, Acknowledged("stop_job"), out)
-                    return self
-                return replace(self, asked_stop=self.asked_stop or reason)
+                return self._hear_stop(connection, reason, out)
             case ProgramFailed():
                 return self._take_failure(connection, link, message, out)
             case FoundShards(shards):
                 return self._find(shards)
-        assert_never(message)
+        return self  # said by those whom other masters serve
 
     def _is_old(self, connection: int, link: Link) -> bool:
         """Tell whether a member has registered on a later connection: what still comes on this one was said before."""
         seen = self.seen.get(link.member)
         return seen is not None and seen.connection is not None and connection < seen.connection
 
-    def _register(self, now: float, connection: int, register: Register, out: Out) -> Master:
+    def _register(self, now: float, connection: int, register: Register, out: Out) -> Self:
         if register.epoch > self.journal.epoch and self.opened:
             return self._replaced(f"{register.name} has seen master epoch {register.epoch}", out)
         peer = Peer(register.member, register.name, register.address)
@@ -294,7 +180,7 @@ class Master(Succession):
         master = self._note(seen)._link(connection, registered=True)
         return master._notice_seal(now, peer, register.report)
 
-    def _notice_seal(self, now: float, peer: Peer, report: Report) -> Master:
+    def _notice_seal(self, now: float, peer: Peer, report: Report) -> Self:
         view = self.view
         if (
             view is None
@@ -305,7 +191,7 @@ class Master(Succession):
             return self
         return replace(self, sealed_at=now)
 
-    def _accuse(self, now: float, link: Link, lost: Lost) -> Master:
+    def _accuse(self, now: float, link: Link, lost: Lost) -> Self:
         view = self.view
         if view is None or lost.current != view.id or view.rank(link.member) is None:
             return self
@@ -319,7 +205,7 @@ class Master(Succession):
             accused_at=accused_at,
         )
 
-    def _beat(self, now: float, beat: Beat) -> Master:
+    def _beat(self, now: float, beat: Beat) -> Self:
         seen = self.seen.get(beat.member)
         if seen is None:
             return self
@@ -328,7 +214,7 @@ class Master(Succession):
         master = self._note(replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at))
         return master._see_step(now - beat.age, ViewId(beat.view), beat.step)
 
-    def _see_step(self, at: float, view: ViewId, step: int) -> Master:
+    def _see_step(self, at: float, view: ViewId, step: int) -> Self:
         """Take what somebody says of the step under way in the current view."""
         common = self.common
         if self.view is None or view != self.view.id:
@@ -340,14 +226,14 @@ class Master(Succession):
         # The step before this one is committed, so everybody contributed to it, after it had been begun.
         return replace(self, common=Common(view, step, at, common.begun_at))
 
-    def _worker_ended(self, now: float, worker: str, cause: str) -> Master:
+    def _worker_ended(self, now: float, worker: str, cause: str) -> Self:
         if worker in self.gone:
             return self
         condemned = {name: at for name, at in self.condemned.items() if name != worker}
         master = replace(self, gone={**self.gone, worker: cause}, condemned=condemned)
         return master._notice_trouble(now, self.view, worker, cause)
 
-    def _notice_trouble(self, now: float, view: View | None, worker: str, cause: str) -> Master:
+    def _notice_trouble(self, now: float, view: View | None, worker: str, cause: str) -> Self:
         """Remember when the first sign of a loss came, to say how long the group took to recover."""
         peer = None if view is None else next((peer for peer in view.members if peer.name == worker), None)
         if view is None or peer is None or self.journal.terminal is not None or self._has_drained(peer, view):
@@ -357,7 +243,7 @@ class Master(Succession):
         since = now if self.sealed_at is None else min(now, self.sealed_at)
         return replace(self, trouble=(*self.trouble, Trouble(since, view.id, worker, cause)))
 
-    def _advance(self, now: float, link: Link, progress: Progress, out: Out) -> Master:
+    def _advance(self, now: float, link: Link, progress: Progress, out: Out) -> Self:
         view = self.view
         if view is None or progress.current != view.id:
             return self
@@ -368,12 +254,12 @@ class Master(Succession):
             master = self._note(replace(seen, report=held))
         return master._count_progress(now, link, view, progress, out)
 
-    def _count_progress(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Master:
+    def _count_progress(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Self:
         return self._see_step(now, view.id, progress.state.step + 1)._count_step(
             now, link, view, progress, out
         )
 
-    def _count_step(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Master:
+    def _count_step(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Self:
         before = self.progress
         if (
             before is not None
@@ -409,62 +295,9 @@ class Master(Succession):
             )
         return replace(self, progress=progress, progress_at=now, paces=paces, trouble=tuple(left))
 
-    # ------------------------------------------------------------------ data, stop, scale
-
-    def _find(self, shards: tuple[Shard, ...]) -> Master:
-        return (
-            self if self.journal.shards is not None or self.found is not None else replace(self, found=shards)
-        )
-
-    def _wanted_shards(self) -> Record | None:
-        return None if self.found is None else ShardsRecord(self.found)
-
-    def _ask_stop(self, request: int, reason: str, out: Out) -> Master:
-        if self.journal.terminal is not None:
-            out.append(Reply(request, "the job has ended"))
-            return self
-        if self.journal.stopping is not None:
-            out.append(Reply(request, "the job is stopping"))
-            return self
-        return replace(self, asked_stop=self.asked_stop or reason, waiting_stop=(*self.waiting_stop, request))
-
-    def _wanted_stop(self) -> Record | None:
-        """D7: an early end is a record first; the acknowledgement follows."""
-        if self.asked_stop is None or self.journal.stopping is not None:
-            return None
-        return StoppingRecord(self.asked_stop)
-
-    def _after_stopping(self, reason: str, out: Out) -> Master:
-        out.append(Announce("stopping", "", 0, 0, f"the job ends at the next step boundary: {reason}"))
-        for request in self.waiting_stop:
-            out.append(Reply(request, "the job ends at the next step boundary"))
-        for connection, link in self.links.items():
-            if link.registered:
-                self._tell(connection, Acknowledged("stop_job"), out)
-        return replace(self, asked_stop=None, waiting_stop=())
-
-    def _ask_scale(self, asked: ScaleAsked, out: Out) -> Master:
-        if self.journal.terminal is not None or self.journal.stopping is not None:
-            out.append(Reply(asked.request, "the job is ending; the number of workers stays"))
-            return self
-        if self.asked_scale is not None:
-            out.append(Reply(self.asked_scale.request, "another number was asked for meanwhile"))
-        return replace(self, asked_scale=asked)
-
-    def _wanted_scale(self) -> Record | None:
-        return None if self.asked_scale is None else WantedRecord(self.asked_scale.workers)
-
-    def _after_scale(self, workers: int, out: Out) -> Master:
-        out.append(Scale(workers))
-        asked = self.asked_scale
-        if asked is None or asked.workers != workers:
-            return self
-        out.append(Reply(asked.request, f"the job wants {workers} workers"))
-        return replace(self, asked_scale=None)
-
     # ------------------------------------------------------------------ snapshots
 
-    def _take_saved(self, connection: int, link: Link, saved: Saved, out: Out) -> Master:
+    def _take_saved(self, connection: int, link: Link, saved: Saved, out: Out) -> Self:
         if self._is_journalled(saved):
             self._tell(connection, Acknowledged(saved_as(saved.state)), out)
             return self
@@ -498,7 +331,7 @@ class Master(Succession):
     def _is_current(self, view: ViewId) -> bool:
         return self.view is not None and view == self.view.id
 
-    def _acknowledge_saved(self, record: SnapshotRecord, out: Out) -> Master:
+    def _acknowledge_saved(self, record: SnapshotRecord, out: Out) -> Self:
         seen = None if self.saved_by is None else self.seen.get(self.saved_by)
         if seen is not None and seen.connection is not None:
             self._tell(seen.connection, Acknowledged(saved_as(record.state)), out)
@@ -507,7 +340,7 @@ class Master(Succession):
 
     # ------------------------------------------------------------------ the end
 
-    def _take_exported(self, link: Link, exported: Exported) -> Master:
+    def _take_exported(self, link: Link, exported: Exported) -> Self:
         return replace(self, exported=exported) if self._accepts_export(link.member, exported) else self
 
     def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
@@ -518,54 +351,16 @@ class Master(Succession):
         exporter = view.members[view.exporter].id
         return exported.view == view.id and exported.state == view.base and exporter == member
 
-    def _wanted_finish(self) -> Record | None:
-        exported = self.exported
-        if exported is None or not self._may_finish(exported):
-            return None
-        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, exported.metrics)
-
     def _may_finish(self, exported: Exported) -> bool:
         """D7: the view may have changed since the report came."""
         return self._is_current(exported.view)
 
-    def _take_failure(self, connection: int, link: Link, error: ProgramFailed, out: Out) -> Master:
+    def _take_failure(self, connection: int, link: Link, error: ProgramFailed, out: Out) -> Self:
         """D10: note a program error; one of an evicted member counts for nothing."""
         if self._is_evicted(link.member):
             self._tell(connection, Evicted("this worker was left out of the group; a new life may join"), out)
             return self
-        return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
-
-    def _wanted_failure(self) -> Record | None:
-        for failure in self.failures.values():
-            if any(record.worker == failure.name for record in self.journal.errors):
-                continue
-            reason = self._fails_job(failure)
-            if reason is not None:
-                return FailedRecord(reason, failure.error.kind, failure.name, failure.error.traceback)
-            return ErrorRecord(failure.name, failure.error.signature)
-        if self.give_up is not None:
-            asked = self.give_up
-            return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
-        return None
-
-    def _fails_job(self, failure: Failure) -> str | None:
-        """Return why a program error fails the job, or None if the worker is started once more."""
-        error, who = failure.error, failure.name
-        if error.kind == "bad-input":
-            return f"{who}: {first_line(error.traceback) or error.signature}"
-        if error.kind == "nan":
-            return first_line(error.traceback) or error.signature
-        if not self._has_committed():
-            return f"{who} failed before the first step was committed: {error.signature}"
-        if any(record.signature == error.signature for record in self.journal.errors):
-            return f"{who} failed with an error that another life had before: {error.signature}"
-        index = worker_index(who)
-        errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
-        if errors >= self.settings.relaunches:
-            return (
-                f"{who} failed, and worker {index} has had {errors} program errors before: {error.signature}"
-            )
-        return None
+        return self._note_failure(link, error)
 
     def _has_committed(self) -> bool:
         reports = (seen.report.state for seen in self.seen.values())
@@ -577,47 +372,8 @@ class Master(Succession):
             or any(failure.error.step > 0 for failure in self.failures.values())
         )
 
-    def _reach_end(self, now: float, out: Out) -> Master:
-        """The terminal record stands: publish the result (by every master that reads it), answer clients, tell everybody."""
-        end = self.journal.terminal
-        published = self.published
-        match end:
-            case FinishedRecord(_, state, path):
-                out.append(
-                    Announce(
-                        "finished", "", end.view, state.step, f"the job is finished at step {state.step}"
-                    )
-                )
-                out.append(Publish(path))
-            case FailedRecord(reason):
-                out.append(Announce("failed", end.worker, 0, 0, reason))
-                published = True
-        waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
-        out += [Reply(request, "the job has ended") for request in waiting]
-        return replace(
-            self, ended_at=now, published=published, waiting_stop=(), asked_stop=None, asked_scale=None
-        )
-
-    def _after_publishing(self, error: str | None, out: Out) -> Master:
-        if error is None:
-            return replace(self, published=True)
-        out.append(End("failed", error, 1))
-        return replace(self, over=True)
-
-    def _maybe_end(self, now: float, out: Out) -> Master:
-        """End when the result is in its place and everybody has heard, or had the time to."""
-        end = self.journal.terminal
-        if end is None or not self.published or self.ended_at is None:
-            return self
-        members = () if self.view is None else self.view.members
-        heard = not self.links and all(peer.name in self.gone for peer in members)
-        if not heard and now - self.ended_at < self.settings.times.alone:
-            return self
-        if isinstance(end, FinishedRecord):
-            out.append(End("finished", self.why_finished, 0))
-        else:
-            out.append(End("failed", end.reason, 2 if end.kind == "bad-input" else 1))
-        return replace(self, over=True)
+    def _all_gone(self) -> bool:
+        return all(peer.name in self.gone for peer in (() if self.view is None else self.view.members))
 
     @property
     def why_finished(self) -> str:
@@ -635,7 +391,7 @@ class Master(Succession):
 
     # ------------------------------------------------------------------ what follows a view
 
-    def _after_view(self, now: float, before: View | None, view: View, out: Out) -> Master:
+    def _after_view(self, now: float, before: View | None, view: View, out: Out) -> Self:
         """Say what has changed, and forget what was about the view before."""
         master = self
         old = () if before is None else before.members
@@ -693,7 +449,7 @@ class Master(Succession):
             exported=None,
         )
 
-    def _kill_condemned(self, now: float, out: Out) -> Master:
+    def _kill_condemned(self, now: float, out: Out) -> Self:
         """A worker that was left out on suspicion and hangs would stay for ever; nothing that it could do counts any more."""
         due = [name for name, at in self.condemned.items() if now - at >= self.settings.times.alone]
         if not due:
@@ -701,7 +457,7 @@ class Master(Succession):
         out += [Kill(name, "it was left out of the group and has not ended") for name in due]
         return replace(self, condemned={name: at for name, at in self.condemned.items() if name not in due})
 
-    def _demand_proof(self, now: float, out: Out) -> Master:
+    def _demand_proof(self, now: float, out: Out) -> Self:
         """D2: whoever alone holds up the next view and stays silent for long is killed; its wait status is the proof that is missing."""
         names = self._holding_up(now)
         if not names:
@@ -715,10 +471,7 @@ class Master(Succession):
 
     # ------------------------------------------------------------------ what each connection is told
 
-    def _tell(self, connection: int, message: MasterMessage, out: Out) -> None:
-        out.append(Tell(connection, message))
-
-    def _tell_all(self, now: float, out: Out) -> Master:
+    def _tell_all(self, now: float, out: Out) -> Self:
         master = self
         view = self.view
         stop = None if view is None else self._stop_reason(now, view)
@@ -802,13 +555,3 @@ class Master(Succession):
         others = [peer for peer in view.members if peer.id != seen.peer.id]
         stander = Stander(seen.peer, seen.report, stayed=True)
         return not others and self._releases_last((stander,), self._joiners())
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a text that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def worker_index(name: str) -> str:
-    """Return the index of a worker, `3` of `worker-3-2`."""
-    return name.rsplit("-", 2)[-2] if name.count("-") >= 2 else name

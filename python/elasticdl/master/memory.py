@@ -1,4 +1,4 @@
-"""What a master knows: the journal, and what it has heard in this life; who is there, and who is suspected.
+"""What a synchronous master knows: the journal, and what it has heard in this life; who is there, and who is suspected.
 
 The journal is its only state: everything else here is memory that may be lost at any moment, because members repeat what they said. Rule
 numbers are those of the note on the protocol.
@@ -7,17 +7,16 @@ numbers are those of the note on the protocol.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elasticdl.control.messages import Exported, ProgramFailed, Progress, Report, Saved
+from elasticdl.control.messages import Progress, Report, Saved
 from elasticdl.control.view import MemberId, Peer, View, ViewId
 from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Shard
-from elasticdl.master.events import GiveUp, ScaleAsked
-from elasticdl.master.records import Journal, Record
+from elasticdl.master import keeper
+from elasticdl.master.keeper import Keeper
 from elasticdl.master.views import PolicySlots, Stander
-from elasticdl.master.witnesses import Accusation, Statement, Times, Witness, judge, stall_limit
+from elasticdl.master.witnesses import Accusation, Statement, Witness, judge, stall_limit
 
 NO_VIEW = ViewId(0)
 
@@ -25,54 +24,32 @@ EXPORT_LIMITS = 10
 """How many times longer than another piece of work the writing of the result may take without progress: large models, slow volumes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the master takes from the job's settings.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(keeper.Settings):
+    """What a synchronous master takes from the job's settings.
 
     Attributes:
-        workers: how many workers the job wants (until `scale` says otherwise).
-        minimum: with fewer members no step begins.
-        relaunches: program errors per worker index that do not fail the job.
-        plan: the job's data → the order in which it is consumed.
         policy_slots: the batch policy, number of members → K.
-        times: of the protocol.
     """
 
-    workers: int
-    minimum: int
-    relaunches: int
-    plan: Callable[[tuple[Shard, ...]], Schedule]
     policy_slots: PolicySlots
-    times: Times = field(default_factory=Times)
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One control stream, and what was said on it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link(keeper.Link):
+    """A member's control stream, and what was said on it.
 
     Attributes:
-        member: whose.
-        name: what people call it.
-        registered: `Register` came.
-        welcomed: `Welcome` was told.
-        data: `Data` was told.
         view: id of the view told last.
         pending: view of the last `Pending`.
         stop: view of the last `Stop`.
         stop_at: when that was told.
-        verdict: a verdict was told.
     """
 
-    member: MemberId
-    name: str
-    registered: bool = False
-    welcomed: bool = False
-    data: bool = False
     view: ViewId = NO_VIEW
     pending: ViewId = NO_VIEW
     stop: ViewId = NO_VIEW
     stop_at: float = 0.0
-    verdict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,38 +111,18 @@ class Trouble:
     cause: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A program error that waits for its record or its answer."""
-
-    name: str
-    error: ProgramFailed
-
-
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
-class Memory:
-    """The journal, and what a master has heard since its life began.
+class Memory(Keeper):
+    """The journal, and what a synchronous master has heard since its life began.
 
     Attributes:
         settings: of the job.
-        journal: what has been read or appended (J1: nothing else is ever told).
-        opened: my epoch is journalled, or the job has ended: I may speak.
         schedule: the order of the data, None until the shards are journalled.
-        started_at: when I read the journal.
         view_at: when the current view was appended or read.
-        appending: the record whose append is outstanding.
         links: control streams.
         seen: members heard of.
-        gone: names of workers proven dead → cause.
-        failures: program errors, by member.
-        asked_stop: reasons of stop requests, and which client requests wait for the record.
-        waiting_stop: client requests to answer when `stopping` is journalled.
-        asked_scale: the number of workers asked for, and by which request.
-        found: shards that were found and are not journalled yet.
-        give_up: the job can't go on.
         saved: the snapshot report that waits for its record.
         saved_by: who sent it.
-        exported: the export report that waits for its record, with its sender.
         accusations: of the current view.
         accused_at: when a member of the current view was accused first.
         sealed_at: when somebody was first known to have sealed the current view.
@@ -178,31 +135,15 @@ class Memory:
         progress: the last one heard.
         progress_at: when.
         paces: seconds of recent steps.
-        ended_at: when the terminal record was appended or read.
-        published: the result lies at its final path.
-        checked_at: when the journal was last looked at for another master's records.
-        over: this master has ended.
     """
 
     settings: Settings
-    journal: Journal = field(default_factory=Journal)
-    opened: bool = False
     schedule: Schedule | None = None
-    started_at: float = 0.0
     view_at: float = 0.0
-    appending: Record | None = None
     links: Mapping[int, Link] = field(default_factory=dict)
     seen: Mapping[MemberId, Seen] = field(default_factory=dict)
-    gone: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[MemberId, Failure] = field(default_factory=dict)
-    asked_stop: str | None = None
-    waiting_stop: tuple[int, ...] = ()
-    asked_scale: ScaleAsked | None = None
-    found: tuple[Shard, ...] | None = None
-    give_up: GiveUp | None = None
     saved: Saved | None = None
     saved_by: MemberId | None = None
-    exported: Exported | None = None
     accusations: tuple[Accusation, ...] = ()
     accused_at: Mapping[MemberId, float] = field(default_factory=dict)
     sealed_at: float | None = None
@@ -215,20 +156,11 @@ class Memory:
     progress: Progress | None = None
     progress_at: float = 0.0
     paces: tuple[float, ...] = ()
-    ended_at: float | None = None
-    published: bool = False
-    checked_at: float = 0.0
-    over: bool = False
 
     @property
     def view(self) -> View | None:
         """Return the current view."""
         return self.journal.view
-
-    @property
-    def wanted(self) -> int:
-        """Return how many workers the job wants now."""
-        return self.settings.workers if self.journal.wanted is None else self.journal.wanted
 
     def state_of(self, member: MemberId) -> str:
         """Return a member's state for people, one of `WorkerStatus.state`."""

@@ -14,6 +14,8 @@ from typing import Any, assert_never
 from elasticdl.control.view import MemberId, StateId, View, ViewId, view_from_json
 from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadData
+from elasticdl.master.leases import Done, TaskNumber
+from elasticdl.master.placement import Entry, ServerId
 
 FORMAT = 1
 """Format number of the journal; another one is refused and left untouched."""
@@ -112,9 +114,67 @@ class KnownRecord:
     members: tuple[MemberId, ...]
 
 
+# ------------------------------------------------------------------ jobs with parameter servers
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRecord:
+    """What the job's model has on parameter servers, for ever; as JSON that only workers and servers read."""
+
+    catalog: str
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A parameter server.
+
+    Attributes:
+        number: given once.
+        name: of its process.
+        address: where it listens.
+    """
+
+    number: ServerId
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRecord:
+    """Servers and slots as they are from now on, one compare-and-append for all that follows from one thing.
+
+    Attributes:
+        joined: servers that are new.
+        gone: servers that are lost, or were emptied.
+        entries: slots with another entry → it.
+        position: of a roll-back: what stays done at most (R24); None: there is none.
+    """
+
+    joined: tuple[Server, ...] = ()
+    gone: tuple[ServerId, ...] = ()
+    entries: tuple[tuple[int, Entry], ...] = ()
+    position: Done | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DoneRecord:
+    """All chunks of these tasks are applied (R22), by attempts that began in this roll-back."""
+
+    tasks: tuple[TaskNumber, ...]
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRecord:
+    """Only in a compacted journal: what is done, and the number of roll-backs."""
+
+    done: Done
+    roll_back: int
+
+
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
-    | FinishedRecord | FailedRecord | KnownRecord
+    | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -134,6 +194,12 @@ class Journal:
         terminal: the last record of a job that has ended.
         wanted: how many workers `scale` asked for, or None.
         errors: the program errors that did not fail the job.
+        model: what is on parameter servers, None until it is known.
+        servers: parameter servers that are there, as far as anybody knows.
+        next_server: the number of the next one.
+        entries: by slot; none before the first placement.
+        done: tasks that are done.
+        roll_back: how often the job was rolled back.
     """
 
     length: int = 0
@@ -146,6 +212,12 @@ class Journal:
     terminal: Terminal | None = None
     wanted: int | None = None
     errors: tuple[ErrorRecord, ...] = ()
+    model: str | None = None
+    servers: Mapping[ServerId, Server] = field(default_factory=dict)
+    next_server: int = 0
+    entries: tuple[Entry, ...] = ()
+    done: Done = field(default_factory=Done)
+    roll_back: int = 0
 
     def with_record(self, record: Record) -> Journal:
         """Return what the journal says with one more record."""
@@ -171,7 +243,31 @@ class Journal:
                 return replace(after, terminal=record)
             case KnownRecord(members):
                 return replace(after, known={**dict.fromkeys(members), **self.known})
+            case ModelRecord(catalog):
+                return replace(after, model=catalog)
+            case PlacementRecord():
+                return after._placed(record)
+            case DoneRecord(tasks, roll_back):
+                done = self.done
+                for task in tasks if roll_back == self.roll_back else ():
+                    done = done.with_task(task)
+                return replace(after, done=done)
+            case PositionRecord(done, roll_back):
+                return replace(after, done=done, roll_back=roll_back)
         assert_never(record)
+
+    def _placed(self, record: PlacementRecord) -> Journal:
+        servers = {**self.servers, **{server.number: server for server in record.joined}}
+        following = max((self.next_server, *(server.number + 1 for server in record.joined)))
+        for number in record.gone:
+            servers.pop(number, None)
+        entries = list(self.entries)
+        for slot, entry in record.entries:
+            entries[slot : slot + 1] = [entry]
+        after = replace(self, servers=servers, next_server=following, entries=tuple(entries))
+        if record.position is None:
+            return after
+        return replace(after, done=self.done.common(record.position), roll_back=self.roll_back + 1)
 
 
 def read_journal(records: Iterable[Record], length: int | None = None) -> Journal:
@@ -183,12 +279,19 @@ def read_journal(records: Iterable[Record], length: int | None = None) -> Journa
 
 
 def compact(records: Iterable[Record]) -> tuple[Record, ...]:
-    """Return fewer records that say the same (J3): last view, last snapshot, all known ids, epoch, stopping, the end, wanted, errors."""
+    """Return fewer records that say the same (J3): the last of each kind that replaces what was before, of others the sum."""
     journal = read_journal(records)
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
     kept += [] if journal.shards is None else [ShardsRecord(journal.shards)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.snapshot is None else [journal.snapshot]
+    kept += [] if journal.model is None else [ModelRecord(journal.model)]
+    if journal.next_server:
+        last = Server(ServerId(journal.next_server - 1), "", "")
+        gone = () if last.number in journal.servers else (last.number,)
+        joined = (*((last,) if gone else ()), *journal.servers.values())
+        kept.append(PlacementRecord(joined, gone, tuple(enumerate(journal.entries))))
+    kept += [PositionRecord(journal.done, journal.roll_back)] if journal.entries else []
     kept += [] if journal.wanted is None else [WantedRecord(journal.wanted)]
     kept += journal.errors
     kept += [] if journal.stopping is None else [StoppingRecord(journal.stopping)]
@@ -231,7 +334,39 @@ def record_to_json(record: Record) -> dict[str, Any]:
             }
         case KnownRecord(members):
             return {"type": "known", "members": list(members)}
+        case ModelRecord(catalog):
+            return {"type": "model", "catalog": catalog}
+        case PlacementRecord(joined, gone, entries, position):
+            return {
+                "type": "placement",
+                "joined": [[server.number, server.name, server.address] for server in joined],
+                "gone": list(gone),
+                "entries": [
+                    [slot, one.term, one.reign, one.primary, one.backup, one.restored]
+                    for slot, one in entries
+                ],
+                "position": None if position is None else _done_to_json(position),
+            }
+        case DoneRecord(tasks, roll_back):
+            return {"type": "done", "tasks": list(tasks), "roll_back": roll_back}
+        case PositionRecord(done, roll_back):
+            return {"type": "position", "done": _done_to_json(done), "roll_back": roll_back}
     assert_never(record)
+
+
+def _done_to_json(done: Done) -> list[Any]:
+    return [done.low, list(done.above)]
+
+
+def _read_done(body: Any) -> Done:
+    low, above = body
+    return Done(TaskNumber(int(low)), tuple(TaskNumber(int(task)) for task in above))
+
+
+def _read_entry(body: Any) -> tuple[int, Entry]:
+    slot, term, reign, primary, backup, restored = body
+    other = None if backup is None else ServerId(int(backup))
+    return int(slot), Entry(int(term), int(reign), ServerId(int(primary)), other, int(restored))
 
 
 def record_from_json(body: dict[str, Any]) -> Record:
@@ -262,4 +397,13 @@ _READERS: dict[str, Any] = {
     ),
     "failed": lambda b: FailedRecord(str(b["reason"]), str(b["kind"]), str(b["worker"]), str(b["traceback"])),
     "known": lambda b: KnownRecord(tuple(MemberId(member) for member in b["members"])),
+    "model": lambda b: ModelRecord(str(b["catalog"])),
+    "placement": lambda b: PlacementRecord(
+        tuple(Server(ServerId(int(n)), str(name), str(address)) for n, name, address in b["joined"]),
+        tuple(ServerId(int(number)) for number in b["gone"]),
+        tuple(_read_entry(entry) for entry in b["entries"]),
+        None if b["position"] is None else _read_done(b["position"]),
+    ),
+    "done": lambda b: DoneRecord(tuple(TaskNumber(int(task)) for task in b["tasks"]), int(b["roll_back"])),
+    "position": lambda b: PositionRecord(_read_done(b["done"]), int(b["roll_back"])),
 }

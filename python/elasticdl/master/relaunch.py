@@ -1,4 +1,4 @@
-"""How many workers run, and when one is started again: a pure decision.
+"""How many processes of a role run, and when one is started again: a pure decision.
 
 It knows processes and how they end, not the group: who stands in a view is decided in `master/succession.py`. Kills, preemptions and
 evictions never count against a worker, because nothing that its program could do would prevent them; faults of the program do.
@@ -130,9 +130,10 @@ class Post:
 
 @dataclass(frozen=True, slots=True)
 class Workforce:
-    """All workers of a job.
+    """All processes of a role; what is said of workers here holds for parameter servers, too.
 
     Attributes:
+        role: of them all.
         wanted: how many the job wants; they have the indices 0 … wanted - 1.
         limit: faults per index that do not fail the job.
         posts: by index.
@@ -146,6 +147,7 @@ class Workforce:
 
     wanted: int
     limit: int
+    role: Role = Role.WORKER
     posts: Mapping[int, Post] = field(default_factory=dict)
     ran: bool = False
     ending: bool = False
@@ -156,7 +158,11 @@ class Workforce:
 
     def running(self) -> list[ProcessName]:
         """Return the workers that run."""
-        return [_name(index, post) for index, post in sorted(self.posts.items()) if post.running]
+        return [self.name(index, post) for index, post in sorted(self.posts.items()) if post.running]
+
+    def name(self, index: int, post: Post) -> ProcessName:
+        """Return the name of an index's present life."""
+        return ProcessName(self.role, index, post.life)
 
     def cannot_start(self, post: Post) -> bool:
         """Tell whether nothing can be started at all: not one of the workers, or one of them not for the third time."""
@@ -173,7 +179,7 @@ def recall(state: Workforce, history: Iterable[ProcessEvent], names: Iterable[Pr
     `names`: of lives that the journal tells of; the cluster may have forgotten them, and no name may be used again.
     """
     for event in history:
-        if event.name.role is not Role.WORKER:
+        if event.name.role is not state.role:
             continue
         post = state.posts.get(event.name.index, Post())
         if isinstance(event, ProcessEnded):  # what an earlier life tells counts as well
@@ -183,7 +189,7 @@ def recall(state: Workforce, history: Iterable[ProcessEvent], names: Iterable[Pr
             lives = not isinstance(event, ProcessEnded | ProcessGone)
             post = replace(post, life=event.name.life, running=lives, retired=False, joined=False)
         state = state._with(event.name.index, post)
-    for name in names:
+    for name in (name for name in names if name.role is state.role):
         post = state.posts.get(name.index, Post())
         if name.life > post.life:
             state = state._with(name.index, replace(post, life=name.life, running=False))
@@ -195,7 +201,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
     reason = ""
     match event:
         case Wanted(workers):
-            state, reason = replace(state, wanted=workers), f"{workers} workers are wanted"
+            state, reason = replace(state, wanted=workers), f"{workers} of role {state.role} are wanted"
         case Joined(name):
             post = state.posts.get(name.index)
             if post is not None and post.life == name.life:
@@ -212,7 +218,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
                 state = replace(state, ran=True)
         case ProcessEnded() | ProcessGone():
             before = state.posts.get(event.name.index, Post())
-            if event.name.role is not Role.WORKER or event.name.life < before.life or not before.running:
+            if event.name.role is not state.role or event.name.life < before.life or not before.running:
                 return state, (), ""
             state, reason = _ended(now, state, before, event)
             post = state.posts[event.name.index]
@@ -227,7 +233,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
                 return replace(state, over=True), (Hopeless(event.name, why),), why
             if post.faults > state.limit and post.faults > before.faults and not state.over:
                 why = (
-                    f"{event.name} has ended ({cause_of(event)}): worker {event.name.index} has failed {post.faults} "
+                    f"{event.name} has ended ({cause_of(event)}): {state.role} {event.name.index} has failed {post.faults} "
                     f"times, relaunch_on_worker_failure is {state.limit}"
                 )
                 return replace(state, over=True), (Hopeless(event.name, why),), why
@@ -290,7 +296,7 @@ def _with_memory(state: Workforce, ended: ProcessEnded) -> Workforce:
 
 def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
     post = state.posts.get(name.index, Post())
-    if name.role is not Role.WORKER or name.life <= post.life:
+    if name.role is not state.role or name.life <= post.life:
         return state  # what I have launched myself I know already
     return state._with(name.index, replace(post, life=name.life, running=True, launched_at=now, joined=False))
 
@@ -336,13 +342,9 @@ def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, .
             continue
         post = replace(post, life=post.life + 1, running=True, retired=False, joined=False, launched_at=now)
         state = state._with(index, post)
-        instructions.append(Launch(_name(index, post), state.memory))
+        instructions.append(Launch(state.name(index, post), state.memory))
     for index, post in sorted(state.posts.items(), reverse=True):
         if index >= state.wanted and post.running and not post.retired and not state.ending:
             state = state._with(index, replace(post, retired=True))
-            instructions.append(Retire(_name(index, post)))
+            instructions.append(Retire(state.name(index, post)))
     return state, tuple(instructions)
-
-
-def _name(index: int, post: Post) -> ProcessName:
-    return ProcessName(Role.WORKER, index, post.life)

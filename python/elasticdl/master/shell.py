@@ -1,13 +1,13 @@
-"""The master's shell: brings events to the machine, and carries out what it says.
+"""A master's shell: brings events to the machine, and carries out what it says.
 
-One thread owns machine, workforce and story; all others put what happens into its queue. It decides nothing about the group
-(`master/machine.py`) nor about processes (`master/relaunch.py`). What it keeps is either in the journal or for people.
+One thread owns machine, workforces and story; all others put what happens into its queue. It decides nothing about training
+(`master/machine.py`, `master/serving.py`) nor about processes (`master/relaunch.py`). What it keeps is either in the journal or for people.
+What depends on the way of training is in `synchronousshell.py` and `servingshell.py`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import logging
 import queue
@@ -16,8 +16,9 @@ import signal
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, assert_never
@@ -31,13 +32,14 @@ from elasticdl.cluster.cluster import (
     ProcessName,
     ProcessPending,
     ProcessStarted,
+    Role,
     StopAsked,
     WorkersAsked,
     process_name,
 )
-from elasticdl.control.messages import FoundShards, NextView, Register
+from elasticdl.control.messages import FoundShards, MemberMessage
 from elasticdl.control.refusals import RefusalLog
-from elasticdl.control.status import INTERRUPT, JobEvent
+from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus
 from elasticdl.control.stream import (
     Answer,
     ControlServer,
@@ -48,17 +50,15 @@ from elasticdl.control.stream import (
     ServerEvent,
     StopWanted,
 )
-from elasticdl.control.view import MemberId, View
+from elasticdl.control.view import MemberId
 from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule, policy_slots
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, BadSetting, JobFailed
 from elasticdl.master import auditmark, relaunch
 from elasticdl.master import events as machine_events
 from elasticdl.master.board import Board
 from elasticdl.master.journal import REPLACED, Journal
-from elasticdl.master.machine import Master
-from elasticdl.master.memory import Settings
+from elasticdl.master.keeper import Keeper
 from elasticdl.master.processes import Processes
 from elasticdl.master.publishing import publish, remove_unpublished
 from elasticdl.master.records import (
@@ -66,13 +66,10 @@ from elasticdl.master.records import (
     FinishedRecord,
     Record,
     ShardsRecord,
-    SnapshotRecord,
     StoppingRecord,
-    ViewRecord,
 )
 from elasticdl.master.relaunch import Workforce
 from elasticdl.master.scribe import Outcome, Overtaken, Scribe, Unwritten, Written
-from elasticdl.master.sight import Sight, all_lost
 from elasticdl.master.story import Story, Told
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
@@ -131,7 +128,7 @@ class _Indexing:
 _Incoming = ServerEvent | ClusterEvent | Outcome | _DataOpened | _DataRefused | _Indexing
 
 
-class Shell:
+class Shell(ABC):
     """One life of a job's master."""
 
     def __init__(
@@ -142,7 +139,7 @@ class Shell:
         journal: Journal,
         board: Board,
         read: tuple[tuple[Record, ...], int],
-        force: Workforce,
+        forces: Sequence[Workforce],
         history: Sequence[ClusterEvent],
         monitor: Callable[[], Monitor],
         open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None],
@@ -158,7 +155,7 @@ class Shell:
             journal: its journal.
             board: what it keeps for people.
             read: what `journal.read()` returned.
-            force: the workers that run, or were told to.
+            forces: of each role that the master launches, the processes that run, or were told to; workers first.
             history: what the cluster said until now.
             monitor: opens the heartbeats' socket.
             open_data: opens the data and returns its shards, None if only a worker can; told bytes indexed and bytes in all.
@@ -170,7 +167,7 @@ class Shell:
         self._cluster = cluster
         self._journal = journal
         self._read = read
-        self._force = force
+        self._forces = {force.role: force for force in forces}
         self._history = list(history)
         self._make_monitor = monitor
         self._open_data = open_data
@@ -178,7 +175,7 @@ class Shell:
         self._before = told
 
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
-        self._machine = Master(settings(spec))
+        self._machine = self._make_machine()
         self._story = Story(place.submitted_at)
         self._board = board
         self._requests = itertools.count(1)
@@ -186,7 +183,6 @@ class Shell:
         self._unwritten: machine_events.Append | None = None
         self._processes = Processes()
         self._told_ends: set[str] = set()
-        self._told_lost = ""
         self._status_at = 0.0
         self._changed = True
         self._next_beat = 0.0
@@ -219,9 +215,7 @@ class Shell:
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
         self._recall()
         self._handle(machine_events.JournalRead(*self._read))
-        if self._machine.view is not None and self._machine.schedule is not None:
-            self._story.stand_at(self._machine.view.position, self._machine.schedule)
-            self._story.committed(self._machine.view.base.step)
+        self._resume_story()
         for record in self._read[0]:
             if isinstance(record, ShardsRecord):
                 # A master before this one may have died between the record and the file.
@@ -230,7 +224,8 @@ class Shell:
         for past in self._history:
             self._take(past)
         self._take_up()
-        self._direct(relaunch.Tick())
+        for role in self._forces:
+            self._direct(relaunch.Tick(), role)
         tick = time.monotonic() + TICK_SECONDS
         while self._end is None:
             with contextlib.suppress(queue.Empty):
@@ -245,15 +240,68 @@ class Shell:
 
     def _take_up(self) -> None:
         """Do what the master before this one had begun and not finished."""
-        journal, view = self._machine.journal, self._machine.view
-        if journal.stopping is not None and view is None and journal.terminal is None:
+        journal = self._machine.journal
+        if journal.stopping is not None and not self._has_begun() and journal.terminal is None:
             self._handle(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
         left_out = {told.event.worker for told in self._before if told.event.kind == "evicted"}
-        here = {peer.name for peer in view.members} if view is not None else set[str]()
         for name in self._force.running():
-            if str(name) in left_out - here - self._told_ends:
+            if str(name) in left_out - self._taking_part() - self._told_ends:
                 # It may be the one that hangs, and nobody else remembers that it is to be killed.
                 self._cluster.signal(name, signal.SIGKILL)
+
+    # ------------------------------------------------------------------ what depends on the way of training
+
+    @abstractmethod
+    def _make_machine(self) -> Keeper:
+        """Return the machine of a master that knows nothing yet."""
+
+    @abstractmethod
+    def _has_begun(self) -> bool:
+        """Tell whether there is a model that is trained."""
+
+    @abstractmethod
+    def _taking_part(self) -> Set[str]:
+        """Return the names of the workers whose end would be a loss."""
+
+    @abstractmethod
+    def _resume_story(self) -> None:
+        """Tell the story what the journal says."""
+
+    @abstractmethod
+    def _hear(self, connection: int, message: MemberMessage) -> None:
+        """Take what a member says, `FoundShards` excepted."""
+
+    @abstractmethod
+    def _lives_of(self, name: str) -> Collection[MemberId]:
+        """Return the members that a process was."""
+
+    @abstractmethod
+    def _after_process(self) -> None:
+        """Say what people should know when a process has ended."""
+
+    @abstractmethod
+    def _moment(self) -> Hashable:
+        """Return what is shown at once when it has changed."""
+
+    @abstractmethod
+    def _after_record(self, record: Record) -> None:
+        """Do what follows a durable record of this way of training, before anybody is told of it."""
+
+    @abstractmethod
+    def _status(self, now: float) -> JobStatus:
+        """Return how the job stands."""
+
+    @abstractmethod
+    def _complete_audit(self, record: FinishedRecord) -> None:
+        """Write the end of the audit. Raises OSError."""
+
+    @abstractmethod
+    def _figures(self) -> dict[str, Any]:
+        """Return what the summary says of the group."""
+
+    @property
+    def _force(self) -> Workforce:
+        return self._forces[Role.WORKER]
 
     # ------------------------------------------------------------------ other threads
 
@@ -283,6 +331,9 @@ class Shell:
 
     def _take(self, event: _Incoming) -> None:
         match event:
+            case MemberSaid(connection, FoundShards(shards) as message):
+                found = machine_events.Heard(connection, message)
+                self._find(shards, lambda: found)
             case MemberSaid(connection, message):
                 self._hear(connection, message)
             case MemberOpened(connection, worker, member):
@@ -326,21 +377,6 @@ class Shell:
         else:
             self._handle(machine_events.ScaleAsked(self._request(answer), workers))
 
-    def _hear(self, connection: int, message: Any) -> None:
-        heard = machine_events.Heard(connection, message)
-        match message:
-            case FoundShards(shards):
-                self._find(shards, lambda: heard)
-                return
-            case Register() | NextView() if message.report.state is not None:
-                self._story.committed(message.report.state.step)
-        before = self._machine.progress
-        self._handle(heard)
-        progress = self._machine.progress
-        if progress is not None and progress is not before:
-            self._story.progress(time.monotonic(), progress)
-            self._changed = True
-
     def _find(self, shards: tuple[Shard, ...], event: Callable[[], machine_events.Event]) -> None:
         """Tell the machine of shards that can be trained on; others end the job."""
         try:
@@ -355,7 +391,7 @@ class Shell:
         if ended is not None:
             self._take_end(ended)
         self._changed = True
-        self._direct(event)
+        self._direct(event, event.name.role)
 
     def _take_end(self, ended: ProcessEnded | ProcessGone) -> None:
         name, cause = str(ended.name), relaunch.cause_of(ended)
@@ -365,13 +401,7 @@ class Shell:
                 self._monitor.forget(member)
         if name not in self._told_ends:
             self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
-        lost = all_lost(self._machine.view, self._machine.gone, self._processes.unproven, self._spec)
-        if lost and lost != self._told_lost:
-            self._tell("note", lost)
-        self._told_lost = lost
-
-    def _lives_of(self, name: str) -> list[MemberId]:
-        return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
+        self._after_process()
 
     def _request(self, answer: Answer) -> int:
         number = next(self._requests)
@@ -382,7 +412,8 @@ class Shell:
         now = time.monotonic()
         self._listen()
         self._handle(machine_events.Tick())
-        self._direct(relaunch.Tick())
+        for role in self._forces:
+            self._direct(relaunch.Tick(), role)
         if now - self._status_at >= (_STATUS_SECONDS if self._changed else _LONGEST_STATUS_SECONDS):
             self._show_status()
 
@@ -404,13 +435,13 @@ class Shell:
 
     def _run(self, events: deque[machine_events.Event]) -> None:
         """Give the machine events, and what comes of its instructions, until nothing is left."""
-        known, view = len(self._machine.seen), self._machine.view
+        moment = self._moment()
         while events:
             self._machine, instructions = self._machine.handle(time.monotonic(), events.popleft())
             for instruction in instructions:
                 self._carry_out(instruction, events)
         # short moments (registered and not yet in the group, the final view) are seen by those who watch
-        if len(self._machine.seen) != known or self._machine.view is not view:
+        if self._moment() != moment:
             self._show_status()
 
     def _carry_out(
@@ -445,7 +476,7 @@ class Shell:
 
     def _wait_for_journal(self, unwritten: Unwritten) -> None:
         """J2: nobody is told anything that depends on the record until it is known to exist."""
-        if isinstance(unwritten.error, JobFailed) and self._machine.view is None:
+        if isinstance(unwritten.error, JobFailed) and not self._has_begun():
             raise unwritten.error  # the job can't begin: its data has too many files
         why = getattr(unwritten.error, "strerror", None) or unwritten.error
         self._unwritten = unwritten.append
@@ -460,44 +491,27 @@ class Shell:
         match record:
             case ShardsRecord(shards):
                 events.extend(self._write_manifest(shards, again=False))
-            case ViewRecord(view):
-                self._begin_view(view)
-            case SnapshotRecord(_, _, _, path):
-                self._drop_older_snapshot(path)
             case StoppingRecord():
                 self._direct(relaunch.Ending(stopping=True))
-                if self._machine.view is None:
+                if not self._has_begun():
                     events.append(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
             case FinishedRecord() | FailedRecord():
-                self._direct(relaunch.Over())
+                for role in self._forces:
+                    self._direct(relaunch.Over(), role)
+            case _:
+                self._after_record(record)
         events.append(machine_events.Appended(record))
         self._run(events)
 
-    def _begin_view(self, view: View) -> None:
-        before = self._machine.view
-        if self._machine.schedule is not None:
-            self._story.stand_at(view.position, self._machine.schedule)
-        for peer in view.members:
-            self._direct(relaunch.Joined(process_name(peer.name)))
-            if before is None:
-                self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
-        if view.final:
-            self._direct(relaunch.Ending(stopping=False))
-
-    def _drop_older_snapshot(self, path: str) -> None:
-        older, view = self._machine.journal.snapshot, self._machine.view
-        if older is not None and older.path != path and (view is None or view.snapshot != older.path):
-            # A volume that does not answer must not hold up the master.
-            threading.Thread(target=_remove, args=(Path(older.path),), name="snapshots", daemon=True).start()
-
     # ------------------------------------------------------------------ processes
 
-    def _direct(self, event: relaunch.Event) -> None:
-        """Ask which workers should run, and see to it."""
-        before = self._force
-        self._force, instructions, reason = relaunch.decide(time.monotonic(), before, event)
-        post = self._force.posts.get(event.name.index) if isinstance(event, ProcessEnded) else None
-        if (post is not None and post.short > 1) or self._force.memory > before.memory:
+    def _direct(self, event: relaunch.Event, role: Role = Role.WORKER) -> None:
+        """Ask which processes of a role should run, and see to it."""
+        before = self._forces[role]
+        force, instructions, reason = relaunch.decide(time.monotonic(), before, event)
+        self._forces[role] = force
+        post = force.posts.get(event.name.index) if isinstance(event, ProcessEnded) else None
+        if (post is not None and post.short > 1) or force.memory > before.memory:
             # People wait for a worker that ends again and again before it joins, and pay for memory.
             self._tell("note", reason)
         elif reason:
@@ -586,9 +600,7 @@ class Shell:
 
     def _show_status(self) -> None:
         self._status_at, self._changed = time.monotonic(), False
-        stuck = self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord)
-        sight = Sight(self._spec, self._machine, self._story, self._force, self._processes, stuck)
-        status = sight.status(self._place.name, self._status_at)
+        status = self._status(self._status_at)
         self._server.publish(status)
         self._board.show(status)
 
@@ -606,6 +618,7 @@ class Shell:
                 records_per_task=spec.minibatch_size * spec.num_minibatches_per_task,
                 minibatch_size=spec.minibatch_size,
                 num_epochs=spec.num_epochs,
+                serving=spec.num_ps_pods > 0,
                 again=again,
             )
         except BadInput as error:
@@ -618,7 +631,7 @@ class Shell:
 
     def _publish(self, path: str) -> str | None:
         """Put the result in its place, and complete the audit; return what failed, or None."""
-        record, view = self._machine.journal.terminal, self._machine.view
+        record = self._machine.journal.terminal
         assert isinstance(record, FinishedRecord)
         if path:
             output = Path(self._spec.output)
@@ -629,15 +642,9 @@ class Shell:
                 return f"the model is at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
             self._outputs = [str(output)]
             self._tell("exported", f"the model is at {output}", step=record.state.step)
-        if self._spec.audit and view is not None:
+        if self._spec.audit and self._has_begun():
             try:
-                auditmark.write_finished(
-                    Path(self._spec.audit),
-                    view=record.view,
-                    step=record.state.step,
-                    state_view=record.state.view,
-                    complete=view.position.slots == 0,
-                )
+                self._complete_audit(record)
             except OSError as error:
                 return (
                     f"the job is done, and its audit can't be completed ({error.strerror}: {error.filename})"
@@ -657,7 +664,7 @@ class Shell:
         reason, record = end.reason, self._machine.journal.terminal
         if isinstance(record, FinishedRecord) and record.state.step == 0:
             status, code, reason = "failed", 1, f"{_NOTHING_TRAINED} ({reason})"
-        if interrupted and (isinstance(record, FinishedRecord) or self._machine.view is None):
+        if interrupted and (isinstance(record, FinishedRecord) or not self._has_begun()):
             status, code = "interrupted", 130
         self._show_status()
         self._write_summary(status, reason, code)
@@ -668,8 +675,8 @@ class Shell:
         return code
 
     def _write_summary(self, status: str, reason: str, code: int) -> None:
-        machine, record = self._machine, self._machine.journal.terminal
-        view = machine.view
+        record = self._machine.journal.terminal
+        figures = self._figures()
         body: dict[str, Any] = {
             "job": self._place.name,
             "status": status,
@@ -678,9 +685,9 @@ class Shell:
         }
         body |= self._story.summary(time.time())
         body.update(self._facts())
-        body["members"] = {"joined": len(machine.journal.known), **body["members"]}
+        body["members"] = {"joined": figures.pop("joined"), **body["members"]}
         body["refused_connections"] = self._server.refused + self._monitor.refused
-        body["view_changes"] = max(0, view.id - 1) if view is not None else 0
+        body |= figures
         body["metrics"] = {}
         body["outputs"] = self._outputs
         if isinstance(record, FinishedRecord):
@@ -698,13 +705,8 @@ class Shell:
                 shutil.rmtree(folder, ignore_errors=True)
         if self._spec.output and not self._unpublished:
             remove_unpublished(Path(self._spec.output))
-        if self._owns_audit and self._machine.view is None:
+        if self._owns_audit and not self._has_begun():
             auditmark.remove(Path(self._spec.audit))
-
-
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # what can't be removed stays
-        path.unlink(missing_ok=True)
 
 
 def _log_answer(accepted: bool, text: str) -> None:
@@ -712,26 +714,19 @@ def _log_answer(accepted: bool, text: str) -> None:
     _log.log(logging.INFO if accepted else logging.ERROR, "%s", text)
 
 
-def settings(spec: JobSpec) -> Settings:
-    """Return what the machine takes from the job's settings."""
+def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:
+    """Return the order of a job's data. Raises BadInput for data that can't be trained on."""
     per_task = spec.minibatch_size * spec.num_minibatches_per_task
+    return Ledger(shards, per_task, spec.minibatch_size, spec.seed, spec.shuffle)
 
-    def plan(shards: tuple[Shard, ...]) -> Schedule:
-        ledger = Ledger(shards, per_task, spec.minibatch_size, spec.seed, spec.shuffle)
-        return Schedule(ledger, spec.num_epochs, spec.max_step)
 
-    return Settings(
-        workers=spec.num_workers.maximum,
-        minimum=spec.num_workers.minimum,
-        relaunches=spec.relaunch_on_worker_failure,
-        plan=plan,
-        policy_slots=functools.partial(policy_slots, spec.global_batch_size or None, spec.minibatch_size),
-        times=replace(
-            Times(),
-            heartbeat=spec.heartbeat_seconds,
-            alone=spec.witness_seconds,
-            stall=spec.stall_seconds,
-            stall_steps=spec.stall_steps,
-            moment=spec.moment_seconds,
-        ),
+def times_of(spec: JobSpec) -> Times:
+    """Return the times of the protocol that a job wants."""
+    return replace(
+        Times(),
+        heartbeat=spec.heartbeat_seconds,
+        alone=spec.witness_seconds,
+        stall=spec.stall_seconds,
+        stall_steps=spec.stall_steps,
+        moment=spec.moment_seconds,
     )

@@ -16,7 +16,8 @@ from elasticdl.master.relaunch import Workforce
 from elasticdl.master.story import Story
 from elasticdl.spec.jobspec import JobSpec
 
-_SHOWN_AFTER_END = 10.0
+SHOWN_AFTER_END = 10.0
+"""Seconds for which a process that has ended is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +44,13 @@ class Sight:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
         machine, story, schedule = self.machine, self.story, self.machine.schedule
         state, reason = self._state()
-        position = story.position or (machine.view.position if machine.view else None)
         return JobStatus(
             job_name=job_name,
             state=state,
             reason=reason,
             view=machine.view.id if machine.view else 0,
             step=story.step,
-            epoch=position.epoch if position else 0,
+            epoch=story.epoch,
             num_epochs=self.spec.num_epochs,
             done=story.done(schedule),
             loss=story.loss,
@@ -106,7 +106,7 @@ class Sight:
             why = self.processes.pending.get(name, "")
             found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
         for name, at in self.processes.ended.items():
-            if now - at < _SHOWN_AFTER_END:
+            if now - at < SHOWN_AFTER_END:
                 found.append(WorkerStatus(name, "ended", None, members.get(name)))
         return found
 

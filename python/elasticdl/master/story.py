@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from elasticdl.control.messages import Progress
+from elasticdl.cluster.cluster import Role
 from elasticdl.control.status import JobEvent
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position
@@ -22,6 +22,18 @@ _WINDOW = 5.0
 _STEPS = 6
 _RECOVERIES = 500
 """Recoveries of which the summary tells, the last ones; it has to fit into an object of a cluster."""
+
+
+class Extent(Protocol):
+    """How long a job is."""
+
+    @property
+    def total_records(self) -> int | None:
+        """Return the records of all epochs, None if endless."""
+
+    @property
+    def max_step(self) -> int:
+        """Return the steps after which it ends, 0 for no limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +72,8 @@ class Story:
         step: highest step known to be committed in the current lineage.
         loss: the last known.
         records: records trained.
-        position: position of the last known state.
+        epoch: epoch that the next step belongs to.
+        joined: names of the workers and servers that have taken part.
         first_step_at: when the first step was committed, in seconds since the Unix epoch.
     """
 
@@ -69,7 +82,8 @@ class Story:
         self.step = 0
         self.loss: float | None = None
         self.records = 0
-        self.position: Position | None = None
+        self.epoch = 0
+        self.joined: set[str] = set()
         self.first_step_at: float | None = None
         self._submitted_at = submitted_at
         self._samples: deque[tuple[float, int, int]] = deque()
@@ -105,6 +119,10 @@ class Story:
                 self._bad_records.add(event.text)
             case "idle-step":
                 self._idle_steps.add(event.step)
+            case "joined":
+                self.joined.add(event.worker)
+            case "drained" | "lost" | "evicted" if event.worker.startswith(Role.PS):
+                pass  # members are workers
             case "drained":
                 self._counts["drained"] += 1
             case "lost" | "evicted":
@@ -124,20 +142,24 @@ class Story:
 
     def stand_at(self, position: Position, schedule: Schedule) -> None:
         """The group stands at `position`: this is exact, where progress may lag behind."""
-        self.position = position
+        self.epoch = position.epoch
         self.records = schedule.ledger.num_records * position.epoch + schedule.records_done(position)
 
     def committed(self, step: int) -> None:
         """A member reports that it has committed `step`."""
         self.step = max(self.step, step)
 
-    def progress(self, now: float, progress: Progress) -> None:
+    def stand(self, epoch: int) -> None:
+        """The next step belongs to this epoch."""
+        self.epoch = epoch
+
+    def progress(self, now: float, step: int, records: int, loss: float | None) -> None:
         """Take figures at `now` (monotonic seconds)."""
-        self.committed(progress.state.step)
-        self.records, self.position = progress.records, progress.position
-        if progress.loss is not None:
-            self.loss = progress.loss
-        self._samples.append((now, progress.records, progress.state.step))
+        self.committed(step)
+        self.records = records
+        if loss is not None:
+            self.loss = loss
+        self._samples.append((now, records, step))
         while len(self._samples) > _STEPS and self._samples[1][0] < now - _WINDOW:
             self._samples.popleft()
 
@@ -145,7 +167,7 @@ class Story:
         """Return records per second over the last seconds, None if nothing can be said."""
         return self._per_second(now, 1)
 
-    def done(self, schedule: Schedule | None) -> float | None:
+    def done(self, schedule: Extent | None) -> float | None:
         """Return the share of the job that is done, None if it has no end or its data is not known."""
         if schedule is None:
             return None
@@ -156,7 +178,7 @@ class Story:
             shares.append(self.step / schedule.max_step)
         return min(1.0, max(shares)) if shares else None
 
-    def seconds_left(self, now: float, schedule: Schedule | None) -> float | None:
+    def seconds_left(self, now: float, schedule: Extent | None) -> float | None:
         """Return an estimate of the time left."""
         if schedule is None:
             return None
@@ -171,7 +193,7 @@ class Story:
     def summary(self, now: float) -> dict[str, Any]:
         """Return the part of the summary that the story knows; `now`: seconds since the Unix epoch."""
         body: dict[str, Any] = {
-            "epochs": self.position.epoch if self.position else 0,
+            "epochs": self.epoch,
             "steps": self.step,
             "records_trained": self.records,
             "records_per_second": None,

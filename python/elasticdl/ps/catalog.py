@@ -5,6 +5,7 @@ Workers find it out from the user's model; master and servers get it from them a
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -63,11 +64,18 @@ class Variable:
         name: unique in the model.
         shape: of its value, float32.
         decays: the optimizer's weight decay is for it.
+        adds: what is pushed is added to it, and no gradient: statistics of the data, such as those of batch normalisation.
     """
 
     name: str
     shape: tuple[int, ...]
     decays: bool = True
+    adds: bool = False
+
+    @property
+    def size(self) -> int:
+        """Return the number of its elements."""
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +126,7 @@ class Catalog:
                 )
                 for one in self.tables
             ],
-            variables=[(one.name, math.prod(one.shape), one.decays) for one in self.variables],
+            variables=[(one.name, one.size, one.decays, one.adds) for one in self.variables],
             optimizer=self.rule.name,
             parameters=dict(self.rule.parameters),
             weight_decay=self.rule.weight_decay,
@@ -147,7 +155,12 @@ class Catalog:
                 slots=int(body["slots"]),
                 tables=tuple(_table(one) for one in body["tables"]),
                 variables=tuple(
-                    Variable(str(one["name"]), tuple(int(size) for size in one["shape"]), bool(one["decays"]))
+                    Variable(
+                        str(one["name"]),
+                        tuple(int(size) for size in one["shape"]),
+                        bool(one["decays"]),
+                        bool(one["adds"]),
+                    )
                     for one in body["variables"]
                 ),
                 rule=Rule(
@@ -158,6 +171,19 @@ class Catalog:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadModel(f"this is no description of a model on parameter servers: {error!r}") from None
+
+    def text(self) -> str:
+        """Return its one text, by which two catalogs are compared; `read_catalog` is the inverse."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+def read_catalog(text: str) -> Catalog:
+    """Read what `Catalog.text` returned. Raises BadModel for anything else."""
+    try:
+        body = json.loads(text)
+    except ValueError as error:
+        raise BadModel(f"this is no description of a model on parameter servers: {error}") from None
+    return Catalog.from_json(body)
 
 
 def _table(body: Mapping[str, Any]) -> Table:

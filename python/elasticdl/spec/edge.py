@@ -152,10 +152,6 @@ def absolute(spec: JobSpec) -> JobSpec:
 
 
 def _read(setting: Setting, raw: Given) -> Any:
-    if isinstance(raw.value, str):
-        sentence = refused.VALUES.get((setting.name, raw.value.lower()))
-        if sentence is not None:
-            raise BadSetting(f"{raw.where} {raw.value} {sentence}")
     if setting.kind.document and isinstance(raw.value, str) and _is_file_name(raw.value):
         raw = Given(_text_of(raw), f"{raw.where}={raw.value}")
     try:

@@ -25,7 +25,9 @@ FORMAT = 1
 class Strategy(StrEnum):
     """How workers share the work."""
 
+    AUTO = "auto"
     ALLREDUCE = "AllreduceStrategy"
+    PARAMETER_SERVER = "ParameterServerStrategy"
     LOCAL = "Local"
 
 
@@ -183,9 +185,10 @@ class JobSpec:
 
     # ------------------------------------------------------------------ strategy
     distribution_strategy: Strategy = setting(
-        kinds.choice(Strategy), Strategy.ALLREDUCE, group="strategy",
-        what="AllreduceStrategy: a group of worker processes; Local: one member in this process (not on Kubernetes).",
-        why="A group of worker processes survives the loss of any of them.",
+        kinds.choice(Strategy), Strategy.AUTO, group="strategy",
+        what="AllreduceStrategy: a group of worker processes, in step; ParameterServerStrategy: each worker for itself, the model on "
+        "parameter servers; Local: one member in this process (not on Kubernetes); auto: the second with num_ps_pods, else the first.",
+        why="Who asks for parameter servers has said it.",
     )  # fmt: skip
     num_workers: WorkerRange = setting(
         kinds.workers(), WorkerRange(1, 2), group="strategy", unit="workers",
@@ -206,6 +209,29 @@ class JobSpec:
     jit_compile: JitCompile = setting(
         kinds.choice(JitCompile), JitCompile.AUTO, group="strategy", what="Whether XLA compiles the step.",
         why="The adapter knows where it pays.",
+    )  # fmt: skip
+
+    # ------------------------------------------------------------------ parameter servers
+    num_ps_pods: int = setting(
+        kinds.integer(0), 0, group="parameter servers", unit="servers",
+        what="Parameter servers to launch, which hold the model and its embedding tables; workers train asynchronously then.",
+        why="A model that fits into each worker trains better in step.",
+    )  # fmt: skip
+    ps_replicas: int = setting(
+        kinds.integer(0, zero="auto"), 0, group="parameter servers", unit="servers",
+        what="Servers that hold each part of the model, 1 or 2; 0 or auto: 2 where there are two servers. "
+        "With 1 the loss of a server takes the training back to where its part began.",
+        why="With two the loss of a server costs a moment, and no update.",
+    )  # fmt: skip
+    embedding_threshold: int = setting(
+        kinds.integer(0), 2 << 20, group="parameter servers", unit="bytes",
+        what="Keras embeddings that are larger than this are kept as rows on the servers; smaller ones travel whole.",
+        why="Below it, sending all of a table costs less than looking for its rows.",
+    )  # fmt: skip
+    embedding_admission: int = setting(
+        kinds.integer(1), 1, group="parameter servers", unit="sightings",
+        what="An id gets a row of its own when it is trained for the so manieth time; before, it has its initial weights.",
+        why="Every id counts unless somebody knows better.",
     )  # fmt: skip
 
     # ------------------------------------------------------------------ output
@@ -374,6 +400,11 @@ class JobSpec:
             self.platform is Platform.AUTO and bool(self.image_name)
         )
 
+    @property
+    def replicas(self) -> int:
+        """How many parameter servers hold each part of the model."""
+        return self.ps_replicas or min(2, self.num_ps_pods)
+
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON values with their format number; `from_json` is the inverse."""
         settings = {name: declared.kind.write(getattr(self, name)) for name, declared in SETTINGS.items()}
@@ -423,6 +454,7 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    _check_servers(spec)
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
         if not limit or amount(limit) >= amount(spec.oom_memory_limit):
@@ -439,4 +471,38 @@ def check(spec: JobSpec) -> None:
         raise BadSetting(
             f"--output: the name of a Keras model's file ends in .keras, received {spec.output!r}; "
             f"write --output={spec.output.rstrip('/')}.keras, or use --output_format=saved_model for a directory"
+        )
+
+
+def _check_servers(spec: JobSpec) -> None:
+    strategy = spec.distribution_strategy
+    if strategy is Strategy.PARAMETER_SERVER and not spec.num_ps_pods:
+        raise BadSetting(
+            "--distribution_strategy: ParameterServerStrategy needs servers; say how many with --num_ps_pods"
+        )
+    if not spec.num_ps_pods:
+        return
+    if strategy not in (Strategy.AUTO, Strategy.PARAMETER_SERVER):
+        raise BadSetting(
+            f"--num_ps_pods: {strategy.value} has no parameter servers; leave one of the two out"
+        )
+    if spec.replicas > 2:
+        raise BadSetting(
+            f"--ps_replicas: each part of the model is held by 1 server or 2, received {spec.ps_replicas}"
+        )
+    if spec.replicas > spec.num_ps_pods:
+        raise BadSetting(
+            f"--ps_replicas: {spec.ps_replicas} servers are to hold each part of the model, and there are {spec.num_ps_pods}"
+        )
+    if spec.global_batch_size:
+        raise BadSetting(
+            "--global_batch_size: workers with parameter servers train each for itself, so no step has more than minibatch_size records"
+        )
+    if spec.num_workers.minimum > 1:
+        raise BadSetting(
+            f"--num_workers: with parameter servers any number of workers trains, so there is no minimum; received {spec.num_workers}"
+        )
+    if spec.on_kubernetes:
+        raise BadSetting(
+            "--num_ps_pods: this version has parameter servers on one machine only, not on Kubernetes"
         )

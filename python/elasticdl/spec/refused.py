@@ -6,7 +6,7 @@ parsed here: whatever value was given, the sentence is the same.
 
 from __future__ import annotations
 
-_SERVERS = "needs parameter servers, which this version does not have; train with AllreduceStrategy"
+_SERVERS = "needs parameter servers that do more than to train asynchronously on one machine, which this version does not have"
 _EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
@@ -21,15 +21,15 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     **_all(
-        "num_ps_pods use_async grads_to_wait sync_version_tolerance lr_staleness_modulation get_model_steps max_staleness"
-        " ps_replicas ps_restore embedding_threshold embedding_admission embedding_expiry wire_dtype"
-        " ps_resource_request ps_resource_limit ps_pod_priority",
+        "grads_to_wait sync_version_tolerance lr_staleness_modulation get_model_steps max_staleness"
+        " ps_restore embedding_expiry wire_dtype ps_resource_request ps_resource_limit ps_pod_priority",
         _SERVERS,
     ),
     **_all(
         "eval_metrics_fn validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir",
         _EVALUATION,
     ),
+    "use_async": "is no longer a setting: jobs with parameter servers train asynchronously, all others in step",
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
     **_all("keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
     **_all("job_command need_tf_config", _LOOPS),
@@ -44,9 +44,6 @@ SETTINGS: dict[str, str] = {
     "relaunch_on_worker_failure says how often a worker is started again",
 }
 """Setting → what follows its name in the message."""
-
-VALUES: dict[tuple[str, str], str] = {("distribution_strategy", "parameterserverstrategy"): _SERVERS}
-"""(Setting, value in lower case) → the same, for single values."""
 
 COMMANDS: dict[str, str] = {
     "evaluate": _EVALUATION,

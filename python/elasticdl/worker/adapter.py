@@ -7,12 +7,15 @@ groups, and the ring never sees a framework's type: both meet in flat buffers. S
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from elasticdl._core import Batch
+from elasticdl.ps.catalog import Catalog
 
 Records = Sequence[Any]
 """Raw records of one chunk as a reader gives them: bytes each, or lists of strings (CSV)."""
@@ -113,3 +116,71 @@ class Adapter(Protocol):
 
     def export(self, path: str, kind: str) -> None:
         """Write the model for plain users of the framework: `keras` (one file) or `saved_model` (a directory)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedBatch:
+    """A chunk as a model with parameter servers takes it.
+
+    Attributes:
+        examples: n; 0 if `feed` dropped every record.
+        batches: the distinct ids of each table, as the core has them.
+        data: what the adapter wants to have again.
+    """
+
+    examples: int
+    batches: Sequence[Batch]
+    data: Any = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Gradients:
+    """What a chunk is worth.
+
+    Attributes:
+        loss: mean over the chunk's examples, layers' own losses included.
+        dense: of each variable of the catalog the gradient of that mean, or what is to be added.
+        rows: of each table the gradients of the distinct ids' rows, one after the other.
+    """
+
+    loss: float
+    dense: Sequence[npt.NDArray[np.float32]]
+    rows: Sequence[npt.NDArray[np.float32]]
+
+
+class ServedAdapter(Protocol):
+    """One framework's side of a worker with parameter servers. All calls come from one thread, except `convert`."""
+
+    catalog: Catalog
+    """What the model has on the servers; known once `prepare` has returned, the same in all workers."""
+
+    def prepare(self, sample: Records) -> None:
+        """Build everything and run the compiled step once on `sample`, without any lasting effect.
+
+        Raises BadModel or BadData (expected and received) for what only running shows.
+        """
+
+    def convert(self, records: Records) -> ServedBatch:
+        """Run the user's `feed` over one chunk and look up its ids; called from the prefetching thread. Raises BadData."""
+
+    def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
+        """Return the first value of each variable of the catalog, flat."""
+
+    def take(self, variable: int, value: npt.NDArray[np.float32]) -> None:
+        """Replace a variable's value by that of the servers."""
+
+    def compute(
+        self, batch: ServedBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
+    ) -> Gradients:
+        """Return a chunk's gradients at the variables taken and these rows; seeds are of (job seed, task, chunk)."""
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate at a step of the schedule."""
+
+    def rows_of(self, table: int) -> int:
+        """Return how many ids a table has: 0 up to this."""
+
+    def export(
+        self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
+    ) -> str:
+        """Write the model for plain users of the framework, and return a digest of its weights; `rows`: of a table, by ids."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from elasticdl.control.view import MemberId, View
 from elasticdl.worker.events import Contribution
 
 
-class AuditLog:
-    """One member's file, `NAME-MEMBERID.audit` in the audit's directory."""
+class _Log:
+    """One process's file, `NAME-MEMBERID.audit` in the audit's directory."""
 
     def __init__(self, directory: Path, name: str, member: MemberId) -> None:
         """Create the file; it must not exist."""
@@ -26,6 +26,25 @@ class AuditLog:
         self._lines: list[bytes] = []
         self._add(f"elasticdl-audit 1 {member} {name}")
         self._hand_over()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _add(self, text: str) -> None:
+        line = text.encode()
+        self._checksum = zlib.crc32(line, self._checksum)
+        self._lines.append(b"%s %08x\n" % (line, self._checksum))
+
+    def _hand_over(self) -> None:
+        data = memoryview(b"".join(self._lines))
+        self._lines.clear()
+        while data:
+            data = data[os.write(self._file.fileno(), data) :]
+
+
+class AuditLog(_Log):
+    """What a member of a synchronous group writes."""
 
     def base(self, view: View) -> None:
         """Say that a view was installed and which state it starts from."""
@@ -47,17 +66,16 @@ class AuditLog:
         self._add(f"committed {view} {step} {records} {int(applied)}")
         self._hand_over()
 
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
-    def _add(self, text: str) -> None:
-        line = text.encode()
-        self._checksum = zlib.crc32(line, self._checksum)
-        self._lines.append(b"%s %08x\n" % (line, self._checksum))
+class ServedAuditLog(_Log):
+    """What a worker with parameter servers writes."""
 
-    def _hand_over(self) -> None:
-        data = memoryview(b"".join(self._lines))
-        self._lines.clear()
-        while data:
-            data = data[os.write(self._file.fileno(), data) :]
+    def chunk(
+        self, number: int, chunk: int, epoch: int, task: int, records: int, bad: int, slots: Iterable[int]
+    ) -> None:
+        """Say what a chunk is and which slots it touches; before the first byte of it is pushed."""
+        mask = 0
+        for slot in slots:
+            mask |= 1 << slot
+        self._add(f"chunk {number} {chunk} {epoch} {task} {records} {bad} {mask:x}")
+        self._hand_over()

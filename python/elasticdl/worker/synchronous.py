@@ -558,8 +558,7 @@ class SynchronousWorker:
         output = self._settings.output
         path = ""
         if output is not None and export.state.step:  # nothing was trained before the first step
-            name = f".{output.stem}.step-{export.state.step}-view-{export.state.view}{output.suffix}"
-            path = str(output.with_name(name))
+            path = unpublished_path(output, export.state.step, export.state.view)
             try:
                 self._adapter.export(path, self._settings.output_format)
             except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
@@ -567,6 +566,11 @@ class SynchronousWorker:
                 self.feed(ProgramError("program", what, "", what))
                 return
         self.feed(ExportWritten(export.view, path, self._adapter.digest(), ()))
+
+
+def unpublished_path(output: Path, step: int, view: int) -> str:
+    """Return where a result lies until its record stands: beside its final place, by the state's id."""
+    return str(output.with_name(f".{output.stem}.step-{step}-view-{view}{output.suffix}"))
 
 
 def _not_finite(step: int, trailer: Trailer) -> ProgramError:

@@ -35,6 +35,7 @@ fn catalog() -> Catalog {
         name: "bias".into(),
         length: COLUMNS,
         decays: false,
+        adds: false,
     };
     let rule = Rule::Sgd {
         momentum: 0.0,

@@ -141,7 +141,7 @@ impl PyCatalog {
         seed: u64,
         slots: u32,
         tables: Vec<PyTable>,
-        variables: Vec<(String, usize, bool)>,
+        variables: Vec<(String, usize, bool, bool)>,
         optimizer: &str,
         parameters: BTreeMap<String, f64>,
         weight_decay: f32,
@@ -166,10 +166,11 @@ impl PyCatalog {
             .collect::<PyResult<_>>()?;
         let variables = variables
             .into_iter()
-            .map(|(name, length, decays)| Variable {
+            .map(|(name, length, decays, adds)| Variable {
                 name,
                 length,
                 decays,
+                adds,
             })
             .collect();
         let rule = rule(optimizer, &parameters)?;
@@ -258,6 +259,22 @@ impl PyServer {
             .collect())
     }
 
+    fn take_lost(&self) -> Vec<u64> {
+        self.0.take_lost().into_iter().collect()
+    }
+
+    fn begin_anew(&self, py: Python<'_>, slots: Vec<u32>) {
+        py.detach(|| self.0.begin_anew(slots));
+    }
+
+    fn accounts(&self, py: Python<'_>) -> Vec<(u32, u64, u64, String)> {
+        let accounts = py.detach(|| self.0.accounts());
+        accounts
+            .into_iter()
+            .map(|(slot, reign, proof)| (slot, reign, proof.count, format!("{:032x}", proof.sum)))
+            .collect()
+    }
+
     fn load(&self, py: Python<'_>) -> (usize, usize, usize) {
         let load = py.detach(|| self.0.load());
         (load.rows, load.bytes, load.slots)
@@ -305,6 +322,10 @@ impl PyBatch {
 
     fn inverse<'py>(&self, py: Python<'py>) -> Bound<'py, PyByteArray> {
         array(py, bytemuck::cast_slice(self.0.inverse()))
+    }
+
+    fn slots(&self) -> Vec<u32> {
+        self.0.slots().collect()
     }
 
     fn __len__(&self) -> usize {

@@ -70,6 +70,12 @@ impl Batch {
         self.table
     }
 
+    /// Return the slots in which its rows live.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        let pairs = self.starts.windows(2).enumerate();
+        pairs.filter_map(|(slot, starts)| (starts[0] < starts[1]).then_some(slot as u32))
+    }
+
     /// Return the distinct ids.
     pub fn ids(&self) -> &[u64] {
         &self.ids

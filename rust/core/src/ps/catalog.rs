@@ -22,6 +22,8 @@ pub struct Variable {
     pub name: String,
     pub length: usize,
     pub decays: bool,
+    /// What is pushed is added to it, instead of being a gradient: statistics of the data.
+    pub adds: bool,
 }
 
 /// All of it. Tables and variables are named by their places in these lists.

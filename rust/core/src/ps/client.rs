@@ -32,6 +32,8 @@ const MOVED: Duration = Duration::from_millis(20);
 /// Before a server that could not be reached is tried again.
 const UNREACHABLE: Duration = Duration::from_millis(50);
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// Rows are sent at once, whatever a push has to wait for: a server that sends none for so long may be lost.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Names what was asked.
 pub type Ticket = u32;
@@ -155,6 +157,7 @@ struct Job {
 struct Request {
     job: Ticket,
     server: Server,
+    asked: Instant,
     pulls: Vec<u32>,
     /// Places in the job's parts.
     pushes: BTreeSet<usize>,
@@ -165,6 +168,8 @@ struct Board {
     entries: Vec<Option<Entry>>,
     addresses: BTreeMap<Server, Address>,
     roll_back: u64,
+    /// Slots that have another primary since the thread looked last.
+    moved: BTreeSet<u32>,
     jobs: Vec<(Ticket, Job)>,
     next: Ticket,
     found: HashMap<Ticket, Option<Found>>,
@@ -196,7 +201,7 @@ pub struct Client {
 /// What a client has noticed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Noticed {
-    /// Servers whose connection broke or could not be made.
+    /// Servers whose connection broke or could not be made, or that are silent.
     pub lost: BTreeSet<Server>,
     /// Parts wait for newer entries of the journal than are known here.
     pub is_astray: bool,
@@ -378,6 +383,9 @@ impl Board {
         };
         let is_newer = known.is_none_or(|known| known.term < entry.term);
         if is_newer {
+            if known.is_some_and(|known| known.primary != entry.primary) {
+                self.moved.insert(slot);
+            }
             *known = Some(entry);
         }
         is_newer
@@ -427,9 +435,13 @@ impl<'a> Hand<'a> {
             self.take_jobs();
             self.advance();
             let due = self.send();
-            self.receive();
+            if self.receive() {
+                // What came may be due again, sooner than anything that was known before.
+                continue;
+            }
+            let doubt = self.doubt();
             let mut polls = vec![readable(&self.shared.wake), readable(&self.shared.closed)];
-            let mut until = due;
+            let mut until = due.into_iter().chain(doubt).min();
             for line in self.lines.values() {
                 match line {
                     Line::Dialing(dialer) => {
@@ -456,6 +468,10 @@ impl<'a> Hand<'a> {
             // Answers to what was asked before mean nothing any more (rule R24).
             self.roll_back = board.roll_back;
             self.requests.clear();
+            // What came and is dropped now would not come again.
+            for known in &mut self.known {
+                (known.reign, known.version) = (0, 0);
+            }
             for (ticket, _) in std::mem::take(&mut self.jobs) {
                 board.found.remove(&ticket);
                 if let Some(end) = board.ended.get_mut(&ticket) {
@@ -464,6 +480,41 @@ impl<'a> Hand<'a> {
             }
             self.shared.changed.notify_all();
         }
+        let moved = std::mem::take(&mut board.moved);
+        let now = Instant::now();
+        for job in self.jobs.values_mut().filter(|_| !moved.is_empty()) {
+            // Whoever was asked may never answer.
+            let slots = job.pushed.iter().flat_map(|pushed| pushed.slots());
+            let pushes = slots.zip(&mut job.pushes);
+            let pulls = job.pulls.iter_mut().map(|(slot, state)| (*slot, state));
+            for (slot, state) in pulls.chain(pushes) {
+                if let State::Asked(server) = *state
+                    && moved.contains(&slot)
+                    && board.entries[slot as usize].is_some_and(|entry| entry.primary != server)
+                {
+                    *state = State::Due(now);
+                }
+            }
+        }
+    }
+
+    /// Note servers that send no rows; returns when to look again.
+    fn doubt(&self) -> Option<Instant> {
+        let now = Instant::now();
+        let mut next = None;
+        for request in self.requests.values().filter(|one| !one.pulls.is_empty()) {
+            let is_silent = now >= request.asked + SILENCE;
+            if is_silent {
+                lock(&self.shared.board).lost.insert(request.server);
+            }
+            let at = if is_silent {
+                now + SILENCE / 2
+            } else {
+                request.asked + SILENCE
+            };
+            next = Some(next.map_or(at, |next: Instant| next.min(at)));
+        }
+        next
     }
 
     /// Go on with connections that are being made.
@@ -625,17 +676,22 @@ impl<'a> Hand<'a> {
         let request = Request {
             job: ticket,
             server,
+            asked: Instant::now(),
             pulls,
             pushes: pushes.into_iter().collect(),
         };
         self.requests.insert(number, request);
     }
 
-    fn receive(&mut self) {
+    /// Send what waits for room and take in what has come; tells whether anything has, or was lost.
+    fn receive(&mut self) -> bool {
+        let mut is_news = false;
         let servers: Vec<Server> = self.lines.keys().copied().collect();
         for server in servers {
             while let Some(Line::Standing(channel)) = self.lines.get_mut(&server) {
-                match channel.flush().and_then(|()| channel.receive()) {
+                let came = channel.flush().and_then(|()| channel.receive());
+                is_news |= !matches!(came, Ok(None));
+                match came {
                     Ok(Some(packet)) => {
                         if self.take(server, &packet).is_none() {
                             // It does not speak the protocol: whatever is there is not one of this job's servers.
@@ -647,6 +703,7 @@ impl<'a> Hand<'a> {
                 }
             }
         }
+        is_news
     }
 
     /// Take an answer in; nothing if it makes no sense.
@@ -659,8 +716,14 @@ impl<'a> Hand<'a> {
             return None;
         }
         let ticket = request.job;
-        let job = self.jobs.get_mut(&ticket)?;
+        let Some(job) = self.jobs.get_mut(&ticket) else {
+            // Another server has answered meanwhile.
+            self.requests.remove(&number);
+            return Some(());
+        };
         match packet.kind {
+            Kind::Rows if job.wanted.is_none() => request.pulls.clear(),
+            Kind::Answers if job.pushed.is_none() => request.pushes.clear(),
             Kind::Rows => {
                 let pulls = std::mem::take(&mut request.pulls);
                 let mut reader = Reader::new(&packet.words);

@@ -140,9 +140,14 @@ impl Data {
                         changed: version,
                     });
             } else if let Some(held) = self.variables.get_mut(&dense.variable) {
-                let decays = catalog.variables()[dense.variable].decays;
-                let update = if decays { &decaying } else { &plain };
-                update.apply(&mut held.numbers, dense.numbers);
+                let described = &catalog.variables()[dense.variable];
+                if described.adds {
+                    let pairs = held.numbers.iter_mut().zip(dense.numbers);
+                    pairs.for_each(|(number, change)| *number += change);
+                } else {
+                    let update = if described.decays { &decaying } else { &plain };
+                    update.apply(&mut held.numbers, dense.numbers);
+                }
                 held.changed = self.version;
             }
         }

@@ -9,9 +9,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::catalog::Catalog;
+use super::data::Data;
 use super::node::Node;
 use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
+use super::stamps::Proof;
 use super::wire::{self, Ask, Dense};
 use super::words::Reader;
 use crate::net::address::{Address, Listener, Stream};
@@ -33,6 +35,8 @@ const PACKET: usize = 32 * 1024;
 const UNDER_WAY: usize = 4;
 const ATTEMPT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
+/// A server that has accepted nothing for so long, although there is something, may be lost.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// A copy whose receiver has everything, for the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +67,8 @@ struct Desk {
 #[derive(Debug, Default)]
 struct News {
     ready: Vec<Ready>,
+    /// Servers that could not be reached.
+    lost: BTreeSet<placement::Server>,
     broken: Option<String>,
 }
 
@@ -204,6 +210,32 @@ impl Server {
             Some(why) => Err(Error::BadArgument(why.clone())),
             None => Ok(std::mem::take(&mut news.ready)),
         }
+    }
+
+    /// Return the servers that could not be reached since the last call.
+    pub fn take_lost(&self) -> BTreeSet<placement::Server> {
+        std::mem::take(&mut lock(&self.shared.news).lost)
+    }
+
+    /// Let slots that wait for their content begin with nothing: there is no snapshot.
+    pub fn begin_anew(&self, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
+            let node = &self.shared.node;
+            node.load(slot, Data::new(node.catalog()));
+        }
+    }
+
+    /// Return what the slots of which this server is the primary have applied, with their reigns.
+    pub fn accounts(&self) -> Vec<(u32, u64, Proof)> {
+        let account = |number| {
+            self.shared.node.look(number, |slot| {
+                let (entry, data) = (slot.entry()?, slot.read()?);
+                Some((number, entry.reign, data.stamps.proof()))
+            })
+        };
+        (0..self.shared.node.catalog().slots())
+            .filter_map(|number| account(number)?)
+            .collect()
     }
 
     /// Return what it holds, counted slot by slot.
@@ -593,6 +625,7 @@ impl Shared {
                 if let Ok(Ok(stream)) = dialer.run(&self.closed, &ignore_signals) {
                     let _ = self.stream_to(peer, &way, Channel::new(stream));
                 }
+                lock(&self.news).lost.insert(peer);
             }
             let _ = wait(&mut [readable(&self.closed)], Some(PAUSE), &ignore_signals);
         }
@@ -606,11 +639,13 @@ impl Shared {
     ) -> std::result::Result<(), Lost> {
         // The receiver says first where to go on.
         let mut next = None;
+        let mut heard = Instant::now();
         while !self.closed.is_raised() {
             while let Some(packet) = channel.receive()? {
                 if packet.kind != Kind::Accepted {
                     return Err(Malformed::Content.into());
                 }
+                heard = Instant::now();
                 next = next.max(Some(packet.number));
                 let told = self.node.accepted(peer, packet.number, &packet.words);
                 self.dispatch(Ok(told));
@@ -627,12 +662,19 @@ impl Shared {
                 }
             }
             channel.flush()?;
+            let is_waiting = way.outgoing().words() > 0;
+            if !is_waiting {
+                heard = Instant::now();
+            } else if heard.elapsed() >= SILENCE {
+                lock(&self.news).lost.insert(peer);
+            }
+            let limit = is_waiting.then_some(SILENCE / 2);
             let mut polls = [
                 channel.interest(),
                 readable(&way.wake),
                 readable(&self.closed),
             ];
-            if wait(&mut polls, None, &ignore_signals).is_err() {
+            if wait(&mut polls, limit, &ignore_signals).is_err() {
                 return Ok(());
             }
         }

@@ -192,6 +192,7 @@ mod tests {
             name: "kernel".into(),
             length: 70_000,
             decays: false,
+            adds: false,
         };
         let rule = Rule::Adagrad {
             initial_accumulator: 0.1,

@@ -1,0 +1,286 @@
+"""Reading what a job has left: whole lines whose checksums hold, the master's files, and what there was to train.
+
+Nothing is concluded here. The format stands in the package's docstring.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, NewType
+
+from elasticdl.audit.report import EpochReport, count_of
+from elasticdl.errors import AuditFailed, BadInput
+
+FORMAT = 1
+
+View = NewType("View", int)
+Step = NewType("Step", int)
+
+_HEADER = b"elasticdl-audit"
+_MAX_DIGITS = 18
+"""Longer numbers are no numbers of ours; keeps a strange file from costing quadratic time."""
+_MAX_MASK = 1 << 14
+"""Digits of a set of slots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What the master says of the end; the format stands in the package's docstring."""
+
+    view: View
+    step: Step
+    state_view: View
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One whole line whose checksum holds."""
+
+    line: int
+    offset: int
+    kind: bytes
+    numbers: tuple[int, ...]
+    members: tuple[str, ...] = ()
+    slots: int = 0
+
+
+_FIELDS = {b"base": 3, b"contributed": 8, b"committed": 4, b"chunk": 6}
+"""Numbers per kind of line; `base` has one more field, the members, and `chunk` its slots."""
+
+
+class File:
+    """One member's file up to a size; whole lines are verified each time it is read."""
+
+    def __init__(self, path: Path, size: int) -> None:
+        self.path = path
+        self.size = size
+        self.member: str | None = None
+        self.cut = False
+
+    def entries(self) -> Iterator[Entry]:
+        """Yield its whole lines, the first one excepted. Raises AuditFailed where a checksum does not hold."""
+        offset = checksum = 0
+        try:
+            stream = self.path.open("rb")
+        except FileNotFoundError:
+            raise AuditFailed(f"{self.path.name}: missing file; it was there a moment ago") from None
+        with stream:
+            number = 0
+            while offset < self.size:
+                line = stream.readline(self.size - offset)
+                if not line.endswith(b"\n"):
+                    self.cut = True
+                    return
+                number += 1
+                text, space, told = line[:-1].rpartition(b" ")
+                checksum = zlib.crc32(text, checksum)
+                if not space or told != b"%08x" % checksum:
+                    raise self.altered(
+                        number, "its checksum does not hold: the line, or one before it, was edited or lost"
+                    )
+                if number == 1:
+                    self._open(text)
+                else:
+                    yield self._parse(text, number, offset)
+                offset += len(line)
+
+    def altered(self, line: int, why: str) -> AuditFailed:
+        """Return the error about a line."""
+        return AuditFailed(f"{self.path.name}, line {line}: {why}")
+
+    def _open(self, text: bytes) -> None:
+        fields = text.split(b" ")
+        if len(fields) != 4 or fields[0] != _HEADER:
+            raise self.altered(1, "not the first line of an audit file")
+        if fields[1] != b"%d" % FORMAT:
+            raise self.altered(1, f"written in format {fields[1]!r}; this auditor reads format {FORMAT}")
+        member, name = (field.decode("utf-8", "replace") for field in fields[2:])
+        if self.path.name != f"{name}-{member}.audit":
+            raise self.altered(1, f"the file of {name}-{member} under another name")
+        self.member = member
+
+    def _parse(self, text: bytes, line: int, offset: int) -> Entry:
+        kind, *fields = text.split(b" ")
+        expected = _FIELDS.get(kind)
+        if expected is None:
+            raise self.altered(line, f"unknown kind of line {kind.decode('utf-8', 'replace')!r}")
+        members: tuple[str, ...] = ()
+        if kind == b"base" and fields:
+            members = tuple(fields.pop().decode("utf-8", "replace").split(","))
+        slots = 0
+        if kind == b"chunk" and fields:
+            slots = self._slots(fields.pop(), line)
+        if len(fields) != expected or not all(
+            field.isdigit() and len(field) <= _MAX_DIGITS for field in fields
+        ):
+            raise self.altered(line, f"{kind.decode()} takes {expected} numbers")
+        return Entry(line, offset, kind, tuple(map(int, fields)), members, slots)
+
+    def _slots(self, field: bytes, line: int) -> int:
+        if not field or len(field) > _MAX_MASK or field.strip(b"0123456789abcdef"):
+            raise self.altered(line, "its slots are no hexadecimal number")
+        return int(field, 16)
+
+
+def sizes_of(directory: Path) -> dict[str, int]:
+    """Return the sizes of the workers' files, by name."""
+    with os.scandir(directory) as found:
+        return {
+            file.name: file.stat().st_size
+            for file in found
+            if file.name.endswith(".audit") and file.is_file()
+        }
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read `manifest` or `finished` and check its checksum and format."""
+    try:
+        body = json.loads(path.read_bytes())
+        told = body.pop("checksum")
+        text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        raise AuditFailed(f"{path.name}: not what the master writes; it was cut or edited") from None
+    if told != f"{zlib.crc32(text):08x}":
+        raise AuditFailed(f"{path.name}: its checksum does not hold: it was edited")
+    if body.get("format") != FORMAT:
+        raise AuditFailed(
+            f"{path.name}: written in format {body.get('format')!r}; this auditor reads format {FORMAT}"
+        )
+    return dict(body)
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read what there was to train. Raises BadInput if there is nothing to audit, AuditFailed for what the master never wrote."""
+    path = directory / "manifest"
+    if not path.is_file():
+        if directory.is_dir() and sizes_of(directory):
+            raise AuditFailed(f"{path.name}: missing file; without it nobody knows which records there were")
+        raise BadInput(
+            f"{directory} holds no audit: there is no file {path.name}. Give the directory that --audit named."
+        )
+    body = read_json(path)
+    try:
+        shards = [(str(name), int(start), int(count)) for name, start, count in body["shards"]]
+        sizes = int(body["records_per_task"]), int(body["minibatch_size"]), int(body["num_epochs"])
+        serving = bool(body.get("serving", False))
+    except (KeyError, TypeError, ValueError):
+        raise AuditFailed(
+            f"{path.name}: shards, records_per_task, minibatch_size or num_epochs is missing or no number"
+        ) from None
+    if sizes[0] < 1 or sizes[1] < 1 or sizes[2] < 0 or any(count < 0 for _, _, count in shards):
+        raise AuditFailed(f"{path.name}: sizes and counts can't be negative")
+    return Manifest(shards, *sizes, serving)
+
+
+def read_finished(directory: Path) -> Finished | None:
+    """Read how the job has ended, None if it has not. Raises AuditFailed."""
+    path = directory / "finished"
+    if not path.exists():
+        return None
+    body = read_json(path)
+    try:
+        return Finished(
+            View(int(body["view"])),
+            Step(int(body["step"])),
+            View(int(body["state_view"])),
+            bool(body["complete"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise AuditFailed(
+            f"{path.name}: view, step, state_view or complete is missing or no number"
+        ) from None
+
+
+# ------------------------------------------------------------------ what there was to train
+
+
+class Manifest:
+    """The job's chunks, derived anew from shards and sizes alone."""
+
+    def __init__(
+        self,
+        shards: Sequence[tuple[str, int, int]],
+        records_per_task: int,
+        minibatch_size: int,
+        num_epochs: int,
+        serving: bool,
+    ) -> None:
+        self.shards = [shard for shard in shards if shard[2]]
+        self.records_per_task = records_per_task
+        self.minibatch_size = minibatch_size
+        self.num_epochs = num_epochs
+        self.serving = serving
+        self.num_records = sum(count for _, _, count in self.shards)
+        self._chunks_per_task = -(-records_per_task // minibatch_size)
+        self._first_task = list(
+            accumulate((-(-count // records_per_task) for _, _, count in self.shards), initial=0)
+        )
+        self._first_chunk = list(
+            accumulate((self._chunks_of(count) for _, _, count in self.shards), initial=0)
+        )
+        self.num_tasks = self._first_task[-1]
+        self.num_chunks = self._first_chunk[-1]
+
+    def _chunks_of(self, records: int) -> int:
+        whole, rest = divmod(records, self.records_per_task)
+        return whole * self._chunks_per_task - (-rest // self.minibatch_size)
+
+    def chunk(self, task: int, chunk: int) -> tuple[int, int]:
+        """Return (number of the chunk in its epoch, its records); the records are 0 beyond the end of a short task."""
+        shard = bisect_right(self._first_task, task) - 1
+        inside = task - self._first_task[shard]
+        left = min(self.records_per_task, self.shards[shard][2] - inside * self.records_per_task)
+        records = max(0, min(self.minibatch_size, left - chunk * self.minibatch_size))
+        return self._first_chunk[shard] + inside * self._chunks_per_task + chunk, records
+
+    def describe(self, number: int) -> str:
+        """Name a chunk of an epoch for people, with its records."""
+        shard = bisect_right(self._first_chunk, number) - 1
+        inside, chunk = divmod(number - self._first_chunk[shard], self._chunks_per_task)
+        name, start, _ = self.shards[shard]
+        task = self._first_task[shard] + inside
+        _, records = self.chunk(task, chunk)
+        first = start + inside * self.records_per_task
+        end = first + min(self.records_per_task, self.shards[shard][2] - inside * self.records_per_task)
+        # which records of the task make the chunk is the ledger's secret (it permutes them), the range is the task's
+        return f"task {task}, chunk {chunk} ({count_of(records, 'record')} of records {first} to {end - 1} of {name})"
+
+
+def epochs_of(
+    manifest: Manifest,
+    finished: Finished | None,
+    seen: dict[int, bytearray],
+    records_of_epoch: dict[int, int],
+    *,
+    in_order: bool,
+) -> tuple[EpochReport, ...]:
+    """Check that every epoch that must be whole is whole: all of a complete job, or all but the last that was begun if they go in order."""
+    if finished is not None and finished.complete:
+        if not manifest.num_epochs:
+            raise AuditFailed("finished: says that the data was used up, but the job has no last epoch")
+        begun = manifest.num_epochs
+        whole = begun
+    else:
+        begun = max(seen, default=-1) + 1
+        whole = begun - 1 if in_order else 0
+    for epoch in range(whole):
+        missing = seen.get(epoch, bytearray(manifest.num_chunks)).find(0)
+        if missing >= 0:
+            raise AuditFailed(f"never trained in epoch {epoch + 1}: {manifest.describe(missing)}")
+    return tuple(
+        EpochReport(
+            epoch=epoch,
+            expected=manifest.num_records,
+            counted=records_of_epoch.get(epoch, 0),
+            chunks=seen[epoch].count(1) if epoch in seen else 0,
+        )
+        for epoch in range(begun)
+    )

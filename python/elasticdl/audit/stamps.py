@@ -1,0 +1,200 @@
+"""The proof for a job with parameter servers: what each slot has applied is what the workers' lines add up to, each chunk taken once.
+
+A chunk may be pushed by several workers, or again and again: its lines are equal then, and count once. A slot that had applied it twice,
+or never, would have another sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl.audit.records import File, Finished, Manifest, epochs_of, read_json, sizes_of
+from elasticdl.audit.report import Report
+from elasticdl.errors import AuditFailed
+
+_GOLDEN = 0x9E37_79B9_7F4A_7C15
+_MASK = (1 << 64) - 1
+_SLOTS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """What all lines of one chunk say.
+
+    Attributes:
+        epoch: its epoch.
+        task: its task, in the order of the shards.
+        records: of its range.
+        bad: of these, corrupt ones.
+        slots: set of the slots that its gradient goes to.
+    """
+
+    epoch: int
+    task: int
+    records: int
+    bad: int
+    slots: int
+
+
+def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Report:
+    """Check the records of a job with parameter servers. Raises AuditFailed."""
+    files = [File(directory / name, size) for name, size in sorted(sizes_of(directory).items())]
+    chunks: dict[tuple[int, int], _Chunk] = {}
+    lines = 0
+    for file in files:
+        for entry in file.entries():
+            if entry.kind != b"chunk":
+                raise file.altered(entry.line, "a line of a job without parameter servers")
+            number, place, *facts = entry.numbers
+            chunk = _Chunk(facts[0], facts[1], facts[2], facts[3], entry.slots)
+            _check(manifest, file, entry.line, number, place, chunk)
+            lines += 1
+            known = chunks.setdefault((number, place), chunk)
+            if known == chunk:
+                continue
+            if (
+                not known.slots or not chunk.slots
+            ):  # an attempt that changed nothing does not count beside one that did
+                chunks[number, place] = chunk if chunk.slots else known
+                continue
+            raise file.altered(
+                entry.line,
+                f"chunk {place} of task {number} is said to be another one elsewhere: feed gives other ids each time, or it was edited",
+            )
+    _check_numbers(chunks)
+    slots = 0
+    if finished is not None:
+        slots = _check_accounts(directory, chunks, complete=finished.complete)
+    return _report(directory, manifest, finished, files, chunks, lines, slots)
+
+
+def _check(manifest: Manifest, file: File, line: int, number: int, place: int, chunk: _Chunk) -> None:
+    if chunk.task >= manifest.num_tasks or number // max(1, manifest.num_tasks) != chunk.epoch:
+        raise file.altered(
+            line, f"there is no task {chunk.task} in epoch {chunk.epoch + 1} with number {number}"
+        )
+    if manifest.num_epochs and chunk.epoch >= manifest.num_epochs:
+        raise file.altered(line, f"there is no epoch {chunk.epoch + 1}")
+    _, expected = manifest.chunk(chunk.task, place)
+    if chunk.records != expected or not expected:
+        raise file.altered(
+            line, f"chunk {place} of task {chunk.task} has {expected} records, not {chunk.records}"
+        )
+    if chunk.bad > chunk.records:
+        raise file.altered(line, f"{chunk.bad} of {chunk.records} records are said to be corrupt")
+
+
+def _check_numbers(chunks: dict[tuple[int, int], _Chunk]) -> None:
+    """A number belongs to one task of one epoch, and the other way about: else one task would be trained under two stamps."""
+    task_of: dict[int, tuple[int, int]] = {}
+    number_of: dict[tuple[int, int], int] = {}
+    for (number, _), chunk in chunks.items():
+        task = chunk.epoch, chunk.task
+        if task_of.setdefault(number, task) != task or number_of.setdefault(task, number) != number:
+            raise AuditFailed(
+                f"task {chunk.task} of epoch {chunk.epoch + 1} is number {number_of[task]} in one line and {number} in another"
+            )
+
+
+def _check_accounts(directory: Path, chunks: dict[tuple[int, int], _Chunk], *, complete: bool) -> int:
+    """Compare what the slots have applied with the lines; return how many slots there are."""
+    path = directory / "accounts"
+    if not path.is_file():
+        raise AuditFailed(f"{path.name}: missing file; without it nobody knows what the servers have applied")
+    try:
+        told = {int(slot): (int(pushes), int(total, 16)) for slot, pushes, total in read_json(path)["slots"]}
+    except (KeyError, TypeError, ValueError):
+        raise AuditFailed(f"{path.name}: slots are missing or no numbers") from None
+    if not told or sorted(told) != list(range(len(told))) or len(told) > _SLOTS:
+        raise AuditFailed(f"{path.name}: not every slot is there once")
+    pushes, totals = _add_up(chunks, len(told))
+    for slot, (count, total) in told.items():
+        if (count, total) == (pushes[slot], totals[slot]):
+            continue
+        # A worker that died in a job that was stopped may have written a line, and no part or only some of its push arrived.
+        if not complete and count < pushes[slot]:
+            continue
+        raise AuditFailed(
+            f"slot {slot} has applied {count:,} pushes with the sum {total:032x}; the files tell of {pushes[slot]:,} with the sum "
+            f"{totals[slot]:032x}: a chunk was applied twice or never, or a file is missing"
+        )
+    return len(told)
+
+
+def _add_up(chunks: dict[tuple[int, int], _Chunk], slots: int) -> tuple[list[int], list[int]]:
+    """Return of each slot how many chunks go to it, and the sum of their stamps' hashes."""
+    import numpy as np
+
+    width = -(-slots // 8)
+    counts = np.zeros(width * 8, np.int64)
+    low, high = np.zeros(width * 8, np.uint64), np.zeros(width * 8, np.uint64)
+    for (number, place), chunk in chunks.items():
+        if chunk.slots >> slots:
+            raise AuditFailed(
+                f"chunk {place} of task {number} goes to slots beyond the last one, {slots - 1}"
+            )
+        touched: Any = np.unpackbits(
+            np.frombuffer(chunk.slots.to_bytes(width, "little"), np.uint8), bitorder="little"
+        ).astype(bool)
+        first, second = _hash(number, place)
+        counts[touched] += 1
+        before = low[touched]
+        after = before + np.uint64(first)
+        low[touched] = after
+        high[touched] += np.uint64(second) + (after < before).astype(np.uint64)
+    totals = [(int(second) << 64) | int(first) for first, second in zip(low, high, strict=True)]
+    return counts.tolist(), totals
+
+
+def _mix(x: int) -> int:
+    x = ((x ^ (x >> 30)) * 0xBF58_476D_1CE4_E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D0_49BB_1331_11EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def _hash(number: int, chunk: int) -> tuple[int, int]:
+    """Return the lower and the higher half of a stamp's hash."""
+    first = _mix(_mix((number + _GOLDEN) & _MASK) ^ chunk)
+    return first, _mix((first + _GOLDEN) & _MASK)
+
+
+def _report(
+    directory: Path,
+    manifest: Manifest,
+    finished: Finished | None,
+    files: list[File],
+    chunks: dict[tuple[int, int], _Chunk],
+    lines: int,
+    slots: int,
+) -> Report:
+    seen: dict[int, bytearray] = {}
+    records: dict[int, int] = {}
+    bad = idle = idle_chunks = 0
+    for (_, place), chunk in chunks.items():
+        number, _ = manifest.chunk(chunk.task, place)
+        seen.setdefault(chunk.epoch, bytearray(manifest.num_chunks))[number] = 1
+        records[chunk.epoch] = records.get(chunk.epoch, 0) + chunk.records
+        bad += chunk.bad
+        if not chunk.slots:
+            idle_chunks += chunk.records > chunk.bad
+            idle += chunk.records - chunk.bad
+    complete = finished is not None and finished.complete
+    return Report(
+        directory=directory,
+        finished=finished is not None,
+        complete=complete,
+        steps=len(chunks),
+        members=len(files),
+        views=0,
+        epochs=epochs_of(manifest, finished, seen, records, in_order=False),
+        redone_steps=lines - len(chunks),
+        discarded_chunks=0,
+        discarded_records=0,
+        bad_records=bad,
+        idle_steps=idle_chunks,
+        idle_records=idle,
+        slots=slots,
+        cut_files=tuple(file.path.name for file in files if file.cut),
+    )

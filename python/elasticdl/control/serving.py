@@ -1,0 +1,235 @@
+"""The messages of jobs with parameter servers, as plain values; what all jobs say stands in `messages.py`.
+
+Rule numbers are those of the page on the protocol of parameter servers. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from elasticdl.control.view import MemberId
+
+
+class SlotEntry(NamedTuple):
+    """A slot's newest entry in the journal, in the order in which the core takes it.
+
+    Attributes:
+        slot: number of the slot.
+        term: counts the slot's entries, from 1.
+        reign: the term in which the primary took over.
+        primary: number of the server that serves it.
+        backup: number of the server that has accepted what the primary acknowledges, or None.
+        restored: the roll-back by which the primary restores the slot from a snapshot, or 0.
+    """
+
+    slot: int
+    term: int
+    reign: int
+    primary: int
+    backup: int | None
+    restored: int
+
+
+class Holding(NamedTuple):
+    """A task that a worker computes, and its first chunk that is not settled."""
+
+    task: int
+    chunk: int
+
+
+class SlotAccount(NamedTuple):
+    """What a slot's primary has applied (R29).
+
+    Attributes:
+        slot: number of the slot.
+        reign: of the data.
+        pushes: how many it has applied.
+        sum: wrapping sum of the stamps' hashes over them, 32 hexadecimal digits.
+    """
+
+    slot: int
+    reign: int
+    pushes: int
+    sum: str
+
+
+# ------------------------------------------------------------------ member → master
+
+
+@dataclass(frozen=True, slots=True)
+class Enroll:
+    """Asks to take part; on every new connection again, before anything else but `FoundShards` and `FoundModel`.
+
+    Attributes:
+        member: its id.
+        name: of its process, `worker-3-2` or `ps-0-1`; the role follows from it.
+        address: where a server listens; empty for workers.
+        epoch: the highest master epoch that it has seen.
+        server: the number that a server was given before, or None.
+        holds: the tasks that a worker computes.
+        roll_back: the roll-back that these are of.
+        leaving: it wants to go.
+    """
+
+    member: MemberId
+    name: str
+    address: str
+    epoch: int
+    server: int | None
+    holds: tuple[Holding, ...]
+    roll_back: int
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """What the user's model has on servers, as canonical JSON (`elasticdl.ps.catalog`); the first one counts and is journalled."""
+
+    catalog: str
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """All chunks of a task before this one are settled; `loss` is the mean of the last one's examples, None if it had none."""
+
+    task: int
+    chunk: int
+    roll_back: int
+    loss: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDone:
+    """All chunks of a task are settled, of an attempt that began in this roll-back (R22); repeated until it is heard of as done."""
+
+    task: int
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unreached:
+    """Connections to these servers broke or could not be made (R20)."""
+
+    servers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyReady:
+    """The receiver of a copy that was ordered in this term has everything (R14, R17)."""
+
+    slot: int
+    term: int
+    to: int
+    hands_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accounts:
+    """What the slots of which a server is the primary have applied, for the auditor."""
+
+    slots: tuple[SlotAccount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """A worker has let go of all tasks, or a server wants to be emptied: it waits for `Released`."""
+
+    holds: tuple[Holding, ...]
+
+
+ServingMemberMessage = Enroll | FoundModel | Settled | TaskDone | Unreached | CopyReady | Accounts | Leave
+
+# ------------------------------------------------------------------ master → member
+
+
+@dataclass(frozen=True, slots=True)
+class Enrolled:
+    """Answer to `Enroll`: this is master epoch `epoch`; `server` is a server's number, None for workers."""
+
+    epoch: int
+    server: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The job's model as it was journalled: canonical JSON of `elasticdl.ps.catalog`."""
+
+    catalog: str
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where servers are, and the newest entries of slots: all of them on a new connection, later what has changed.
+
+    Attributes:
+        servers: numbers of servers, in the order of their addresses.
+        addresses: where they listen.
+        entries: of slots.
+        roll_back: how often the job was rolled back.
+    """
+
+    servers: tuple[int, ...]
+    addresses: tuple[str, ...]
+    entries: tuple[SlotEntry, ...]
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leased:
+    """Compute this task, from this chunk on."""
+
+    task: int
+    chunk: int
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """All tasks before `low` are done, as of this roll-back (R10)."""
+
+    low: int
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """A task needs no more work: somebody else has done it."""
+
+    task: int
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class CopyOrdered:
+    """A server is to copy a slot to another one, as of this term (R13)."""
+
+    slot: int
+    term: int
+    to: int
+    hands_over: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CopiesVoid:
+    """Copies to this server are given up: it is dead."""
+
+    to: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccountsWanted:
+    """A server is to send its `Accounts`: all is applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResult:
+    """A worker is to write the trained model, and to report `Exported` of state (steps, attempt)."""
+
+    steps: int
+    attempt: int
+
+
+ServingMasterMessage = (
+    Enrolled | Model | Placed | Leased | Watermark | LetGo | CopyOrdered | CopiesVoid | AccountsWanted | WriteResult
+)  # fmt: skip

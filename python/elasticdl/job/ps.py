@@ -1,0 +1,261 @@
+"""The entry point of a parameter server: the core holds the slots and serves them; here the master's decisions are carried out.
+
+It decides nothing. All that it must say to the master it says again on a new connection, so a master may come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import secrets
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass
+
+from elasticdl._core import Heart, ParameterServer
+from elasticdl.cluster.cluster import EVICTED, RELEASED
+from elasticdl.cluster.lifeline import watch_lifeline
+from elasticdl.cluster.local import PROCESS_ENVIRONMENT
+from elasticdl.control.messages import (
+    Evicted,
+    Failed,
+    MasterMessage,
+    MemberMessage,
+    Verdict,
+)
+from elasticdl.control.serving import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    Enroll,
+    Enrolled,
+    Leave,
+    Model,
+    Placed,
+    SlotAccount,
+    Unreached,
+)
+from elasticdl.control.stream import (
+    MemberStream,
+    StreamEvent,
+    StreamOpened,
+    StreamReceived,
+    StreamRefused,
+)
+from elasticdl.control.view import MemberId
+from elasticdl.ps.catalog import read_catalog
+from elasticdl.spec import podplace
+from elasticdl.spec.place import Place, own_place
+
+_log = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.2
+"""How often copies that could not be begun are tried again, and servers that can't be reached are told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """SIGTERM came."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """The core can't go on."""
+
+    why: str
+
+
+_Incoming = StreamEvent | CopyReady | _Term | _Broken
+
+
+class ServerProcess:
+    """One life of one parameter server."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        """Connect to the master; nothing is served before it has given this server a number."""
+        self._place = place
+        self._name = name
+        self._id = MemberId(secrets.token_hex(16))
+        self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
+        self._epoch = 0
+        self._number: int | None = None
+        self._catalog: str | None = None
+        self._server: ParameterServer | None = None
+        self._terms: dict[int, int] = {}
+        self._orders: dict[int, CopyOrdered] = {}
+        self._ready: dict[int, CopyReady] = {}
+        self._leaving = False
+        token, spec = place.token(), place.spec()
+        self._heart = Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity)
+        self._stream = MemberStream(
+            place.control_address, token, name, self._id, self._inbox.put, place.identity
+        )
+
+    def drain(self) -> None:
+        """Ask to be emptied, then leave; callable from any thread."""
+        self._inbox.put(_Term())
+
+    def run(self) -> int:
+        """Serve until the master says that this process ends; return its exit code."""
+        look_at = 0.0
+        while True:
+            if time.monotonic() >= look_at:
+                self._look_around()
+                look_at = time.monotonic() + _TICK_SECONDS
+            try:
+                event = self._inbox.get(timeout=_TICK_SECONDS)
+            except queue.Empty:
+                continue
+            match event:
+                case StreamOpened():
+                    self._enroll()
+                case StreamReceived(message):
+                    code = self._obey(message)
+                    if code is not None:
+                        self._stream.close()
+                        return code
+                case StreamRefused(reason):
+                    _log.error("the master refuses this server: %s", reason)
+                    return 1
+                case CopyReady():
+                    self._ready[event.slot] = event
+                    self._stream.send(event)
+                case _Term():
+                    if self._server is None:
+                        return RELEASED
+                    self._leaving = True
+                    self._stream.send(Leave(()))
+                case _Broken(why):
+                    _log.error("this server can't go on: %s", why)
+                    return 1
+
+    def _enroll(self) -> None:
+        address = self._place.data_address(self._id)
+        self._send(Enroll(self._id, self._name, address, self._epoch, self._number, (), 0, self._leaving))
+        for ready in self._ready.values():
+            self._send(ready)
+
+    def _send(self, message: MemberMessage) -> None:
+        self._stream.send(message)
+
+    # ------------------------------------------------------------------ what the master says
+
+    def _obey(self, message: MasterMessage) -> int | None:
+        """Carry out what the master says; return an exit code if it ends this process."""
+        match message:
+            case Enrolled(epoch, number):
+                self._epoch, self._number = max(self._epoch, epoch), number
+                self._open()
+            case Model(catalog):
+                self._catalog = catalog
+                self._open()
+            case Placed():
+                self._learn(message)
+            case CopyOrdered():
+                self._orders[message.slot] = message
+                self._begin_copies()
+            case CopiesVoid(to):
+                self._serving().give_up_copies(to)
+                self._orders = {slot: order for slot, order in self._orders.items() if order.to != to}
+            case AccountsWanted():
+                self._send(Accounts(tuple(SlotAccount(*one) for one in self._serving().accounts())))
+            case Failed() | Evicted():
+                _log.info("ends: %s", message.reason)
+                return 1 if isinstance(message, Failed) else EVICTED
+            case Verdict():
+                _log.info("ends: %s", message)
+                return RELEASED
+        return None
+
+    def _open(self) -> None:
+        """Serve as soon as number and model are known."""
+        if self._server is not None or self._number is None or self._catalog is None:
+            return
+        self._server = ParameterServer(
+            self._place.data_address(self._id),
+            self._number,
+            self._place.token(),
+            read_catalog(self._catalog).core(),
+            self._place.identity,
+        )
+        _log.info("serves as number %d at %s", self._number, self._server.address)
+        threading.Thread(target=self._tell_ready, args=(self._server,), name="copies", daemon=True).start()
+
+    def _serving(self) -> ParameterServer:
+        assert self._server is not None, "the master says this to servers that have a number"
+        return self._server
+
+    def _learn(self, placed: Placed) -> None:
+        server = self._serving()
+        server.learn(dict(zip(placed.servers, placed.addresses, strict=True)), placed.entries)
+        self._terms.update((entry.slot, entry.term) for entry in placed.entries)
+        self._orders = {slot: one for slot, one in self._orders.items() if one.term >= self._terms[slot]}
+        self._ready = {slot: one for slot, one in self._ready.items() if one.term >= self._terms[slot]}
+        # Without snapshots there is nothing that they could be restored from.
+        server.begin_anew(
+            [entry.slot for entry in placed.entries if entry.restored and entry.primary == self._number]
+        )
+
+    def _begin_copies(self) -> None:
+        server = self._serving()
+        begun = [
+            slot
+            for slot, order in self._orders.items()
+            if server.copy(slot, order.to, order.term, order.hands_over)
+        ]
+        for slot in begun:
+            del self._orders[slot]
+
+    def _look_around(self) -> None:
+        if self._server is None:
+            return
+        if self._orders:
+            self._begin_copies()
+        lost = self._server.take_lost()
+        if lost:
+            self._send(Unreached(tuple(lost)))
+
+    # ------------------------------------------------------------------ another thread
+
+    def _tell_ready(self, server: ParameterServer) -> None:
+        try:
+            while True:
+                for slot, term, to, hands_over in server.take_ready(3600.0):
+                    self._inbox.put(CopyReady(slot, term, to, hands_over))
+        except ValueError as error:
+            self._inbox.put(_Broken(str(error)))
+
+
+def main() -> int:
+    """Run the parameter server that the environment names."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
+    watch_lifeline()
+    place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
+    spec = place.spec()
+    logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    process = ServerProcess(place, os.environ[PROCESS_ENVIRONMENT])
+
+    def await_term() -> None:
+        signal.sigwait({signal.SIGTERM})
+        process.drain()
+
+    threading.Thread(target=await_term, name="sigterm", daemon=True).start()
+    try:
+        code = process.run()
+    except Exception:
+        traceback.print_exc()
+        code = 1
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)  # connections of workers must not hold up an end that the master awaits
+
+
+if __name__ == "__main__":
+    main()

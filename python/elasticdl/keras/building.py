@@ -1,0 +1,71 @@
+"""Making the user's model and optimizer: calls of the model file's functions, and errors that say which file and what was expected.
+
+The first weights are a function of the job's seed, and variables have the same names in every life of every worker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from elasticdl.errors import BadData, BadModel
+from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
+from elasticdl.keras.modelfile import UserModel, describe
+from elasticdl.worker.adapter import Records
+
+
+def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Records) -> tuple[Any, Batch, Any]:
+    """Return the user's model, built, the batch of the sample, and the symbols that the model gives for one.
+
+    Raises BadModel or BadData for what only running shows, with the user's exception as the cause.
+    """
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(seed % 2**32)
+    model = _made(user, user.model, keras.Model, "a keras.Model", **user.params)
+    batch = pipeline(sample)
+    if batch.data is None:
+        raise BadData(
+            f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried"
+        )
+    return model, batch, _call(user, model, batch, pipeline)
+
+
+def make_optimizer(user: UserModel) -> Any:
+    """Return the user's optimizer. Raises BadModel for anything that is none."""
+    return _made(user, user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer")
+
+
+def _made(user: UserModel, function: Any, kind: type, expected: str, **keywords: Any) -> Any:
+    name = getattr(function, "__name__", repr(function))
+    try:
+        made = function(**keywords)
+    except BadModel:
+        raise
+    except Exception as error:
+        raise BadModel(f"{user.path}: {name} failed: {describe(error, user.path)}") from error
+    if not isinstance(made, kind):
+        raise BadModel(f"{user.path}: {name} returned a {type(made).__name__}; expected {expected}")
+    return made
+
+
+def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> Any:
+    """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
+    assert batch.data is not None, "the sample has examples"
+    symbols = tf.nest.map_structure(
+        lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype.name), batch.data[0]
+    )
+    try:
+        return model(symbols, training=True)
+    except BadModel:
+        raise
+    except Exception as error:
+        received = show(pipeline.spec[0] if pipeline.spec else None)
+        expected = (
+            show(model.input) if getattr(model, "inputs", None) else "what the model's call was written for"
+        )
+        raise BadData(
+            f"{user.path}: the model can't take what feed gives: expected features {expected}, received {received} "
+            f"(None: the examples of a batch); feed has to return {EXPECTED}\n{describe(error, user.path)}"
+        ) from error

@@ -1,0 +1,175 @@
+"""Keras embeddings whose rows live on parameter servers.
+
+A model is not edited: while it is built, embeddings above a threshold get no variable. What such a layer looks up has to be known before
+the step, so that rows can be fetched ahead; the model is traced once more for that, with zeros in place of all rows, and what is not
+needed for the ids falls out of that graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from elasticdl.errors import BadModel
+from elasticdl.ps.catalog import Initial, InitialKind, Table
+
+_FLOAT = 4
+
+
+class Lookups(Protocol):
+    """What the served layers of a model do while it is called."""
+
+    def look_up(self, layer: ServedEmbedding, ids: Any) -> Any:
+        """Return the rows of ids, of the shape of the ids and one dimension more."""
+
+
+_lookups: ContextVar[Lookups] = ContextVar("lookups")
+
+
+@contextmanager
+def looking_up(lookups: Lookups) -> Iterator[None]:
+    """Let the served layers of the models that are called meanwhile look up their rows there."""
+    token = _lookups.set(lookups)
+    try:
+        yield
+    finally:
+        _lookups.reset(token)
+
+
+class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]
+    """A Keras embedding without a variable: its rows are looked up where `looking_up` says."""
+
+    def call(self, inputs: Any) -> Any:
+        """Return the rows of integers of any shape."""
+        ids = tf.cast(inputs, tf.int64)
+        return tf.cast(_lookups.get().look_up(self, ids), self.compute_dtype)
+
+
+class Recorded:
+    """Takes note of what is looked up, and answers zeros."""
+
+    def __init__(self) -> None:
+        self.layers: list[ServedEmbedding] = []
+        self.ids: list[Any] = []
+
+    def look_up(self, layer: ServedEmbedding, ids: Any) -> Any:
+        """Remember a layer and its ids, flat."""
+        self.layers.append(layer)
+        self.ids.append(tf.reshape(ids, [-1]))
+        return tf.zeros(tf.concat([tf.shape(ids), [layer.output_dim]], 0))
+
+
+class Given:
+    """Answers from rows that are there, in the order in which they were looked up when that was recorded."""
+
+    def __init__(self, lookups: list[tuple[Any, Any]]) -> None:
+        """`lookups`: of each lookup the table's rows, and the places of its ids among them."""
+        self._lookups = iter(lookups)
+
+    def look_up(self, layer: ServedEmbedding, ids: Any) -> Any:
+        """Return the rows of the next lookup."""
+        rows, places = next(self._lookups)
+        found = tf.gather(rows, places)
+        shape = tf.concat([tf.shape(ids), [layer.output_dim]], 0)
+        shaped = tf.reshape(found, shape)
+        shaped.set_shape([*ids.shape, layer.output_dim])
+        return shaped
+
+
+@contextmanager
+def serving(threshold: int) -> Iterator[None]:
+    """Let the Keras embeddings of more than `threshold` bytes that are built meanwhile get no variable.
+
+    Raises BadModel, out of their `build`, for what parameter servers don't do.
+    """
+    build = keras.layers.Embedding.build
+
+    def build_or_serve(layer: Any, input_shape: Any = None) -> None:
+        size = layer.input_dim * layer.output_dim * _FLOAT
+        if layer.built or type(layer) is not keras.layers.Embedding or size <= threshold:
+            build(layer, input_shape)
+            return
+        _check(layer)
+        layer.__class__ = ServedEmbedding
+        layer.built = True
+
+    keras.layers.Embedding.build = build_or_serve
+    try:
+        yield
+    finally:
+        keras.layers.Embedding.build = build
+
+
+def _check(layer: Any) -> None:
+    refused = {
+        "embeddings_regularizer": layer.embeddings_regularizer,
+        "embeddings_constraint": layer.embeddings_constraint,
+        "lora_rank": layer.lora_rank,
+        "quantization": layer.quantization_mode,
+    }
+    for what, value in refused.items():
+        if value:
+            raise BadModel(
+                f"the embedding {layer.name} has {what}, which rows on parameter servers can't have; leave it out, or keep the table "
+                f"in the workers with a larger --embedding_threshold"
+            )
+
+
+def table_of(layer: ServedEmbedding, name: str, admission: int) -> Table:
+    """Describe a layer's table. Raises BadModel for initial weights that are not drawn for each by itself."""
+    return Table(name, layer.output_dim, _initial(layer), admission)
+
+
+def _initial(layer: ServedEmbedding) -> Initial:
+    initializer, kinds = layer.embeddings_initializer, keras.initializers
+    match initializer:
+        case kinds.Zeros():
+            return Initial(InitialKind.CONSTANT, 0.0)
+        case kinds.Ones():
+            return Initial(InitialKind.CONSTANT, 1.0)
+        case kinds.Constant():
+            return Initial(InitialKind.CONSTANT, float(initializer.value))
+        case kinds.RandomUniform():
+            return Initial(InitialKind.UNIFORM, float(initializer.minval), float(initializer.maxval))
+        case kinds.RandomNormal():
+            return Initial(InitialKind.NORMAL, float(initializer.mean), float(initializer.stddev))
+        case kinds.TruncatedNormal():
+            return Initial(InitialKind.TRUNCATED_NORMAL, float(initializer.mean), float(initializer.stddev))
+        case kinds.VarianceScaling():
+            return _scaled(initializer, layer)
+    raise BadModel(
+        f"the embedding {layer.name} is initialised by {type(initializer).__name__}, which parameter servers don't know; "
+        "they know zeros, ones, constants, uniform, normal and truncated normal weights, and what Keras scales by the table's sizes"
+    )
+
+
+def _scaled(initializer: Any, layer: ServedEmbedding) -> Initial:
+    """Return what `keras.initializers.VarianceScaling` draws for a matrix of the table's sizes (its documentation has the formulas)."""
+    rows, width = layer.input_dim, layer.output_dim
+    fan = {"fan_in": rows, "fan_out": width, "fan_avg": (rows + width) / 2}[initializer.mode]
+    scale = initializer.scale / max(1.0, fan)
+    if initializer.distribution == "uniform":
+        limit = math.sqrt(3.0 * scale)
+        return Initial(InitialKind.UNIFORM, -limit, limit)
+    if initializer.distribution == "truncated_normal":
+        # cut off at two deviations, a normal variable keeps this share of its own
+        return Initial(InitialKind.TRUNCATED_NORMAL, 0.0, math.sqrt(scale) / 0.87962566103423978)
+    return Initial(InitialKind.NORMAL, 0.0, math.sqrt(scale))
+
+
+def put_back(layer: ServedEmbedding, rows: Any) -> None:
+    """Make a served layer the Keras embedding that the user wrote, with these rows, of shape [input_dim, output_dim]."""
+    layer.__class__ = keras.layers.Embedding
+    layer.built = False
+    layer._tracker.unlock()
+    with keras.name_scope(layer.name):
+        keras.layers.Embedding.build(layer)
+    layer._tracker.lock()
+    layer._embeddings.assign(np.asarray(rows))

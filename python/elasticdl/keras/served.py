@@ -1,0 +1,197 @@
+"""The adapter for Keras models on TensorFlow whose weights live on parameter servers; the Protocol is in `worker/adapter.py`.
+
+It composes the parts (feed, embeddings, step, export) and holds the worker's copy of the dense variables; it talks to no other process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from elasticdl import _core
+from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.keras.building import make_model, make_optimizer
+from elasticdl.keras.embedding import Recorded, looking_up, put_back, serving, table_of
+from elasticdl.keras.export import export
+from elasticdl.keras.feed import FeedPipeline, show
+from elasticdl.keras.loss import ChunkLoss
+from elasticdl.keras.modelfile import UserModel, describe
+from elasticdl.keras.optimizer import describe as describe_optimizer
+from elasticdl.keras.seeds import chunk_seeds
+from elasticdl.keras.servedstep import ServedStep
+from elasticdl.ps.catalog import Catalog, Variable
+from elasticdl.spec.jobspec import JobSpec, Mode
+from elasticdl.worker.adapter import Gradients, Records, ServedBatch
+
+_BLOCK = 1 << 16
+"""Rows that are fetched together when a table is written."""
+
+
+class KerasServedAdapter:
+    """Implements `elasticdl.worker.adapter.ServedAdapter`."""
+
+    catalog: Catalog
+
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any = None) -> None:
+        """`metadata`: what the reader knows of its records, the third argument of `feed`. Nothing is built yet; `prepare` does."""
+        self._user = user
+        self._spec = spec
+        self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
+
+    # ------------------------------------------------------------------ building
+
+    def prepare(self, sample: Records) -> None:
+        """Build model, optimizer and compiled step, and run the step once on `sample`, without any lasting effect.
+
+        Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
+        """
+        user = self._user
+        with serving(self._spec.embedding_threshold), looking_up(Recorded()):
+            self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
+        if user.callbacks is not None and user.callbacks():
+            raise BadModel(
+                f"{user.path}: callbacks are called by step, and workers with parameter servers have none in common; leave them out"
+            )
+        spec = self._pipeline.spec
+        assert spec is not None, "feed has been traced"
+        self.optimizer = make_optimizer(user)
+        rule = describe_optimizer(self.optimizer)
+        loss = ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}")
+        try:
+            self._step = ServedStep(self.model, self.optimizer, loss, spec, user.path)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{user.path}: the training step can't be made: {describe(error, user.path)}\n"
+                f"feed gave {show(spec)}; the model gives {show(outputs)}"
+            ) from error
+        self._dense = self._step.first()
+        self._places = self._find_places()
+        layout, admission = self._step.layout, self._spec.embedding_admission
+        decays = self.optimizer._use_weight_decay
+        variables = [
+            *(Variable(v.path, tuple(v.shape), bool(decays(v))) for v in layout.trained),
+            *(Variable(v.path, tuple(v.shape), False, adds=True) for v in layout.changed),
+        ]
+        tables = [table_of(layer, layer.path, admission) for layer in self._step.layers]
+        self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
+        self._core = self.catalog.core()
+        served = self.convert(sample)
+        assert batch.data is not None, "make_model has looked"
+        zeros = [
+            np.zeros(len(one) * table.width, np.float32)
+            for one, table in zip(served.batches, tables, strict=True)
+        ]
+        try:
+            self.compute(served, zeros, 0, 0)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
+                f"feed gave {show(spec)}; the model gives {show(outputs)}"
+            ) from error
+
+    def _find_places(self) -> list[slice]:
+        """Return where the catalog's variables lie in the flat row."""
+        places, start = {}, 0
+        for variable in self._step.variables:
+            size = int(np.prod(variable.shape, dtype=np.int64))
+            places[id(variable)] = slice(start, start + size)
+            start += size
+        layout = self._step.layout
+        return [places[id(variable)] for variable in (*layout.trained, *layout.changed)]
+
+    # ------------------------------------------------------------------ chunks
+
+    def convert(self, records: Records) -> ServedBatch:
+        """Run the user's `feed` over one chunk and look up its ids; may be called from another thread. Raises BadData."""
+        batch = self._pipeline(records)
+        if batch.data is None:
+            return ServedBatch(0, (), None)
+        of_table: list[list[npt.NDArray[np.int64]]] = [[] for _ in self._step.layers]
+        lookups = self._step.ids(batch.data[0])
+        for table, ids in lookups:
+            self._check_range(table, ids)
+            of_table[table].append(ids)
+        batches = [
+            _core.Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)
+        ]
+        starts = [0] * len(batches)
+        inverses = [np.frombuffer(one.inverse(), np.uint32).view(np.int32) for one in batches]
+        places = []
+        for table, ids in lookups:
+            places.append(tf.constant(inverses[table][starts[table] : starts[table] + len(ids)]))
+            starts[table] += len(ids)
+        return ServedBatch(batch.examples, batches, (batch.data, places))
+
+    def _check_range(self, table: int, ids: npt.NDArray[np.int64]) -> None:
+        if not len(ids):
+            return
+        low, high, layer = int(ids.min()), int(ids.max()), self._step.layers[table]
+        if low < 0 or high >= layer.input_dim:
+            wrong = low if low < 0 else high
+            raise BadData(
+                f"{self._user.path}: the embedding {layer.name} has the ids 0 to {layer.input_dim - 1}, received {wrong}"
+            )
+
+    def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
+        """Return the first value of each variable of the catalog, flat."""
+        first = self._step.first()
+        return [first[place] for place in self._places]
+
+    def take(self, variable: int, value: npt.NDArray[np.float32]) -> None:
+        """Replace a variable's value by that of the servers."""
+        self._dense[self._places[variable]] = value
+
+    def compute(
+        self, batch: ServedBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
+    ) -> Gradients:
+        """Return a chunk's gradients at the variables taken and these rows."""
+        data, places = batch.data
+        seeds = chunk_seeds(self._spec.seed, task, chunk, self._step.generators)
+        widths = [layer.output_dim for layer in self._step.layers]
+        tensors = [tf.constant(row.reshape(-1, width)) for row, width in zip(rows, widths, strict=True)]
+        loss, parts, slopes = self._step.compute(data, self._dense, tensors, places, seeds)
+        return Gradients(
+            float(loss), [part.numpy() for part in parts], [slope.numpy().reshape(-1) for slope in slopes]
+        )
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate at a step of the schedule."""
+        self.optimizer._iterations.assign(step)
+        return float(self.optimizer.learning_rate)
+
+    # ------------------------------------------------------------------ the result
+
+    def rows_of(self, table: int) -> int:
+        """Return how many ids a table has."""
+        return int(self._step.layers[table].input_dim)
+
+    def export(
+        self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
+    ) -> str:
+        """Write the model for plain users of Keras; this object is of no use afterwards. Raises OSError with what was at `path` intact."""
+        digest = hashlib.blake2b(digest_size=16)
+        layout = self._step.layout
+        for variable, place in zip((*layout.trained, *layout.changed), self._places, strict=True):
+            value = self._dense[place]
+            digest.update(value.tobytes())
+            variable.assign(value.reshape(variable.shape))
+        for table, layer in enumerate(self._step.layers):
+            matrix = np.empty((layer.input_dim, layer.output_dim), np.float32)
+            for start in range(0, layer.input_dim, _BLOCK):
+                ids = np.arange(start, min(start + _BLOCK, layer.input_dim))
+                matrix[start : start + len(ids)] = rows(table, ids)
+            digest.update(matrix.data)
+            if path:
+                put_back(layer, matrix)
+        if path:
+            export(self.model, path, kind)
+        return digest.hexdigest()

@@ -1,0 +1,464 @@
+"""What every master does, whatever way its job trains: it keeps the journal, the requests of clients, failures, and the end.
+
+Half of a pure state machine: time and events in, instructions out (`master/events.py` has both vocabularies). The other half is
+`master/machine.py` for synchronous jobs and `master/serving.py` for jobs with parameter servers. All memory but the journal may be lost
+at any moment: telling is done by levels (what should this connection know by now?) and not by remembering what is still to be told.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from elasticdl.control.frozen import replace
+from elasticdl.control.messages import Acknowledged, Exported, MasterMessage, ProgramFailed
+from elasticdl.control.view import MemberId
+from elasticdl.data.shard import Shard
+from elasticdl.master.events import (
+    Announce,
+    Append,
+    Appended,
+    Beat,
+    Check,
+    Conflict,
+    DataFound,
+    End,
+    Event,
+    GiveUp,
+    Instruction,
+    JournalRead,
+    Publish,
+    Published,
+    Reply,
+    Scale,
+    ScaleAsked,
+    StopAsked,
+    Tell,
+    Tick,
+)
+from elasticdl.master.records import (
+    EpochRecord,
+    ErrorRecord,
+    FailedRecord,
+    FinishedRecord,
+    Journal,
+    Record,
+    ShardsRecord,
+    StoppingRecord,
+    WantedRecord,
+    read_journal,
+)
+from elasticdl.master.witnesses import Times
+
+Out = list[Instruction]
+"""Instructions of one transition, in order; made and emptied within `handle`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a master takes from the job's settings.
+
+    Attributes:
+        workers: how many workers the job wants (until `scale` says otherwise).
+        minimum: with fewer members no step begins.
+        relaunches: program errors per worker index that do not fail the job.
+        plan: the job's data → the order in which it is consumed.
+        times: of the protocol.
+    """
+
+    workers: int
+    minimum: int
+    relaunches: int
+    plan: Callable[[tuple[Shard, ...]], Any]
+    times: Times = field(default_factory=Times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One control stream, and what was said on it.
+
+    Attributes:
+        member: whose.
+        name: what people call it.
+        registered: it has asked to take part.
+        welcomed: that was answered.
+        data: `Data` was told.
+        verdict: a verdict was told.
+    """
+
+    member: MemberId
+    name: str
+    registered: bool = False
+    welcomed: bool = False
+    data: bool = False
+    verdict: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A program error that waits for its record or its answer."""
+
+    name: str
+    error: ProgramFailed
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
+class Keeper:
+    """The journal and the requests of one master.
+
+    Attributes:
+        settings: of the job.
+        journal: what has been read or appended (J1: nothing else is ever told).
+        opened: my epoch is journalled, or the job has ended: I may speak.
+        started_at: when I read the journal.
+        appending: the record whose append is outstanding.
+        links: control streams.
+        gone: names of processes proven dead → cause.
+        failures: program errors, by member.
+        asked_stop: reason of a stop request that is not journalled yet.
+        waiting_stop: client requests to answer when `stopping` is journalled.
+        asked_scale: the number of workers asked for, and by which request.
+        found: shards that were found and are not journalled yet.
+        give_up: the job can't go on.
+        exported: the export report that waits for its record.
+        ended_at: when the terminal record was appended or read.
+        published: the result lies at its final path.
+        checked_at: when the journal was last looked at for another master's records.
+        over: this master has ended.
+    """
+
+    settings: Settings
+    journal: Journal = field(default_factory=Journal)
+    opened: bool = False
+    started_at: float = 0.0
+    appending: Record | None = None
+    links: Mapping[int, Link] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[MemberId, Failure] = field(default_factory=dict)
+    asked_stop: str | None = None
+    waiting_stop: tuple[int, ...] = ()
+    asked_scale: ScaleAsked | None = None
+    found: tuple[Shard, ...] | None = None
+    give_up: GiveUp | None = None
+    exported: Exported | None = None
+    ended_at: float | None = None
+    published: bool = False
+    checked_at: float = 0.0
+    over: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """Return how many workers the job wants now."""
+        return self.settings.workers if self.journal.wanted is None else self.journal.wanted
+
+    @property
+    @abstractmethod
+    def why_finished(self) -> str:
+        """Return why there was nothing more to train."""
+
+    # ------------------------------------------------------------------ the transition
+
+    def handle(self, now: float, event: Event) -> tuple[Self, tuple[Instruction, ...]]:
+        """Take an event at time `now` (seconds, any monotonic clock); return the next state and what is to be done, in order."""
+        if self.over:
+            return self, ()
+        out: Out = []
+        master = self._take(now, event, out)
+        if not master.over and not isinstance(event, Beat):  # what a beat means is judged at the next tick
+            master = master._settle(now, out)
+        return master, tuple(out)
+
+    def _take(self, now: float, event: Event, out: Out) -> Self:
+        match event:
+            case JournalRead(records, length):
+                return self._open(now, read_journal(records, length), out)
+            case Appended(record):
+                master = replace(self, journal=self.journal.with_record(record), appending=None)
+                return master._appended(now, self.journal, record, out)
+            case Conflict():
+                return self._replaced("another master has appended to the journal", out)
+            case DataFound(shards):
+                return self._find(shards)
+            case StopAsked(request, reason):
+                return self._ask_stop(request, reason, out)
+            case ScaleAsked():
+                return self._ask_scale(event, out)
+            case GiveUp():
+                return replace(self, give_up=self.give_up or event)
+            case Published(error):
+                return self._after_publishing(error, out)
+            case Tick():
+                return self
+            case _:
+                return self._take_own(now, event, out)
+
+    @abstractmethod
+    def _take_own(self, now: float, event: Event, out: Out) -> Self:
+        """Take an event about connections, members or processes."""
+
+    def _settle(self, now: float, out: Out) -> Self:
+        """After every event: append what is due, tell what is known, end when all is done."""
+        master = self
+        record = master._next_record(now)
+        if record is not None:
+            master = master._append(record, out)
+        else:
+            master = master._check(now, out)
+        if master.opened:
+            master = master._tell_all(now, out)._act(now, out)
+        return master._maybe_end(now, out)
+
+    @abstractmethod
+    def _tell_all(self, now: float, out: Out) -> Self:
+        """Tell each connection what it should know by now."""
+
+    @abstractmethod
+    def _act(self, now: float, out: Out) -> Self:
+        """Do what time alone makes due."""
+
+    # ------------------------------------------------------------------ the journal
+
+    def _open(self, now: float, journal: Journal, out: Out) -> Self:
+        """Begin a life: what the journal says is all that is known."""
+        master = replace(self, journal=journal, started_at=now)
+        if journal.shards is not None:
+            master = master._with_data(journal.shards)
+        if journal.wanted is not None:
+            out.append(Scale(journal.wanted))
+        if journal.terminal is not None:
+            return replace(master, opened=True)._reach_end(now, out)
+        return master._append(EpochRecord(journal.epoch + 1), out)
+
+    @abstractmethod
+    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
+        """Return what holds once the job's data is known."""
+
+    def _append(self, record: Record, out: Out) -> Self:
+        """J1, J2: durable first; told when `Appended` comes."""
+        out.append(Append(self.journal.length + 1, record))
+        return replace(self, appending=record)
+
+    def _may_append(self) -> bool:
+        return self.opened and self.appending is None and self.journal.terminal is None
+
+    def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
+        """Do what follows from a record that is durable; `before`: what the journal said without it."""
+        match record:
+            case EpochRecord():
+                return replace(self, opened=True)
+            case ShardsRecord(shards):
+                return replace(self._with_data(shards), found=None)
+            case StoppingRecord(reason):
+                return self._after_stopping(reason, out)
+            case WantedRecord(workers):
+                return self._after_scale(workers, out)
+            case FinishedRecord() | FailedRecord():
+                return self._reach_end(now, out)
+            case _:
+                return self
+
+    def _next_record(self, now: float) -> Record | None:
+        """Return what should be appended next; after a terminal record nothing is (D7)."""
+        if not self._may_append():
+            return None
+        return (
+            self._wanted_failure()
+            or self._wanted_finish()
+            or self._wanted_stop()
+            or self._wanted_scale()
+            or self._wanted_shards()
+            or self._wanted_own(now)
+        )
+
+    @abstractmethod
+    def _wanted_own(self, now: float) -> Record | None:
+        """Return what this way of training wants appended next."""
+
+    def _check(self, now: float, out: Out) -> Self:
+        """A master that waits appends nothing, and so would not notice that its workers have gone to another one."""
+        if now - self.checked_at < self.settings.times.alone or not self._may_append() or not self._waits():
+            return self
+        out.append(Check(self.journal.length + 1))
+        return replace(self, checked_at=now)
+
+    @abstractmethod
+    def _waits(self) -> bool:
+        """Tell whether the job waits for processes to come."""
+
+    def _replaced(self, why: str, out: Out) -> Self:
+        out.append(End("replaced", why, 1))
+        return replace(self, over=True)
+
+    def _tell(self, connection: int, message: MasterMessage, out: Out) -> None:
+        out.append(Tell(connection, message))
+
+    # ------------------------------------------------------------------ data, stop, scale
+
+    def _find(self, shards: tuple[Shard, ...]) -> Self:
+        return (
+            self if self.journal.shards is not None or self.found is not None else replace(self, found=shards)
+        )
+
+    def _wanted_shards(self) -> Record | None:
+        return None if self.found is None else ShardsRecord(self.found)
+
+    def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
+        if self.journal.terminal is not None:
+            out.append(Reply(request, "the job has ended"))
+            return self
+        if self.journal.stopping is not None:
+            out.append(Reply(request, "the job is stopping"))
+            return self
+        return replace(self, asked_stop=self.asked_stop or reason, waiting_stop=(*self.waiting_stop, request))
+
+    def _hear_stop(self, connection: int, reason: str, out: Out) -> Self:
+        """Take a member's wish that the job ends."""
+        if self.journal.stopping is not None:
+            self._tell(connection, Acknowledged("stop_job"), out)
+            return self
+        return replace(self, asked_stop=self.asked_stop or reason)
+
+    def _wanted_stop(self) -> Record | None:
+        """D7: an early end is a record first; the acknowledgement follows."""
+        if self.asked_stop is None or self.journal.stopping is not None:
+            return None
+        return StoppingRecord(self.asked_stop)
+
+    def _after_stopping(self, reason: str, out: Out) -> Self:
+        out.append(Announce("stopping", "", 0, 0, f"the job ends at the next step boundary: {reason}"))
+        for request in self.waiting_stop:
+            out.append(Reply(request, "the job ends at the next step boundary"))
+        for connection, link in self.links.items():
+            if link.registered:
+                self._tell(connection, Acknowledged("stop_job"), out)
+        return replace(self, asked_stop=None, waiting_stop=())
+
+    def _ask_scale(self, asked: ScaleAsked, out: Out) -> Self:
+        if self.journal.terminal is not None or self.journal.stopping is not None:
+            out.append(Reply(asked.request, "the job is ending; the number of workers stays"))
+            return self
+        if self.asked_scale is not None:
+            out.append(Reply(self.asked_scale.request, "another number was asked for meanwhile"))
+        return replace(self, asked_scale=asked)
+
+    def _wanted_scale(self) -> Record | None:
+        return None if self.asked_scale is None else WantedRecord(self.asked_scale.workers)
+
+    def _after_scale(self, workers: int, out: Out) -> Self:
+        out.append(Scale(workers))
+        asked = self.asked_scale
+        if asked is None or asked.workers != workers:
+            return self
+        out.append(Reply(asked.request, f"the job wants {workers} workers"))
+        return replace(self, asked_scale=None)
+
+    # ------------------------------------------------------------------ failures
+
+    def _note_failure(self, link: Link, error: ProgramFailed) -> Self:
+        """D10: note a program error."""
+        return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
+
+    def _wanted_failure(self) -> Record | None:
+        for failure in self.failures.values():
+            if any(record.worker == failure.name for record in self.journal.errors):
+                continue
+            reason = self._fails_job(failure)
+            if reason is not None:
+                return FailedRecord(reason, failure.error.kind, failure.name, failure.error.traceback)
+            return ErrorRecord(failure.name, failure.error.signature)
+        if self.give_up is not None:
+            asked = self.give_up
+            return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
+        return None
+
+    def _fails_job(self, failure: Failure) -> str | None:
+        """Return why a program error fails the job, or None if the worker is started once more."""
+        error, who = failure.error, failure.name
+        if error.kind == "bad-input":
+            return f"{who}: {first_line(error.traceback) or error.signature}"
+        if error.kind == "nan":
+            return first_line(error.traceback) or error.signature
+        if not self._has_committed():
+            return f"{who} failed before the first step was committed: {error.signature}"
+        if any(record.signature == error.signature for record in self.journal.errors):
+            return f"{who} failed with an error that another life had before: {error.signature}"
+        index = worker_index(who)
+        errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
+        if errors >= self.settings.relaunches:
+            return (
+                f"{who} failed, and worker {index} has had {errors} program errors before: {error.signature}"
+            )
+        return None
+
+    @abstractmethod
+    def _has_committed(self) -> bool:
+        """Tell whether the model has been changed by a first step."""
+
+    # ------------------------------------------------------------------ the end
+
+    def _wanted_finish(self) -> Record | None:
+        exported = self.exported
+        if exported is None or not self._may_finish(exported):
+            return None
+        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, exported.metrics)
+
+    @abstractmethod
+    def _may_finish(self, exported: Exported) -> bool:
+        """Tell whether an export is the result (D7)."""
+
+    def _reach_end(self, now: float, out: Out) -> Self:
+        """The terminal record stands: publish the result (by every master that reads it), answer clients, tell everybody."""
+        end = self.journal.terminal
+        published = self.published
+        match end:
+            case FinishedRecord(_, state, path):
+                out.append(
+                    Announce(
+                        "finished", "", end.view, state.step, f"the job is finished at step {state.step}"
+                    )
+                )
+                out.append(Publish(path))
+            case FailedRecord(reason):
+                out.append(Announce("failed", end.worker, 0, 0, reason))
+                published = True
+        waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
+        out += [Reply(request, "the job has ended") for request in waiting]
+        return replace(
+            self, ended_at=now, published=published, waiting_stop=(), asked_stop=None, asked_scale=None
+        )
+
+    def _after_publishing(self, error: str | None, out: Out) -> Self:
+        if error is None:
+            return replace(self, published=True)
+        out.append(End("failed", error, 1))
+        return replace(self, over=True)
+
+    def _maybe_end(self, now: float, out: Out) -> Self:
+        """End when the result is in its place and everybody has heard, or had the time to."""
+        end = self.journal.terminal
+        if end is None or not self.published or self.ended_at is None:
+            return self
+        heard = not self.links and self._all_gone()
+        if not heard and now - self.ended_at < self.settings.times.alone:
+            return self
+        if isinstance(end, FinishedRecord):
+            out.append(End("finished", self.why_finished, 0))
+        else:
+            out.append(End("failed", end.reason, 2 if end.kind == "bad-input" else 1))
+        return replace(self, over=True)
+
+    @abstractmethod
+    def _all_gone(self) -> bool:
+        """Tell whether all who took part are proven to have ended."""
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def worker_index(name: str) -> str:
+    """Return the index of a worker, `3` of `worker-3-2`."""
+    return name.rsplit("-", 2)[-2] if name.count("-") >= 2 else name

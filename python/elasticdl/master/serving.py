@@ -1,0 +1,699 @@
+"""The master of a job with parameter servers as a pure state machine: time and events in, instructions out.
+
+It leases tasks to workers and journals which are done, keeps the journalled placement of slots on servers, and decides what follows when
+one of either is lost. Which placement is next is decided in `placement.py`, which task in `leases.py`, who is there and who is
+suspected in `attendance.py`; what every master does is in `keeper.py`. Rule numbers are those of the page on the protocol of parameter
+servers.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from elasticdl.control.frozen import replace
+from elasticdl.control.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    FoundShards,
+    MemberMessage,
+    Note,
+    ProgramFailed,
+    Released,
+    Stop,
+    StopJob,
+)
+from elasticdl.control.serving import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    Enroll,
+    Enrolled,
+    FoundModel,
+    Leased,
+    Leave,
+    LetGo,
+    Model,
+    Placed,
+    Settled,
+    SlotAccount,
+    SlotEntry,
+    TaskDone,
+    Unreached,
+    Watermark,
+    WriteResult,
+)
+from elasticdl.control.view import MemberId, ViewId
+from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.master import keeper, placement
+from elasticdl.master.attendance import Attendance, Link
+from elasticdl.master.events import (
+    Announce,
+    Beat,
+    ConnectionLost,
+    ConnectionOpened,
+    Event,
+    Heard,
+    Kill,
+    WorkerEnded,
+)
+from elasticdl.master.keeper import Out
+from elasticdl.master.leases import HELD, Done, Leases, TaskNumber
+from elasticdl.master.placement import Copy, Entry, ServerId
+from elasticdl.master.records import (
+    DoneRecord,
+    FinishedRecord,
+    Journal,
+    ModelRecord,
+    PlacementRecord,
+    Record,
+    Server,
+)
+
+COPIES = 16
+"""Copies of slots under way at a time: more of them would only share the same bandwidth."""
+BATCH_SECONDS = 0.1
+"""Tasks that are done are journalled together, so often at most: nobody waits for that but `low`."""
+NO_VIEW = ViewId(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(keeper.Settings):
+    """What the master of a job with parameter servers takes from its settings.
+
+    Attributes:
+        servers: how many parameter servers the job wants.
+        replicas: servers that hold each slot, 1 or 2.
+    """
+
+    servers: int
+    replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A loss from which the job has not recovered yet.
+
+    Attributes:
+        since: when the first sign of it came.
+        name: of the process.
+        cause: in a few words.
+        journalled: what follows from it stands in the journal.
+    """
+
+    since: float
+    name: str
+    cause: str
+    journalled: bool = False
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
+class ServingMaster(Attendance):
+    """One master: events in, instructions out.
+
+    Attributes:
+        settings: of the job.
+        order: all tasks, None until the shards are journalled.
+        leases: who computes which; its `done` is the journal's.
+        model: what the first worker found, until it is journalled.
+        reported: tasks that are done, until that is journalled.
+        reported_at: when the first of these came.
+        changed_at: of each slot, the number of the record that changed it last.
+        copies: copies of slots under way, by slot.
+        ready: those whose receiver has everything, until that is journalled.
+        accounts: what the slots' primaries have applied, once all is.
+        exporter: who writes the result.
+        attempt: how often that was decided.
+        steps: chunks of the tasks that are done.
+        records: records of the tasks that are done.
+        loss: the last known.
+        trouble: losses.
+    """
+
+    settings: Settings
+    order: TaskOrder | None = None
+    leases: Leases = field(default_factory=lambda: Leases(0))
+    model: str | None = None
+    reported: tuple[TaskNumber, ...] = ()
+    reported_at: float | None = None
+    changed_at: tuple[int, ...] = ()
+    copies: Mapping[int, Copy] = field(default_factory=dict)
+    ready: tuple[Copy, ...] = ()
+    accounts: Mapping[int, SlotAccount] = field(default_factory=dict)
+    exporter: MemberId | None = None
+    attempt: int = 0
+    steps: int = 0
+    records: int = 0
+    loss: float | None = None
+    trouble: tuple[Trouble, ...] = ()
+
+    # ------------------------------------------------------------------ for people
+
+    @property
+    def steps_done(self) -> int:
+        """Return how many chunks are settled."""
+        return self.steps + sum(self.leases.begun().values())
+
+    @property
+    def records_done(self) -> int:
+        """Return how many records are trained."""
+        order = self.order
+        if order is None:
+            return 0
+        size = order.ledger.minibatch_size
+        begun = self.leases.begun().items()
+        return self.records + sum(min(chunk * size, order.records(task)) for task, chunk in begun)
+
+    @property
+    def why_finished(self) -> str:
+        """Return why there was nothing more to train."""
+        if self.journal.stopping is not None:
+            return self.journal.stopping
+        if self.order is not None and self.order.is_cut():
+            return f"max_step {self.steps} is reached"
+        return "all data was trained"
+
+    @property
+    def has_used_all_data(self) -> bool:
+        """Tell whether every record of every epoch was trained."""
+        return self.leases.is_over and self.order is not None and not self.order.is_cut()
+
+    # ------------------------------------------------------------------ the transition
+
+    def _take_own(self, now: float, event: Event, out: Out) -> Self:
+        match event:
+            case ConnectionOpened(connection, member, name):
+                return replace(self, links={**self.links, connection: Link(member=member, name=name)})
+            case ConnectionLost(connection):
+                return self._disconnect(now, connection)
+            case Heard(connection, message):
+                link = self.links.get(connection)
+                return self if link is None else self._hear(now, connection, link, message, out)
+            case Beat():
+                return self._beat(now, event)
+            case WorkerEnded(worker, cause):
+                return self._process_ended(now, worker, cause, out)
+        raise AssertionError(f"{event} is taken elsewhere")
+
+    def _act(self, now: float, out: Out) -> Self:
+        return self._doubt_workers(now, out)._kill_condemned(now, out)
+
+    # ------------------------------------------------------------------ the journal
+
+    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
+        order: TaskOrder = self.settings.plan(shards)
+        done = self.journal.done
+        return replace(
+            self,
+            order=order,
+            leases=Leases(order.total, done, self.journal.roll_back, following=done.low),
+            changed_at=(self.journal.length,) * len(self.journal.entries),
+            steps=order.chunks_before(done.low) + sum(map(order.chunks, done.above)),
+            records=order.records_before(done.low) + sum(map(order.records, done.above)),
+        )
+
+    def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
+        match record:
+            case ModelRecord():
+                return replace(self, model=None)
+            case PlacementRecord():
+                return self._after_placement(now, before, record, out)
+            case DoneRecord():
+                return self._after_done(record)
+            case _:
+                return super()._appended(now, before, record, out)
+
+    def _wanted_own(self, now: float) -> Record | None:
+        model = None if self.model is None else ModelRecord(self.model)
+        return model or self._wanted_placement(now) or self._wanted_done(now)
+
+    def _waits(self) -> bool:
+        return not self.leases.held
+
+    # ------------------------------------------------------------------ what comes in
+
+    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
+        match message:
+            case Enroll():
+                return self._enroll(now, connection, link, message, out)
+            case FoundShards(shards):
+                return self._find(shards)
+            case FoundModel(catalog):
+                known = self.journal.model is not None or self.model is not None
+                return self if known else replace(self, model=catalog)
+            case Settled():
+                return self._advance(now, link, message, out)
+            case TaskDone(task, roll_back):
+                return self._take_done(now, connection, link, TaskNumber(task), roll_back)
+            case Unreached(servers):
+                return self._accuse(now, servers)
+            case CopyReady(slot, term, to, hands_over):
+                copy = Copy(slot, term, ServerId(to), hands_over)
+                return self if copy in self.ready else replace(self, ready=(*self.ready, copy))
+            case Leave():
+                return self._let_leave(link, message, out)
+            case Accounts(slots):
+                return self._take_accounts(link, slots)
+            case Exported():
+                is_due = link.member == self.exporter and message.state.view == self.attempt
+                return replace(self, exported=message) if is_due else self
+            case StopJob(reason):
+                return self._hear_stop(connection, reason, out)
+            case Note(kind, view, step, text, seconds):
+                out.append(Announce(kind, link.name, view, step, text, seconds))
+                return self
+            case ProgramFailed():
+                return self._note_failure(link, message)._release(link.name)
+        return self  # said by those whom other masters serve
+
+    def _enroll(self, now: float, connection: int, link: Link, enroll: Enroll, out: Out) -> Self:
+        if enroll.epoch > self.journal.epoch and self.opened:
+            return self._replaced(f"{enroll.name} has seen master epoch {enroll.epoch}", out)
+        known = self.seen.get(enroll.member)
+        master = self._register(now, connection, enroll)
+        if link.is_server:
+            return master
+        if known is None:
+            out.append(Announce("joined", link.name, 0, self.steps_done, f"{link.name} has joined"))
+        holds = enroll.holds if enroll.roll_back == self.journal.roll_back else ()
+        tasks = {TaskNumber(task): chunk for task, chunk in holds}
+        leases = self.leases.taken_up(link.name, tasks)
+        return replace(master, leases=leases)._link(connection, leased=frozenset(tasks))
+
+    def _advance(self, now: float, link: Link, settled: Settled, out: Out) -> Self:
+        task = TaskNumber(settled.task)
+        leases = self.leases.progress(link.name, task, settled.chunk, settled.roll_back)
+        master = replace(self, leases=leases, loss=self.loss if settled.loss is None else settled.loss)
+        loss = "" if settled.loss is None else f", loss {settled.loss:.4g}"
+        step = master.steps_done
+        out.append(Announce("step", link.name, 0, step, f"step {step}{loss}"))
+        return master._note_recovery(now, out)
+
+    def _note_recovery(self, now: float, out: Out) -> Self:
+        over = [trouble for trouble in self.trouble if trouble.journalled]
+        for one in over:
+            seconds = now - one.since
+            cause = self.gone.get(one.name, one.cause)
+            text = f"training goes on {seconds:.2f} s after {one.name} was lost ({cause})"
+            out.append(Announce("recovered", one.name, 0, self.steps_done, text, seconds, cause))
+        return (
+            replace(self, trouble=tuple(one for one in self.trouble if not one.journalled)) if over else self
+        )
+
+    # ------------------------------------------------------------------ tasks
+
+    def _take_done(self, now: float, connection: int, link: Link, task: TaskNumber, roll_back: int) -> Self:
+        """R22: from whom does not matter; an attempt from before a roll-back does not count."""
+        master = self._link(connection, leased=link.leased | {task})
+        if not self.leases.accepts(roll_back) or task in self.leases.done or task in self.reported:
+            return master
+        since = now if self.reported_at is None else self.reported_at
+        return replace(master, reported=(*self.reported, task), reported_at=since)
+
+    def _wanted_done(self, now: float) -> Record | None:
+        if self.reported_at is None:
+            return None
+        last = self.leases.done.count() + len(self.reported) >= self.leases.total
+        if not last and now - self.reported_at < BATCH_SECONDS and len(self.reported) < HELD * len(self.seen):
+            return None
+        return DoneRecord(self.reported, self.journal.roll_back)
+
+    def _after_done(self, record: DoneRecord) -> Self:
+        assert self.order is not None, "tasks are leased once the data is known"
+        leases, steps, records = self.leases, self.steps, self.records
+        for task in record.tasks:
+            leases = leases.finished(task)
+            steps += self.order.chunks(task)
+            records += self.order.records(task)
+        left = tuple(task for task in self.reported if task not in record.tasks)
+        return replace(
+            self,
+            leases=leases,
+            steps=steps,
+            records=records,
+            reported=left,
+            reported_at=self.reported_at if left else None,
+        )
+
+    def _release(self, name: str) -> Self:
+        return replace(self, leases=self.leases.released(name))
+
+    def _let_leave(self, link: Link, leave: Leave, out: Out) -> Self:
+        seen = self.seen.get(link.member)
+        if seen is None:
+            return self
+        if not seen.leaving and self.journal.stopping is None and not link.is_server:
+            text = f"{link.name} has left; others go on with its tasks"
+            out.append(Announce("drained", link.name, 0, self.steps_done, text))
+        master = self._note(link.member, replace(seen, leaving=True))
+        if link.is_server:
+            return master
+        tasks = {TaskNumber(task): chunk for task, chunk in leave.holds}
+        return replace(master, leases=self.leases.taken_up(link.name, tasks).released(link.name))
+
+    def _lease_tasks(self, now: float) -> Self:
+        """Give whoever computes as many tasks as it may hold."""
+        if not self._may_lease(now):
+            return self
+        leases = self.leases
+        for seen in self._workers_at_work():
+            while len(leases.held.get(seen.name, ())) < HELD:
+                leases, lease, _ = leases.lease(seen.name)
+                if lease is None:
+                    break
+        return self if leases is self.leases else replace(self, leases=leases)
+
+    def _may_lease(self, now: float) -> bool:
+        """A master that comes back waits a moment for workers to say what they compute."""
+        is_back = self.journal.epoch > 1 and now - self.started_at < self.settings.times.heartbeat
+        return bool(self.journal.entries) and self.journal.stopping is None and not self.ends and not is_back
+
+    # ------------------------------------------------------------------ servers
+
+    def _wanted_placement(self, now: float) -> Record | None:
+        journal = self.journal
+        if journal.model is None:
+            return None
+        waiting = self._servers_without_number()
+        numbered = enumerate(waiting, journal.next_server)
+        joined = tuple(Server(ServerId(number), seen.name, seen.address) for number, seen in numbered)
+        if not journal.entries:
+            if len(joined) < self.settings.servers:
+                return None
+            slots = int(json.loads(journal.model)["slots"])
+            numbers = [server.number for server in joined]
+            first = placement.first(numbers, slots, self.settings.replicas)
+            return PlacementRecord(joined, (), tuple(enumerate(first)))
+        lost = frozenset(self._lost_servers(now))
+        record = self._after_losses(joined, lost) if lost else self._improved(joined)
+        return None if record == PlacementRecord() else record
+
+    def _after_losses(self, joined: tuple[Server, ...], lost: frozenset[ServerId]) -> PlacementRecord:
+        """R20, R24: one record for all slots that a loss concerns; nothing while nobody is left who could take them."""
+        journal = self.journal
+        living = {*journal.servers, *(server.number for server in joined)} - lost
+        changed, bare = placement.after_loss(journal.entries, lost, living, journal.roll_back + 1)
+        if bare and not living:
+            return PlacementRecord()
+        for copy in self.copies.values():
+            if copy.to in lost:  # its `ready` may be on its way (renew)
+                entry = journal.entries[copy.slot]
+                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
+        position = Done() if bare else None
+        return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
+
+    def _improved(self, joined: tuple[Server, ...]) -> PlacementRecord:
+        journal = self.journal
+        living, leaving = set(journal.servers), self._leaving_servers()
+        changed: dict[int, Entry] = {}
+        for copy in self.ready:
+            after = placement.outcome(journal.entries, copy)
+            if after is not None and copy.to in living:
+                changed[copy.slot] = after
+        for slot, entry in placement.at_once(
+            journal.entries, living, leaving, self.settings.replicas
+        ).items():
+            changed.setdefault(slot, entry)
+        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.entries, server))
+        return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
+
+    def _after_placement(self, now: float, before: Journal, record: PlacementRecord, out: Out) -> Self:
+        slots = dict(record.entries)
+        number = self.journal.length
+        changed = self.changed_at or (0,) * len(self.journal.entries)
+        master = replace(
+            self,
+            changed_at=tuple(number if slot in slots else at for slot, at in enumerate(changed)),
+            copies={slot: copy for slot, copy in self.copies.items() if slot not in slots},
+            ready=tuple(
+                copy for copy in self.ready if placement.outcome(self.journal.entries, copy) is not None
+            ),
+            accounts={slot: account for slot, account in self.accounts.items() if slot not in slots},
+        )
+        for server in record.joined:
+            out.append(Announce("joined", server.name, 0, self.steps_done, f"{server.name} has joined"))
+            numbered = {
+                member: replace(seen, server=server.number)
+                for member, seen in master.seen.items()
+                if seen.name == server.name
+            }
+            master = replace(master, seen={**master.seen, **numbered})
+        for lost in record.gone:
+            server = before.servers[lost]
+            master = master._after_server(now, server, record.position is not None, out)
+        if record.position is None:
+            return master
+        assert self.order is not None, "a job that was placed has data"
+        leases = self.leases.rolled_back(record.position)
+        return replace(
+            master,
+            leases=leases,
+            reported=(),
+            reported_at=None,
+            exporter=None,
+            steps=self.order.chunks_before(leases.done.low) + sum(map(self.order.chunks, leases.done.above)),
+            records=self.order.records_before(leases.done.low)
+            + sum(map(self.order.records, leases.done.above)),
+        )
+
+    def _after_server(self, now: float, server: Server, rolls_back: bool, out: Out) -> Self:
+        """Say what has become of a server, and see to it that it ends."""
+        seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
+        if seen is not None and seen.leaving and not rolls_back and server.name not in self.gone:
+            out.append(Announce("drained", server.name, 0, self.steps_done, f"{server.name} was emptied"))
+            return self
+        cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
+        text = f"{server.name} is lost: {cause}"
+        if rolls_back:
+            text += "; no copy of its slots is left: they begin anew, and the tasks since then are trained once more"
+        out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
+        trouble = next(
+            (one for one in self.trouble if one.name == server.name), Trouble(now, server.name, cause)
+        )
+        others = tuple(one for one in self.trouble if one.name != server.name)
+        master = replace(self, trouble=(*others, replace(trouble, journalled=True)))
+        return master if server.name in self.gone else master._condemn(now, server.name)
+
+    def _order_copies(self) -> Self:
+        journal = self.journal
+        if not journal.entries or self.appending is not None or self.ends:
+            return self
+        copies = placement.next_copies(
+            journal.entries,
+            set(journal.servers),
+            self._leaving_servers(),
+            self.copies,
+            self.settings.replicas,
+            COPIES,
+        )
+        return (
+            replace(self, copies={**self.copies, **{copy.slot: copy for copy in copies}}) if copies else self
+        )
+
+    # ------------------------------------------------------------------ losses
+
+    def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
+        if name in self.gone:
+            return self
+        condemned = {other: at for other, at in self.condemned.items() if other != name}
+        master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
+        seen = next((seen for seen in self.seen.values() if seen.name == name), None)
+        if self.journal.terminal is not None or (seen is not None and seen.leaving):
+            return master._release(name)
+        if any(server.name == name for server in self.journal.servers.values()):
+            since = self._first_sign(now, name)
+            return replace(master, trouble=(*self.trouble, Trouble(since, name, cause)))
+        if seen is not None and not seen.is_server and name not in self.condemned:
+            text = f"{name} is lost: {cause}; others go on with its tasks"
+            out.append(Announce("lost", name, 0, self.steps_done, text, None, cause))
+            master = replace(master, trouble=(*self.trouble, Trouble(now, name, cause, journalled=True)))
+        return master._release(name)
+
+    def _doubt_workers(self, now: float, out: Out) -> Self:
+        """Give the tasks of a worker that seems to be lost to others; should it live, that does no harm (R21)."""
+        master = self
+        for name, why in self._suspected_workers(now).items():
+            text = f"{name} is left out: {why}; others go on with its tasks"
+            out.append(Announce("evicted", name, 0, self.steps_done, text))
+            master = master._release(name)._condemn(now, name)
+        return master
+
+    def _kill_condemned(self, now: float, out: Out) -> Self:
+        due = [name for name, at in self.condemned.items() if now - at >= self.settings.times.alone]
+        out += [Kill(name, "it was left out of the job and has not ended") for name in due]
+        return replace(self, condemned={**self.condemned, **dict.fromkeys(due, now)}) if due else self
+
+    # ------------------------------------------------------------------ the end
+
+    @property
+    def ends(self) -> bool:
+        """Tell whether nothing is trained any more."""
+        if self.order is None or not self.journal.entries:
+            return False
+        if self.leases.is_over:
+            return True
+        return self.journal.stopping is not None and not self.leases.held
+
+    def _has_committed(self) -> bool:
+        return self.steps_done > 0
+
+    def _may_finish(self, exported: Exported) -> bool:
+        """D7: what a worker wrote before a roll-back, or whom nobody asked any more, is no result."""
+        all_known = len(self.accounts) == len(self.journal.entries)
+        return self.ends and exported.state.view == self.attempt and self.exporter is not None and all_known
+
+    def _take_accounts(self, link: Link, slots: tuple[SlotAccount, ...]) -> Self:
+        server = self._number_of(link.name)
+        entries = self.journal.entries
+        mine = {
+            account.slot: account
+            for account in slots
+            if account.slot < len(entries)
+            and (entries[account.slot].primary, entries[account.slot].reign) == (server, account.reign)
+        }
+        return replace(self, accounts={**self.accounts, **mine})
+
+    def _choose_exporter(self) -> Self:
+        if not self.ends or self.journal.terminal is not None:
+            return self
+        seen = None if self.exporter is None else self.seen.get(self.exporter)
+        if seen is not None and self._may_write(seen):
+            return self
+        able = sorted(one.name for one in self.seen.values() if self._may_write(one))
+        if not able:
+            return self if self.exporter is None else replace(self, exporter=None)
+        member = next(member for member, one in self.seen.items() if one.name == able[0])
+        return replace(self, exporter=member, attempt=self.attempt + 1, exported=None)
+
+    def _all_gone(self) -> bool:
+        return all(seen.name in self.gone for seen in self.seen.values())
+
+    # ------------------------------------------------------------------ what each connection is told
+
+    def _tell_all(self, now: float, out: Out) -> Self:
+        master = self._lease_tasks(now)._order_copies()._choose_exporter()
+        links = {
+            connection: master._tell_one(connection, link, out) for connection, link in master.links.items()
+        }
+        if any(links[connection] is not link for connection, link in master.links.items()):
+            master = replace(master, links=links)
+        return master
+
+    def _tell_one(self, connection: int, link: Link, out: Out) -> Link:
+        """Tell one connection what it should know by now; return what it then knows."""
+        if link.verdict:
+            return link
+        if self.journal.shards is not None and not link.data:
+            self._tell(connection, Data(self.journal.shards), out)
+            link = replace(link, data=True)
+        if self.journal.model is not None and not link.model:
+            self._tell(connection, Model(self.journal.model), out)
+            link = replace(link, model=True)
+        verdict = self._verdict(link)
+        if verdict is not None:
+            self._tell(connection, verdict, out)
+            return replace(link, verdict=True)
+        if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
+            self._tell(connection, Acknowledged("failed"), out)
+            return replace(link, verdict=True)
+        if not link.registered:
+            return link
+        if link.is_server:
+            return self._tell_server(connection, link, out)
+        return self._tell_worker(connection, link, out)
+
+    def _tell_server(self, connection: int, link: Link, out: Out) -> Link:
+        number = self._number_of(link.name)
+        if number is None:
+            return link
+        if not link.welcomed:
+            self._tell(connection, Enrolled(self.journal.epoch, number), out)
+            link = replace(link, welcomed=True)
+        link = self._tell_placement(connection, link, out)
+        mine = {copy for slot, copy in self.copies.items() if self.journal.entries[slot].primary == number}
+        for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):
+            self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
+        if mine != link.copies:
+            link = replace(link, copies=frozenset(mine))
+        if self.ends and link.accounts < max(self.changed_at):
+            self._tell(connection, AccountsWanted(), out)
+            link = replace(link, accounts=max(self.changed_at))
+        return link
+
+    def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
+        if not link.welcomed:
+            self._tell(connection, Enrolled(self.journal.epoch, None), out)
+            link = replace(link, welcomed=True)
+        link = self._tell_placement(connection, link, out)
+        roll_back = self.journal.roll_back
+        low = (roll_back, int(self.leases.low))
+        if low != link.low and self.journal.entries:
+            self._tell(connection, Watermark(low[1], roll_back), out)
+            # a roll-back ends all attempts, as the worker knows
+            goes_on = link.low[0] in (roll_back, -1)
+            link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
+        for task in sorted(link.leased):
+            if task in self.leases.done:
+                self._tell(connection, LetGo(task, roll_back), out)
+        mine = {lease.task: lease for lease in self.leases.held.get(link.name, ())}
+        for lease in mine.values():
+            if lease.task not in link.leased:
+                self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)
+        told = frozenset(task for task in link.leased if task not in self.leases.done) | frozenset(mine)
+        if told != link.leased:
+            link = replace(link, leased=told)
+        if self.journal.stopping is not None and not link.stopped:
+            self._tell(connection, Stop(NO_VIEW), out)
+            link = replace(link, stopped=True)
+        if self.exporter == link.member and link.result < self.attempt:
+            self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
+            link = replace(link, result=self.attempt)
+        return link
+
+    def _tell_placement(self, connection: int, link: Link, out: Out) -> Link:
+        journal = self.journal
+        newest = max(self.changed_at, default=0)
+        known = (frozenset(journal.servers), newest)
+        if not journal.entries or known == link.placed:
+            return link
+        since = -1 if link.placed is None else link.placed[1]
+        entries = tuple(
+            SlotEntry(slot, one.term, one.reign, one.primary, one.backup, one.restored)
+            for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
+            if at > since
+        )
+        before = frozenset[ServerId]() if link.placed is None else link.placed[0]
+        for gone in sorted(before - known[0]) if link.is_server else ():
+            self._tell(connection, CopiesVoid(gone), out)
+        servers = sorted(journal.servers.values(), key=lambda server: server.number)
+        numbers = tuple(int(server.number) for server in servers)
+        addresses = tuple(server.address for server in servers)
+        self._tell(connection, Placed(numbers, addresses, entries, journal.roll_back), out)
+        return replace(link, placed=known)
+
+    def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:
+        """Return how a process ends, if it does."""
+        end = self.journal.terminal
+        if isinstance(end, FinishedRecord):
+            return Finished("the job is finished")
+        if end is not None:
+            return Failed(end.reason)
+        seen = self.seen.get(link.member)
+        if not link.registered or seen is None:
+            return None
+        if link.is_server:
+            if self._number_of(link.name) is not None or seen.server is None:
+                return None
+            return Released("it is empty") if seen.leaving else Evicted("its slots were given to others")
+        if seen.leaving and self.journal.stopping is None:
+            return Released("its tasks were given to others")
+        return None

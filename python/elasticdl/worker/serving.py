@@ -1,0 +1,593 @@
+"""The loop of a worker with parameter servers: leased tasks, chunk by chunk, each pushed under its own stamp.
+
+While a chunk is computed, the rows of the next one come and the gradients of the one before go, in the same messages. Nothing here is
+lost with this process but time: whoever has the task next begins where this one was, and servers know what they hold already. Rule
+numbers are those of the page on the protocol of parameter servers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl._core import Batch, Heart, ParameterClient
+from elasticdl.cluster.cluster import EVICTED, RELEASED
+from elasticdl.control.messages import (
+    Acknowledged,
+    Evicted,
+    Exported,
+    Failed,
+    MasterMessage,
+    MemberMessage,
+    Note,
+    ProgramFailed,
+    Stop,
+    Verdict,
+)
+from elasticdl.control.serving import (
+    Enroll,
+    Enrolled,
+    FoundModel,
+    Holding,
+    Leased,
+    Leave,
+    LetGo,
+    Model,
+    Placed,
+    Settled,
+    TaskDone,
+    Unreached,
+    Watermark,
+    WriteResult,
+)
+from elasticdl.control.view import MemberId, StateId, ViewId
+from elasticdl.data.prefetch import ChunkKey, ChunkSource
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.errors import BadInput, BadModel
+from elasticdl.worker.adapter import Gradients, ServedAdapter, ServedBatch
+from elasticdl.worker.auditlog import ServedAuditLog
+from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
+from elasticdl.worker.synchronous import AHEAD, PROGRAM_ERRORS, LoopSettings, program_error, unpublished_path
+
+_log = logging.getLogger(__name__)
+
+UNSETTLED = 2
+"""Chunks that may be pushed and not settled (R9)."""
+_LOOK_SECONDS = 0.1
+"""How often one who waits for servers looks whether the master has said something, and tells whom it can't reach."""
+_PROGRESS_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """A chunk that is leased to this worker.
+
+    Attributes:
+        task: number of the task.
+        chunk: its place in the task.
+        last: whether it is the task's last.
+        roll_back: the roll-back that the attempt belongs to.
+    """
+
+    task: int
+    chunk: int
+    last: bool
+    roll_back: int
+
+
+@dataclass(slots=True)
+class _Fetched:
+    """A chunk whose rows have been asked for."""
+
+    chunk: _Chunk
+    records: int
+    bad: int
+    batch: ServedBatch
+    ticket: int | None = None
+
+
+@dataclass(slots=True)
+class _Pushed:
+    """A chunk that is not known to be settled; without a ticket nothing is under way."""
+
+    chunk: _Chunk
+    ticket: int | None
+    loss: float | None
+
+
+@dataclass(slots=True)
+class _Lease:
+    """A task of this worker: the first chunk that is not settled."""
+
+    chunk: int
+    roll_back: int
+
+
+class _RolledBack(Exception):
+    """The job was rolled back: what is under way means nothing any more."""
+
+
+class _Over(Exception):
+    """This process ends."""
+
+    def __init__(self, end: Exit) -> None:
+        super().__init__(end.reason)
+        self.end = end
+
+
+class ServingWorker:
+    """One worker: its leases, its model, its connections to parameter servers."""
+
+    def __init__(
+        self,
+        member: MemberId,
+        name: str,
+        adapter: ServedAdapter,
+        client: ParameterClient,
+        chunks: ChunkSource,
+        order: TaskOrder,
+        audit: ServedAuditLog | None,
+        heart: Heart,
+        send: Callable[[MemberMessage], bool],
+        settings: LoopSettings,
+        leaving: Callable[[Exit], None],
+    ) -> None:
+        """`leaving` is called at once when the process is to end, while the main thread may still be at work."""
+        self._member = member
+        self._name = name
+        self._adapter = adapter
+        self._client = client
+        self._core = adapter.catalog.core()
+        self._chunks = chunks
+        self._order = order
+        self._audit = audit
+        self._heart = heart
+        self._send = send
+        self._settings = settings
+        self._leaving = leaving
+        self._variables = list(range(len(adapter.catalog.variables)))
+        self._dense_slots = {self._core.slot_of_variable(variable) for variable in self._variables}
+
+        self._news = threading.Condition(threading.RLock())
+        """Guards all that the master says."""
+        self._leases: dict[int, _Lease] = {}
+        self._done: dict[int, int] = {}
+        self._low = self._roll_back = self._epoch = 0
+        self._placed = self._draining = self._stopping = self._left = False
+        self._model_known = False
+        self._wanted: WriteResult | None = None
+        self._exported: Exported | None = None
+        self._failure: ProgramFailed | None = None
+        self._end: Exit | None = None
+        self._written = False
+        self._steps = 0
+        self._told_at = 0.0
+
+    # ------------------------------------------------------------------ events, on other threads
+
+    def feed(self, event: Event) -> None:
+        """Take what happens; callable from every thread."""
+        with self._news:
+            match event:
+                case Connected():
+                    self._enroll()
+                case Received(message):
+                    self._take(message)
+                case DrainRequested():
+                    self._draining = True
+                case Tick():
+                    self._repeat()
+            self._news.notify_all()
+
+    def _enroll(self) -> None:
+        if not self._model_known:
+            self._send(FoundModel(self._adapter.catalog.text()))
+        self._send(
+            Enroll(
+                self._member,
+                self._name,
+                "",
+                self._epoch,
+                None,
+                self._holds(),
+                self._roll_back,
+                self._draining,
+            )
+        )
+        self._repeat()
+        for message in (self._failure, self._exported):
+            if message is not None:
+                self._send(message)
+        if self._left:
+            self._send(Leave(self._holds()))
+
+    def _repeat(self) -> None:
+        for task, roll_back in self._done.items():
+            self._send(TaskDone(task, roll_back))
+
+    def _holds(self) -> tuple[Holding, ...]:
+        return tuple(Holding(task, lease.chunk) for task, lease in self._leases.items())
+
+    def _take(self, message: MasterMessage) -> None:
+        match message:
+            case Enrolled(epoch, _):
+                self._epoch = max(self._epoch, epoch)
+            case Model(catalog):
+                self._model_known = True
+                if catalog != self._adapter.catalog.text():
+                    self._fail_with(
+                        "bad-input",
+                        BadModel(
+                            "this worker's model is not the one that the job's first worker found: model file and packages have to be "
+                            "the same everywhere, and the model may not depend on chance"
+                        ),
+                    )
+            case Placed():
+                if message.roll_back > self._roll_back:
+                    self._roll_back, self._low = message.roll_back, 0
+                    self._leases.clear()
+                    self._done.clear()
+                addresses = dict(zip(message.servers, message.addresses, strict=True))
+                self._client.learn(addresses, message.entries, message.roll_back)
+                self._placed = True
+            case Leased(task, chunk, roll_back):
+                if roll_back == self._roll_back and task not in self._leases and task not in self._done:
+                    self._leases[task] = _Lease(chunk, roll_back)
+            case Watermark(low, roll_back):
+                if roll_back == self._roll_back:
+                    self._low = max(self._low, low)
+                    self._done = {task: at for task, at in self._done.items() if task >= low}
+            case LetGo(task, roll_back):
+                if roll_back == self._roll_back:
+                    self._leases.pop(task, None)
+                    self._done.pop(task, None)
+            case Stop():
+                self._stopping = True
+            case WriteResult():
+                self._wanted = message
+            case Acknowledged("failed"):
+                self._finish(Exit(1, "its program has failed"))
+            case Evicted(reason):
+                self._finish(Exit(EVICTED, reason))
+            case Failed(reason):
+                self._finish(Exit(1, reason))
+            case Verdict():
+                self._finish(Exit(RELEASED, getattr(message, "reason", "")))
+
+    def _finish(self, end: Exit) -> None:
+        if self._end is None:
+            self._end = end
+            self._leaving(end)
+
+    # ------------------------------------------------------------------ the main thread
+
+    def run(self) -> Exit:
+        """Work until the master says that this process ends; the caller's thread is the only one that touches the model."""
+        while True:
+            try:
+                self._work()
+            except _RolledBack:
+                continue
+            except _Over as over:
+                return over.end
+            except BadInput as error:
+                self._fail_with("bad-input", error)
+            except PROGRAM_ERRORS as error:
+                self._fail_with("program", error)
+
+    def _fail_with(self, kind: str, error: BaseException) -> None:
+        self._fail(program_error(kind, error))
+
+    def _fail(self, error: ProgramError) -> None:
+        """D10: tell the master, and wait for its answer."""
+        with self._news:
+            self._failure = ProgramFailed(
+                error.kind, error.signature, error.chunk, error.traceback, self._steps
+            )
+            self._leases.clear()
+            self._send(self._failure)
+
+    def _work(self) -> None:
+        """Do what there is to be done, or wait for it."""
+        with self._news:
+            while (wanted := self._wanted) is None and (self._next(None) is None):
+                if self._end is not None:
+                    raise _Over(self._end)
+                if (self._draining or self._stopping) and not self._left:
+                    self._left = True
+                    self._send(Leave(self._holds()))
+                    self._leases.clear()
+                self._beat(False)
+                self._news.wait()
+            self._wanted = None
+        if wanted is None:
+            self._train()
+        else:
+            self._write(wanted)
+
+    def _next(self, before: _Chunk | None) -> _Chunk | None:
+        """Return the chunk that follows in what is leased, None if there is none or nothing more is to be begun."""
+        with self._news:
+            if self._draining or self._stopping or self._failure is not None or not self._placed:
+                return None
+            found = False
+            for task, lease in self._leases.items():
+                chunks = self._order.chunks(task)
+                if before is None or found:
+                    return _Chunk(task, lease.chunk, lease.chunk + 1 == chunks, lease.roll_back)
+                if task == before.task:
+                    found = True
+                    if before.chunk + 1 < chunks:
+                        at = before.chunk + 1
+                        return _Chunk(task, at, at + 1 == chunks, lease.roll_back)
+            # The task was taken away: begin with whatever is first.
+            return None if found or before is None else self._next(None)
+
+    def _beat(self, busy: bool) -> None:
+        self._heart.set(0, self._steps, 2 * self._steps + busy)
+
+    # ------------------------------------------------------------------ training
+
+    def _train(self) -> None:
+        """Train what is leased until nothing more is; then all of it is settled."""
+        pushed: deque[_Pushed] = deque()
+        computed: tuple[_Fetched, Gradients] | None = None
+        fetched = self._fetch(self._next(None), None, pushed)
+        while fetched is not None:
+            following = self._fetch(self._next(fetched.chunk), computed, pushed)
+            computed = None
+            gradients = self._gradients(fetched)
+            if gradients is None:
+                # What was computed before it has been pushed.
+                pushed.append(_Pushed(fetched.chunk, None, None))
+            else:
+                computed = fetched, gradients
+            fetched = following
+        if computed is not None:
+            self._push(computed, None, pushed)
+        self._settle(pushed, 0)
+
+    def _fetch(
+        self, chunk: _Chunk | None, computed: tuple[_Fetched, Gradients] | None, pushed: deque[_Pushed]
+    ) -> _Fetched | None:
+        """Ask for the rows of a chunk, and push in the same messages what was computed before."""
+        fetched = None
+        if chunk is not None:
+            self._beat(True)
+            task = self._order.task(chunk.task)
+            self._expect(chunk)
+            fetched = _Fetched(chunk, *self._chunks.get((task.epoch, task.id, chunk.chunk)))
+            if fetched.batch is None:  # all of its records were bad
+                fetched.batch = ServedBatch(0, (), None)
+        if computed is not None:
+            self._push(computed, fetched, pushed)
+        elif fetched is not None and fetched.batch.examples:
+            fetched.ticket = self._client.pull(*self._wish(fetched))
+        return fetched
+
+    def _expect(self, chunk: _Chunk) -> None:
+        """Let the prefetching thread read what is likely to come next."""
+
+        def following() -> Iterator[ChunkKey]:
+            after: _Chunk | None = chunk
+            for _ in range(AHEAD):
+                if after is None:
+                    return
+                task = self._order.task(after.task)
+                yield (task.epoch, task.id, after.chunk)
+                after = self._next(after)
+
+        self._chunks.want(list(following()))
+
+    def _wish(self, fetched: _Fetched) -> tuple[tuple[int, int], Sequence[Batch], list[int]]:
+        chunk = fetched.chunk
+        return (chunk.task, chunk.chunk), fetched.batch.batches, self._variables
+
+    def _gradients(self, fetched: _Fetched) -> Gradients | None:
+        """Compute a chunk; None if there is nothing to be pushed."""
+        gradients = None
+        if fetched.ticket is not None:
+            rows, held = self._await_rows(fetched.ticket, fetched.chunk.roll_back)
+            if self._touched(fetched.batch) <= held:
+                return None  # all whom it concerns hold it (R8), from another worker
+            gradients = self._compute(fetched, rows)
+        if gradients is None:
+            self._write_line(fetched, set())
+        return gradients
+
+    def _touched(self, batch: ServedBatch) -> set[int]:
+        return self._dense_slots.union(*(one.slots() for one in batch.batches))
+
+    def _await_rows(self, ticket: int, roll_back: int) -> tuple[list[npt.NDArray[np.float32]], set[int]]:
+        self._beat(False)
+        while (found := self._client.rows(ticket, _LOOK_SECONDS)) is None:
+            self._look(roll_back)
+        rows, variables, held = found
+        missing = []
+        for variable, value in variables:
+            if value is None:
+                missing.append(variable)
+            else:
+                self._adapter.take(variable, np.frombuffer(value, np.float32))
+        if missing:
+            self._give_first_values(missing, roll_back)
+        return [np.frombuffer(one, np.float32) for one in rows], set(held)
+
+    def _give_first_values(self, variables: list[int], roll_back: int) -> None:
+        """Push the first values of variables that have none, and take what the servers have then: another worker may have been first."""
+        first = self._adapter.first_values()
+        head = (None, self._low, roll_back, 0.0, 0)
+        ticket = self._client.push(
+            head, [], [(variable, first[variable].data) for variable in variables], True
+        )
+        self._await_end(ticket, roll_back)
+        ticket = self._client.pull(None, [], variables)
+        self._await_rows(ticket, roll_back)
+
+    def _look(self, roll_back: int) -> None:
+        """Look up from waiting."""
+        lost, _ = self._client.notice()
+        if lost:
+            self._send(Unreached(tuple(lost)))
+        with self._news:
+            if self._end is not None:
+                raise _Over(self._end)
+            if self._roll_back != roll_back:
+                raise _RolledBack
+
+    def _compute(self, fetched: _Fetched, rows: list[npt.NDArray[np.float32]]) -> Gradients | None:
+        """Compute a chunk; None if its gradients are no numbers, and that is to be passed over."""
+        self._beat(True)
+        chunk = fetched.chunk
+        gradients = self._adapter.compute(fetched.batch, rows, chunk.task, chunk.chunk)
+        self._steps += 1
+        if _is_finite(gradients):
+            return gradients
+        what = f"the loss or gradient of chunk {chunk.chunk} of task {chunk.task} is not finite (loss {gradients.loss})"
+        if self._settings.on_nan == "fail":
+            text = f"{what}. Lower the learning rate, clip gradients, or set --on_nan=skip_step."
+            self._fail(ProgramError("nan", "not finite", "", text))
+            self._wait_for_end()
+        self._note("idle-step", what)
+        return None
+
+    def _wait_for_end(self) -> None:
+        with self._news:
+            while self._end is None:
+                self._news.wait()
+            raise _Over(self._end)
+
+    def _push(
+        self, computed: tuple[_Fetched, Gradients], following: _Fetched | None, pushed: deque[_Pushed]
+    ) -> None:
+        """Push a chunk's gradients, and ask for the rows of the following one in the same messages."""
+        self._settle(pushed, UNSETTLED - 1)
+        fetched, gradients = computed
+        chunk, batches = fetched.chunk, fetched.batch.batches
+        step = chunk.task * self._order.chunks_per_task + chunk.chunk
+        head = (
+            (chunk.task, chunk.chunk),
+            self._low,
+            chunk.roll_back,
+            self._adapter.rate(step),
+            step,
+        )
+        self._write_line(fetched, self._touched(fetched.batch))
+        rows = [(batch, slopes.data, True) for batch, slopes in zip(batches, gradients.rows, strict=True)]
+        dense = [(variable, slope.data) for variable, slope in enumerate(gradients.dense)]
+        if following is not None and following.batch.examples:
+            ticket = self._client.push(head, rows, dense, False, self._wish(following))
+            following.ticket = ticket
+        else:
+            ticket = self._client.push(head, rows, dense)
+        pushed.append(_Pushed(chunk, ticket, gradients.loss))
+
+    def _write_line(self, fetched: _Fetched, slots: set[int]) -> None:
+        """R29: before the first byte is given away."""
+        if self._audit is not None:
+            task, chunk = self._order.task(fetched.chunk.task), fetched.chunk
+            self._audit.chunk(
+                chunk.task, chunk.chunk, task.epoch, task.id, fetched.records, fetched.bad, slots
+            )
+
+    def _settle(self, pushed: deque[_Pushed], most: int) -> None:
+        """Wait until so many chunks at most are not settled."""
+        while pushed:
+            first = pushed[0]
+            if first.ticket is not None:
+                patience = 0.0 if len(pushed) <= most else None
+                if not self._is_settled(first.ticket, first.chunk.roll_back, patience):
+                    return
+            pushed.popleft()
+            self._advance(first)
+
+    def _is_settled(self, ticket: int, roll_back: int, patience: float | None) -> bool:
+        if patience is None:
+            self._await_end(ticket, roll_back)
+            return True
+        end = self._client.settled(ticket, patience)
+        if end == "rolled back":
+            raise _RolledBack
+        return end is not None
+
+    def _await_end(self, ticket: int, roll_back: int) -> None:
+        self._beat(False)
+        while (end := self._client.settled(ticket, _LOOK_SECONDS)) is None:
+            self._look(roll_back)
+        if end == "rolled back":
+            raise _RolledBack
+
+    def _advance(self, settled: _Pushed) -> None:
+        """Tell the master how far a task has come."""
+        chunk = settled.chunk
+        with self._news:
+            lease = self._leases.get(chunk.task)
+            if lease is None or lease.roll_back != chunk.roll_back:
+                return
+            lease.chunk = chunk.chunk + 1
+            now = time.monotonic()
+            if chunk.last:
+                del self._leases[chunk.task]
+                self._done[chunk.task] = chunk.roll_back
+                self._send(Settled(chunk.task, chunk.chunk + 1, chunk.roll_back, settled.loss))
+                self._send(TaskDone(chunk.task, chunk.roll_back))
+            elif now - self._told_at >= _PROGRESS_SECONDS:
+                self._told_at = now
+                self._send(Settled(chunk.task, chunk.chunk + 1, chunk.roll_back, settled.loss))
+
+    # ------------------------------------------------------------------ the result
+
+    def _write(self, wanted: WriteResult) -> None:
+        """Write the model as the servers have it."""
+        if self._written:
+            # What was written first was given up, and took the model apart.
+            self._finish(Exit(EVICTED, "the result is asked for once more, by a new life of this worker"))
+            raise _Over(Exit(EVICTED, "the result is asked for once more"))
+        roll_back = self._roll_back
+        self._await_rows(self._client.pull(None, [], self._variables), roll_back)
+        output, path = self._settings.output, ""
+        if output is not None and wanted.steps:
+            path = unpublished_path(output, wanted.steps, wanted.attempt)
+        self._written = True
+        try:
+            digest = self._adapter.export(
+                path, self._settings.output_format, lambda table, ids: self._read(table, ids, roll_back)
+            )
+        except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
+            what = f"the model can't be written to {output}: {error.strerror or error}"
+            self._fail(ProgramError("program", what, "", what))
+            return
+        with self._news:
+            self._exported = Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), path, digest)
+            self._send(self._exported)
+
+    def _read(self, table: int, ids: npt.NDArray[np.int64], roll_back: int) -> npt.NDArray[np.float32]:
+        batch = Batch(self._core, table, ids.data)
+        (rows,), _ = self._await_rows(self._client.pull(None, [batch], []), roll_back)
+        places = np.frombuffer(batch.inverse(), np.uint32)
+        width = self._adapter.catalog.tables[table].width
+        return rows.reshape(-1, width)[places]
+
+    def _note(self, kind: str, text: str) -> None:
+        _log.info("%s: %s", kind, text)
+        self._send(Note(kind, ViewId(0), self._steps, text))
+
+
+def _is_finite(gradients: Gradients) -> bool:
+    # a sum of finite numbers is finite nearly always: the exact look is for the rest
+    def all_finite(values: Any) -> bool:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return bool(np.isfinite(np.add.reduce(values)) or np.isfinite(values).all())
+
+    return math.isfinite(gradients.loss) and all(
+        all_finite(values) for values in (*gradients.dense, *gradients.rows)
+    )

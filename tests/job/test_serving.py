@@ -1,0 +1,167 @@
+"""Jobs with parameter servers, whose processes are killed while they train: every record is in the model exactly once."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.control.status import JobStatus
+
+from .conftest import Job, Start
+from .test_faults import ZOO, at_step, kill, seen
+
+RECORDS, EPOCHS = 2000, 2
+IDS, WIDTH = 3000, 2
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> np.ndarray:
+    """Write a file of ids of which few come often and many once."""
+    drawn = np.random.default_rng(3).zipf(1.3, RECORDS) % IDS
+    (tmp_path / "ids.csv").write_text("id\n" + "".join(f"{one}\n" for one in drawn))
+    return drawn
+
+
+@pytest.fixture
+def begin(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return functools.partial(
+        start,
+        environment={"GO": str(tmp_path / "go")},
+        model_zoo=ZOO,
+        model_def="counted.custom_model",
+        training_data=tmp_path / "ids.csv",
+        num_workers=2,
+        num_ps_pods=2,
+        num_epochs=EPOCHS,
+        minibatch_size=16,
+        num_minibatches_per_task=4,
+        embedding_threshold=0,
+        audit=tmp_path / "audit",
+        output=tmp_path / "counted.keras",
+        witness_seconds=2,
+    )
+
+
+def check(job: Job, directory: Path, ids: np.ndarray) -> dict[str, object]:
+    """Let the job end, and compare its result with what the data says."""
+    (directory / "go").touch()
+    result = job.wait().succeeded()
+    model = keras.models.load_model(directory / "counted.keras")
+    expected = np.bincount(ids, minlength=IDS).astype(np.float32) * EPOCHS
+    (rows,) = model.get_layer("rows").get_weights()
+    np.testing.assert_array_equal(rows, np.repeat(expected[:, None], WIDTH, 1))
+    (total,) = model.get_layer("total").get_weights()
+    assert total.item() == RECORDS * EPOCHS
+    report = audit(directory / "audit")
+    assert report.complete
+    assert report.slots == 1024
+    assert report.records == report.trained == RECORDS * EPOCHS
+    return result.summary
+
+
+def processes(status: JobStatus, role: str) -> list[int]:
+    return [
+        one.pid for one in status.workers if one.name.startswith(role) and one.pid and one.state != "ended"
+    ]
+
+
+def at(job: Job, step: int, act: Callable[[JobStatus], object]) -> None:
+    """Act once on a status at or after a step."""
+    for item in seen(job):
+        if isinstance(item, JobStatus) and item.step >= step:
+            act(item)
+            return
+    pytest.fail("the job ended before the fault")
+
+
+def test_every_record_is_in_the_model_once(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    (tmp_path / "go").touch()
+    summary = check(begin(), tmp_path, ids)
+    assert summary["records_trained"] == RECORDS * EPOCHS
+    assert summary["steps"] == 250
+    assert summary["roll_backs"] == 0
+
+
+def test_a_killed_worker_s_tasks_are_done_by_the_other(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin()
+    at_step(job, 20, lambda status: kill([one for one in status.workers if one.state == "training"][-1]))
+    summary = check(job, tmp_path, ids)
+    assert summary["members"]["lost"] == 1
+    assert summary["roll_backs"] == 0
+
+
+def test_a_killed_server_loses_nothing(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin()
+    at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+    assert summary["servers"]["joined"] == 3
+    assert [one["member"] for one in summary["recoveries"]] == ["ps-0-1"]
+
+
+def test_one_copy_is_trained_once_more_after_the_loss_of_its_server(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    job = begin(ps_replicas=1)
+    at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 1
+
+
+def test_all_servers_are_killed_at_once(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin()
+    at(job, 20, lambda status: [os.kill(pid, signal.SIGKILL) for pid in processes(status, "ps")])
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] >= 1
+
+
+def test_the_master_is_killed(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin()
+    at(job, 20, lambda status: os.kill(master_of(job), signal.SIGKILL))
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+
+
+def master_of(job: Job) -> int:
+    import psutil
+
+    for child in psutil.Process(job.process.pid).children():
+        if "elasticdl.job.master" in child.cmdline():
+            return child.pid
+    pytest.fail("there is no master")
+
+
+def test_a_hung_server_is_replaced(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin()
+    at(job, 20, lambda status: os.kill(processes(status, "ps")[1], signal.SIGSTOP))
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+    assert summary["servers"]["joined"] == 3
+
+
+def test_a_drained_server_is_emptied_and_a_worker_leaves(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    job = begin(num_ps_pods=3)
+    at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGTERM))
+    at(job, 40, lambda status: os.kill(processes(status, "worker")[0], signal.SIGTERM))
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+    assert summary["members"]["drained"] >= 1
+
+
+def test_ids_beyond_the_table_are_bad_data(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    (tmp_path / "go").touch()
+    (tmp_path / "ids.csv").write_text("id\n" + "5\n" * 100 + "3000\n")
+    result = begin().wait()
+    assert result.code == 2
+    assert "the embedding rows has the ids 0 to 2999, received 3000" in result.err

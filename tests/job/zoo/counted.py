@@ -1,0 +1,45 @@
+"""Rows that count: each record adds one to the row of its id and one to a sum of all, so that what must be there in the end is known.
+
+Whole numbers under plain SGD are exact in float32 whatever the order. A chunk takes a moment until the file GO exists.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+IDS, WIDTH = 3000, 2
+
+
+def custom_model():
+    ids = keras.Input((1,), dtype="int64", name="ids")
+    ones = keras.Input((1,), name="ones")
+    rows = keras.layers.Embedding(IDS, WIDTH, embeddings_initializer="zeros", name="rows")(ids)
+    total = keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros", name="total")(ones)
+    return keras.Model(
+        {"ids": ids, "ones": ones}, keras.layers.Concatenate()([keras.layers.Flatten()(rows), total])
+    )
+
+
+def loss(labels, predictions):
+    with tf.control_dependencies([tf.numpy_function(_wait, [], [])]):
+        return -tf.reduce_sum(predictions)
+
+
+def _wait():
+    if not Path(os.environ["GO"]).exists():
+        time.sleep(0.02)
+
+
+def optimizer():
+    return keras.optimizers.SGD(1.0)
+
+
+def feed(dataset, mode, metadata):
+    def parse(row):
+        one = tf.ones([1])
+        return {"ids": tf.strings.to_number(row[:1], tf.int64), "ones": one}, one
+
+    return dataset.map(parse)

@@ -1,0 +1,203 @@
+"""Models whose weights live on parameter servers: the same gradients as with Keras' own embeddings, and nothing edited."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.errors import BadData, BadModel
+from elasticdl.keras.embedding import ServedEmbedding
+from elasticdl.keras.modelfile import UserModel
+from elasticdl.keras.served import KerasServedAdapter
+from elasticdl.ps.catalog import InitialKind
+from elasticdl.spec.edge import build, from_arguments
+
+IDS, WIDTH = 50, 3
+
+
+def functional() -> keras.Model:
+    """One table that is looked up twice, and one of its own."""
+    first, second = (
+        keras.Input((2,), dtype="int64", name="first"),
+        keras.Input((1,), dtype="int32", name="second"),
+    )
+    shared = keras.layers.Embedding(IDS, WIDTH, embeddings_initializer="ones", name="shared")
+    other = keras.layers.Embedding(IDS, 2, embeddings_initializer="ones", name="other")
+    parts = [keras.layers.Flatten()(part) for part in (shared(first), shared(second), other(second))]
+    return keras.Model(
+        {"first": first, "second": second},
+        keras.layers.Dense(1, activation="tanh")(keras.layers.Concatenate()(parts)),
+    )
+
+
+class Own(keras.Model):
+    """The same as a subclass, whose ids are computed from what it gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared = keras.layers.Embedding(IDS, WIDTH, embeddings_initializer="ones", name="shared")
+        self.other = keras.layers.Embedding(IDS, 2, embeddings_initializer="ones", name="other")
+        self.dense = keras.layers.Dense(1, activation="tanh")
+        self.normal = keras.layers.BatchNormalization()
+
+    def call(self, inputs: Any, training: bool = False) -> Any:
+        second = tf.math.floormod(inputs["second"] + IDS, IDS)
+        parts = [self.shared(inputs["first"])[:, 0], self.shared(second)[:, 0], self.other(second)[:, 0]]
+        return self.dense(self.normal(keras.ops.concatenate(parts, -1), training=training))
+
+
+def feed(dataset: Any, mode: str, metadata: Any) -> Any:
+    def parse(row: Any) -> Any:
+        numbers = tf.strings.to_number(row, tf.int64)
+        return {"first": numbers[:2], "second": tf.cast(numbers[2:3], tf.int32)}, tf.cast(
+            numbers[3:], tf.float32
+        )
+
+    return dataset.map(parse)
+
+
+RECORDS = [["1", "2", "2", "1"], ["2", "2", "7", "0"], ["4", "1", "49", "1"]]
+
+
+def adapter_of(
+    model: Callable[[], keras.Model], optimizer: Callable[[], Any] = keras.optimizers.Adagrad, **settings: Any
+) -> KerasServedAdapter:
+    user = UserModel(Path("m.py"), model, {}, keras.losses.mean_squared_error, optimizer, feed, None, None)
+    given = {"model_def": "m.model", "training_data": "x", "num_ps_pods": 1, "embedding_threshold": 0}
+    adapter = KerasServedAdapter(user, build(from_arguments({**given, **settings})))
+    adapter.prepare(RECORDS)
+    return adapter
+
+
+@pytest.mark.parametrize("model", [functional, Own])
+def test_gradients_are_those_of_keras(model: Callable[[], keras.Model]) -> None:
+    adapter = adapter_of(model)
+    served = {layer.name for layer in adapter.model._flatten_layers() if isinstance(layer, ServedEmbedding)}
+    assert served == {"shared", "other"}
+    assert not any("embedding" in one.path for one in adapter.model.variables)
+    batch = adapter.convert(RECORDS)
+    rows = [
+        np.ones(len(ids) * table.width, np.float32)
+        for ids, table in zip(batch.batches, adapter.catalog.tables, strict=True)
+    ]
+    found = adapter.compute(batch, rows, 0, 0)
+
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    plain = model()
+    ((features, labels),) = feed(
+        tf.data.Dataset.from_tensor_slices(tf.constant(RECORDS)), "training", None
+    ).batch(3)
+    plain(features)
+    names = {
+        one.path.split("/", 1)[-1] if model is Own else one.path: one for one in plain.trainable_variables
+    }
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(keras.losses.mean_squared_error(labels, plain(features, training=True)))
+    slopes = dict(zip(names, tape.gradient(loss, list(names.values())), strict=True))
+    assert found.loss == pytest.approx(float(loss), rel=1e-5)
+    for variable, slope in zip(adapter.catalog.variables, found.dense, strict=True):
+        if not variable.adds:
+            expected = next(slopes[name] for name in slopes if variable.name.endswith(name))
+            np.testing.assert_allclose(slope, np.reshape(expected, -1), rtol=1e-4, atol=1e-6)
+    for table, ids, slope in zip(adapter.catalog.tables, batch.batches, found.rows, strict=True):
+        expected = tf.convert_to_tensor(
+            next(slopes[name] for name in slopes if table.name.split("/")[-1] in name)
+        )
+        whole = np.zeros(expected.shape, np.float32)
+        whole[np.frombuffer(ids.ids(), np.uint64).astype(int)] = slope.reshape(-1, table.width)
+        np.testing.assert_allclose(whole, expected, rtol=1e-4, atol=1e-6)
+    assert [one.adds for one in adapter.catalog.variables].count(True) == (2 if model is Own else 0)
+
+
+def test_small_tables_stay_whole() -> None:
+    adapter = adapter_of(functional, embedding_threshold=IDS * 2 * 4)
+    assert [table.name for table in adapter.catalog.tables] == ["shared"]
+    assert any("other" in one.name for one in adapter.catalog.variables)
+
+
+def test_equal_workers_find_equal_models() -> None:
+    assert adapter_of(functional).catalog.text() == adapter_of(functional).catalog.text()
+
+
+def test_the_exported_model_is_plain_keras(tmp_path: Path) -> None:
+    adapter = adapter_of(functional)
+    tables = [
+        np.arange(IDS * table.width, dtype=np.float32).reshape(IDS, -1) for table in adapter.catalog.tables
+    ]
+    first = adapter.first_values()
+    for variable, value in enumerate(first):
+        adapter.take(variable, value + 1)
+    adapter.export(str(tmp_path / "m.keras"), "keras", lambda table, ids: tables[table][ids])
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    for described, table in zip(adapter.catalog.tables, tables, strict=True):
+        layer = loaded.get_layer(described.name)
+        assert type(layer) is keras.layers.Embedding
+        np.testing.assert_array_equal(layer.get_weights()[0], table)
+    np.testing.assert_array_equal(np.reshape(loaded.get_layer("dense").get_weights()[0], -1), first[0] + 1)
+
+
+@pytest.mark.parametrize(
+    ("initializer", "kind", "first", "second"),
+    [
+        ("zeros", InitialKind.CONSTANT, 0.0, 0.0),
+        (keras.initializers.Constant(0.3), InitialKind.CONSTANT, 0.3, 0.0),
+        ("uniform", InitialKind.UNIFORM, -0.05, 0.05),
+        (keras.initializers.RandomNormal(0.1, 0.2), InitialKind.NORMAL, 0.1, 0.2),
+        ("glorot_uniform", InitialKind.UNIFORM, -((6 / (IDS + WIDTH)) ** 0.5), (6 / (IDS + WIDTH)) ** 0.5),
+    ],
+)
+def test_initial_weights(initializer: Any, kind: InitialKind, first: float, second: float) -> None:
+    def model() -> keras.Model:
+        ids = keras.Input((2,), dtype="int64", name="first")
+        other = keras.Input((1,), dtype="int32", name="second")
+        rows = keras.layers.Embedding(IDS, WIDTH, embeddings_initializer=initializer)(ids)
+        flat = keras.layers.Flatten()(rows)
+        return keras.Model({"first": ids, "second": other}, keras.layers.Dense(1)(flat))
+
+    initial = adapter_of(model).catalog.tables[0].initial
+    assert initial.kind is kind
+    assert (initial.first, initial.second) == pytest.approx((first, second))
+
+
+def test_what_rows_on_servers_can_not_have_is_refused() -> None:
+    def model() -> keras.Model:
+        ids = keras.Input((2,), dtype="int64", name="first")
+        rows = keras.layers.Embedding(IDS, WIDTH, embeddings_regularizer="l2", name="vectors")(ids)
+        return keras.Model({"first": ids}, keras.layers.Dense(1)(keras.layers.Flatten()(rows)))
+
+    with pytest.raises(BadModel, match="the embedding vectors has embeddings_regularizer"):
+        adapter_of(model)
+
+
+def test_ids_beyond_the_table_are_bad_data() -> None:
+    adapter = adapter_of(functional)
+    with pytest.raises(BadData, match=r"the embedding shared has the ids 0 to 49, received 50"):
+        adapter.convert([["50", "2", "2", "1"]])
+    with pytest.raises(BadData, match=r"received -1"):
+        adapter.convert([["1", "-1", "2", "1"]])
+
+
+def test_gradients_are_clipped_as_keras_does() -> None:
+    adapter = adapter_of(functional, lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.01))
+    batch = adapter.convert(RECORDS)
+    rows = [
+        np.ones(len(ids) * table.width, np.float32)
+        for ids, table in zip(batch.batches, adapter.catalog.tables, strict=True)
+    ]
+    found = adapter.compute(batch, rows, 0, 0)
+    norm = np.sqrt(sum(float(np.square(part).sum()) for part in (*found.dense, *found.rows)))
+    assert norm == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_schedule_goes_by_the_chunk_s_number() -> None:
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
+    adapter = adapter_of(functional, lambda: keras.optimizers.SGD(schedule))
+    assert adapter.rate(0) == pytest.approx(0.1)
+    assert adapter.rate(10) == pytest.approx(0.05)

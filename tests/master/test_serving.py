@@ -1,0 +1,409 @@
+"""The master of a job with parameter servers: events in, instructions out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from elasticdl.control.messages import (
+    Exported,
+    Failed,
+    Finished,
+    MasterMessage,
+    MemberMessage,
+    ProgramFailed,
+    Released,
+)
+from elasticdl.control.serving import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    Enroll,
+    Enrolled,
+    FoundModel,
+    Holding,
+    Leased,
+    Leave,
+    LetGo,
+    Placed,
+    Settled,
+    SlotAccount,
+    TaskDone,
+    Unreached,
+    Watermark,
+    WriteResult,
+)
+from elasticdl.control.view import MemberId, StateId, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.master import events
+from elasticdl.master.records import DoneRecord, FailedRecord, FinishedRecord, PlacementRecord, Record
+from elasticdl.master.serving import ServingMaster, Settings
+from elasticdl.master.witnesses import Times
+
+SLOTS = 4
+MODEL = f'{{"slots":{SLOTS}}}'
+SHARDS = (Shard("data", 0, 80),)
+"""Ten tasks of two chunks of four records."""
+
+M = TypeVar("M")
+
+
+def order(shards: tuple[Shard, ...]) -> TaskOrder:
+    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, 0)
+
+
+class Rig:
+    """One master after the other, a journal, and connections by name."""
+
+    def __init__(self, servers: int = 2, replicas: int = 2) -> None:
+        self.settings = Settings(
+            workers=2, minimum=1, relaunches=1, plan=order, times=Times(), servers=servers, replicas=replicas
+        )
+        self.journal: list[Record] = []
+        self.now = 0.0
+        self.connections: dict[str, int] = {}
+        self.silent: set[str] = set()
+        self.numbers = iter(range(1, 1000))
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a master: the first, or one that comes back."""
+        self.master = ServingMaster(self.settings)
+        self.told: list[tuple[str, MasterMessage]] = []
+        self.out: list[events.Instruction] = []
+        self.connections = {}
+        self.event(events.JournalRead(tuple(self.journal), len(self.journal)))
+
+    def event(self, event: events.Event) -> None:
+        waiting = [event]
+        while waiting:
+            self.master, instructions = self.master.handle(self.now, waiting.pop(0))
+            for instruction in instructions:
+                self.out.append(instruction)
+                match instruction:
+                    case events.Append(number, record):
+                        assert number == len(self.journal) + 1
+                        self.journal.append(record)
+                        waiting.append(events.Appended(record))
+                    case events.Tell(connection, message):
+                        name = next(name for name, at in self.connections.items() if at == connection)
+                        self.told.append((name, message))
+
+    def tick(self, seconds: float = 0.2) -> None:
+        """Let time pass while everybody who is connected sends heartbeats."""
+        until = self.now + seconds
+        while self.now < until:
+            self.now += 0.1
+            for name in self.connections.keys() - self.silent:
+                self.event(events.Beat(member(name), 0, 0, 0, 0.0))
+            self.event(events.Tick())
+
+    def connect(self, name: str, holds: tuple[Holding, ...] = (), server: int | None = None) -> None:
+        self.connections[name] = next(self.numbers)
+        self.event(events.ConnectionOpened(self.connections[name], member(name), name))
+        roll_back = self.master.journal.roll_back
+        self.say(name, Enroll(member(name), name, f"unix:/{name}", 0, server, holds, roll_back, False))
+
+    def say(self, name: str, message: MemberMessage) -> None:
+        self.event(events.Heard(self.connections[name], message))
+
+    def disconnect(self, name: str) -> None:
+        self.event(events.ConnectionLost(self.connections.pop(name)))
+
+    def die(self, name: str) -> None:
+        if name in self.connections:
+            self.disconnect(name)
+        self.event(events.WorkerEnded(name, "killed by SIGKILL"))
+
+    def heard(self, name: str, kind: type[M]) -> list[M]:
+        """Return what a process was told of one kind, once."""
+        found = [one for one in self.told if one[0] == name and isinstance(one[1], kind)]
+        self.told = [one for one in self.told if one not in found]
+        return [message for _, message in found]  # type: ignore[misc]
+
+    def start(self, *workers: str) -> None:
+        """Bring a job to its first leases."""
+        self.event(events.DataFound(SHARDS))
+        for index in range(self.settings.servers):
+            self.connect(f"ps-{index}-1")
+        for worker in workers:
+            self.connect(worker)
+            self.say(worker, FoundModel(MODEL))
+
+    def finish(self, name: str, *tasks: int) -> None:
+        for task in tasks:
+            self.say(name, TaskDone(task, self.master.journal.roll_back))
+        self.tick()
+
+    def announced(self, kind: str) -> list[events.Announce]:
+        return [one for one in self.out if isinstance(one, events.Announce) and one.kind == kind]
+
+
+def member(name: str) -> MemberId:
+    return MemberId(name.ljust(32, "x"))
+
+
+def test_tasks_are_leased_once_servers_and_model_are_there() -> None:
+    rig = Rig()
+    rig.event(events.DataFound(SHARDS))
+    rig.connect("worker-0-1")
+    rig.say("worker-0-1", FoundModel(MODEL))
+    rig.connect("ps-0-1")
+    assert rig.heard("worker-0-1", Leased) == []
+    rig.connect("ps-1-1")
+    assert rig.heard("ps-0-1", Enrolled) == [Enrolled(1, 0)]
+    assert rig.heard("ps-1-1", Enrolled) == [Enrolled(1, 1)]
+    (placed,) = rig.heard("worker-0-1", Placed)
+    assert placed.servers == (0, 1)
+    assert placed.addresses == ("unix:/ps-0-1", "unix:/ps-1-1")
+    assert [(entry.slot, entry.primary, entry.backup) for entry in placed.entries] == [
+        (0, 0, 1), (1, 1, 0), (2, 0, 1), (3, 1, 0),
+    ]  # fmt: skip
+    assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 0), Leased(1, 0, 0)]
+
+
+def test_low_follows_what_is_done_in_whatever_order() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.told.clear()
+    rig.finish("worker-1-1", 2)
+    assert rig.journal[-1] == DoneRecord((2,), 0)
+    assert rig.heard("worker-1-1", LetGo) == [LetGo(2, 0)]
+    assert rig.heard("worker-1-1", Leased) == [Leased(4, 0, 0)]
+    assert rig.heard("worker-0-1", Watermark) == []
+    rig.finish("worker-0-1", 0, 1)
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0)]
+    assert rig.master.steps == 6
+
+
+def test_a_lost_worker_s_tasks_go_on_where_it_was() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    rig.told.clear()
+    rig.die("worker-0-1")
+    rig.connect("worker-1-1")
+    assert rig.heard("worker-1-1", Leased) == [Leased(0, 1, 0), Leased(1, 0, 0)]
+    assert [one.worker for one in rig.announced("lost")] == ["worker-0-1"]
+
+
+def test_a_worker_that_hangs_is_left_out_and_killed() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.tick()
+    rig.silent.add("worker-0-1")
+    rig.tick(8.0)
+    assert [one.worker for one in rig.announced("evicted")] == ["worker-0-1"]
+    rig.tick(6.0)
+    assert any(isinstance(one, events.Kill) and one.worker == "worker-0-1" for one in rig.out)
+    rig.connect("worker-1-1")
+    assert [lease.task for lease in rig.heard("worker-1-1", Leased)] == [0, 1]
+
+
+def test_done_is_taken_from_whoever_says_it() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.disconnect("worker-0-1")
+    rig.tick(12.0)
+    rig.connect("worker-1-1")
+    rig.connect("worker-0-1")
+    rig.finish("worker-0-1", 0)
+    assert 0 in rig.master.journal.done
+    assert rig.heard("worker-1-1", LetGo) == [LetGo(0, 0)]
+
+
+def test_the_backup_of_a_lost_server_is_promoted_and_gets_a_backup() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    before = rig.master.journal.entries
+    rig.told.clear()
+    rig.die("ps-0-1")
+    record = rig.journal[-1]
+    assert isinstance(record, PlacementRecord)
+    assert record.gone == (0,)
+    for slot, entry in record.entries:
+        old = before[slot]
+        assert entry.primary == (old.backup if old.primary == 0 else old.primary)
+        assert entry.backup is None
+    (placed,) = rig.heard("worker-0-1", Placed)
+    assert placed.servers == (1, 2)
+    assert rig.heard("ps-1-1", CopiesVoid) == [CopiesVoid(0)]
+    rig.tick()
+    orders = [*rig.heard("ps-1-1", CopyOrdered), *rig.heard("ps-2-1", CopyOrdered)]
+    assert {one.slot for one in orders} == {slot for slot, _ in record.entries}
+    for one in orders:
+        server = next(name for name in ("ps-1-1", "ps-2-1") if name != f"ps-{one.to}-1")
+        rig.say(server, CopyReady(one.slot, one.term, one.to, one.hands_over))
+    assert all(entry.backup is not None for entry in rig.master.journal.entries)
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    assert [one.worker for one in rig.announced("recovered")] == ["ps-0-1"]
+
+
+def test_two_witnesses_are_enough_against_a_server_and_one_that_broke_off_is_none() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", Unreached((1,)))
+    rig.tick(3.0)
+    assert 1 in rig.master.journal.servers
+    rig.disconnect("ps-1-1")
+    rig.say("worker-0-1", Unreached((1,)))
+    assert 1 not in rig.master.journal.servers
+    rig.tick(6.0)
+    assert any(isinstance(one, events.Kill) and one.worker == "ps-1-1" for one in rig.out)
+
+
+def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
+    rig = Rig(servers=2, replicas=1)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.told.clear()
+    rig.die("ps-0-1")
+    (placed,) = rig.heard("worker-0-1", Placed)
+    assert placed.roll_back == 1
+    assert [(entry.primary, entry.restored) for entry in placed.entries] == [(1, 1), (1, 1)]
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(0, 1)]
+    assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 1), Leased(1, 0, 1)]
+    # what was begun before does not count
+    rig.say("worker-0-1", TaskDone(2, 0))
+    rig.tick()
+    assert rig.master.journal.done.count() == 0
+
+
+def test_the_only_server_s_successor_takes_all_slots() -> None:
+    rig = Rig(servers=1, replicas=1)
+    rig.start("worker-0-1")
+    rig.die("ps-0-1")
+    assert rig.master.journal.roll_back == 0
+    rig.connect("ps-0-2")
+    assert rig.master.journal.roll_back == 1
+    assert {entry.primary for entry in rig.master.journal.entries} == {1}
+
+
+def test_a_master_that_comes_back_asks_nobody_to_begin_anew() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0)
+    rig.begin()
+    rig.connect("ps-0-1", server=0)
+    rig.connect("ps-1-1", server=1)
+    rig.connect("worker-0-1", (Holding(1, 1), Holding(2, 0)))
+    assert rig.heard("ps-0-1", Enrolled) == [Enrolled(2, 0)]
+    rig.tick(1.0)
+    assert rig.heard("worker-0-1", Leased) == []
+    assert rig.master.leases.begun() == {1: 1, 2: 0}
+    assert rig.master.steps == 2
+    rig.connect("worker-1-1")
+    assert [lease.task for lease in rig.heard("worker-1-1", Leased)] == [3, 4]
+
+
+def test_a_server_that_counts_as_lost_may_not_come_back() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.disconnect("ps-1-1")
+    rig.tick(7.0)
+    assert 1 not in rig.master.journal.servers
+    rig.connect("ps-1-1", server=1)
+    assert [type(message).__name__ for name, message in rig.told if name == "ps-1-1"][-1] == "Evicted"
+
+
+def test_a_server_that_leaves_is_emptied_first() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.say("ps-0-1", Leave(()))
+    for _ in range(10):
+        rig.tick()
+        for name in ("ps-0-1", "ps-1-1", "ps-2-1"):
+            for one in rig.heard(name, CopyOrdered):
+                rig.say(name, CopyReady(one.slot, one.term, one.to, one.hands_over))
+    assert rig.heard("ps-0-1", Released) == [Released("it is empty")]
+    assert all(0 not in (entry.primary, entry.backup) for entry in rig.master.journal.entries)
+    assert rig.master.journal.roll_back == 0
+
+
+def train_all(rig: Rig) -> None:
+    for _ in range(10):
+        for lease in rig.heard("worker-0-1", Leased):
+            rig.say("worker-0-1", TaskDone(lease.task, lease.roll_back))
+        rig.tick()
+
+
+def accounts_of(rig: Rig, server: int) -> Accounts:
+    entries = rig.master.journal.entries
+    return Accounts(
+        tuple(
+            SlotAccount(slot, entry.reign, 20, "0" * 32)
+            for slot, entry in enumerate(entries)
+            if entry.primary == server
+        )
+    )
+
+
+def test_the_job_ends_when_all_is_done_accounted_for_and_written() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    train_all(rig)
+    assert rig.heard("ps-0-1", AccountsWanted) == [AccountsWanted()]
+    (wanted,) = rig.heard("worker-0-1", WriteResult)
+    assert wanted == WriteResult(20, 1)
+    result = Exported(ViewId(0), StateId(20, 1), "/out", "digest")
+    rig.say("worker-0-1", result)
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    assert not isinstance(rig.journal[-1], FinishedRecord)
+    rig.say("ps-1-1", accounts_of(rig, 1))
+    assert isinstance(rig.journal[-1], FinishedRecord)
+    assert rig.heard("worker-0-1", Finished)
+    assert rig.heard("ps-0-1", Finished)
+    assert events.Publish("/out") in rig.out
+    assert rig.master.has_used_all_data
+
+
+def test_another_worker_writes_the_result_if_the_first_one_dies() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    train_all(rig)
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    rig.say("ps-1-1", accounts_of(rig, 1))
+    rig.die("worker-0-1")
+    rig.connect("worker-1-1")
+    assert rig.heard("worker-1-1", WriteResult) == [WriteResult(20, 2)]
+    rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 1), "/old", ""))
+    assert not isinstance(rig.journal[-1], FinishedRecord)
+    rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 2), "/new", ""))
+    end = rig.journal[-1]
+    assert isinstance(end, FinishedRecord)
+    assert end.path == "/new"
+
+
+def test_a_stopped_job_writes_what_there_is_when_nobody_computes() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    rig.event(events.StopAsked(1, "enough"))
+    assert rig.heard("worker-0-1", WriteResult) == []
+    rig.say("worker-0-1", Leave((Holding(0, 1), Holding(1, 0))))
+    assert not rig.master.ends
+    rig.say("worker-1-1", Leave(()))
+    assert rig.heard("worker-0-1", WriteResult) == [WriteResult(1, 1)]
+
+
+def test_an_error_of_the_program_fails_the_job_before_its_first_step() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", ProgramFailed("program", "ValueError at m.py", "", "ValueError: no"))
+    assert isinstance(rig.journal[-1], FailedRecord)
+    assert rig.heard("worker-0-1", Failed)
+
+
+def test_the_same_numbers_come_of_the_journal_alone() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 1)
+    rig.die("ps-2-1")
+    before: Any = rig.master.journal
+    rig.begin()
+    assert replace(rig.master.journal, length=0, epoch=0) == replace(before, length=0, epoch=0)
+    assert rig.master.steps == 2
