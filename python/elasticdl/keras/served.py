@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from elasticdl import _core
+from elasticdl._core import Batch
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.embedding import Recorded, looking_up, put_back, serving, table_of
@@ -121,7 +121,7 @@ class KerasServedAdapter:
             self._check_range(table, ids)
             of_table[table].append(ids)
         batches = [
-            _core.Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)
+            Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)
         ]
         starts = [0] * len(batches)
         inverses = [np.frombuffer(one.inverse(), np.uint32).view(np.int32) for one in batches]

@@ -217,6 +217,11 @@ class JobSpec:
         what="Parameter servers to launch, which hold the model and its embedding tables; workers train asynchronously then.",
         why="A model that fits into each worker trains better in step.",
     )  # fmt: skip
+    use_async: bool = setting(
+        kinds.flag(), True, group="parameter servers",
+        what="With parameter servers: each worker trains for itself. This version has no other way.",
+        why="Nobody waits for anybody.",
+    )  # fmt: skip
     ps_replicas: int = setting(
         kinds.integer(0, zero="auto"), 0, group="parameter servers", unit="servers",
         what="Servers that hold each part of the model, 1 or 2; 0 or auto: 2 where there are two servers. "
@@ -485,6 +490,11 @@ def _check_servers(spec: JobSpec) -> None:
     if strategy not in (Strategy.AUTO, Strategy.PARAMETER_SERVER):
         raise BadSetting(
             f"--num_ps_pods: {strategy.value} has no parameter servers; leave one of the two out"
+        )
+    if not spec.use_async:
+        raise BadSetting(
+            "--use_async: gradients that are summed up before they are applied need what this version does not have; leave it out, or "
+            "train in step without parameter servers"
         )
     if spec.replicas > 2:
         raise BadSetting(

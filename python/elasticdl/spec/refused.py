@@ -29,7 +29,6 @@ SETTINGS: dict[str, str] = {
         "eval_metrics_fn validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir",
         _EVALUATION,
     ),
-    "use_async": "is no longer a setting: jobs with parameter servers train asynchronously, all others in step",
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
     **_all("keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
     **_all("job_command need_tf_config", _LOOPS),
