@@ -78,7 +78,7 @@ def main() -> int:
 
 def disturb(job: subprocess.Popen[bytes]) -> None:
     """Kill a worker and add one while the job trains."""
-    place = wait_for_place(job)
+    place = wait_for_place(job, NAME)
     killed = added = False
     while job.poll() is None and not (killed and added):
         try:
@@ -110,13 +110,13 @@ def kill_one(status: JobStatus) -> bool:
     return True
 
 
-def wait_for_place(job: subprocess.Popen[bytes]) -> JobPlace:
+def wait_for_place(job: subprocess.Popen[bytes], name: str) -> JobPlace:
     """Wait until the job has a place; there is no event for what another process has not made yet."""
     from elasticdl.errors import BadSetting
 
     while not job_ended(job, 0.1):
         try:
-            return find(NAME)
+            return find(name)
         except BadSetting:
             continue
     raise SystemExit(job.returncode or 1)

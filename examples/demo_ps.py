@@ -73,7 +73,7 @@ def main() -> int:
 
 def at_step(job: subprocess.Popen[bytes], step: int, act: Callable[[JobStatus], bool]) -> None:
     """Act once when the job has come to a step."""
-    place = wait_for_place(job)
+    place = wait_for_place(job, NAME)
     while job.poll() is None:
         try:
             with JobClient(place.control_address, place.token()) as client:

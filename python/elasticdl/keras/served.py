@@ -120,9 +120,7 @@ class KerasServedAdapter:
         for table, ids in lookups:
             self._check_range(table, ids)
             of_table[table].append(ids)
-        batches = [
-            Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)
-        ]
+        batches = [Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)]
         starts = [0] * len(batches)
         inverses = [np.frombuffer(one.inverse(), np.uint32).view(np.int32) for one in batches]
         places = []

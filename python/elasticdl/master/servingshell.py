@@ -107,6 +107,7 @@ class ServingShell(Shell):
         )
 
     def _figures(self) -> dict[str, Any]:
+        self._tell_figures()
         machine = self._machine
         workers = [name for name in self._story.joined if process_name(name).role is Role.WORKER]
         return {
