@@ -16,16 +16,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import psutil
 
 from elasticdl.audit import audit
 from elasticdl.control.client import JobClient
 from elasticdl.errors import AuditFailed, BadInput, MasterAway
-from elasticdl.job.chaos import FaultKind, Injected, Plan, inject
+from elasticdl.job.chaos import Injected, Plan, inject
+from elasticdl.job.faults import GROUP, SERVING, FaultKind
 from elasticdl.spec import place as places
 from elasticdl.spec.place import JobPlace
 
@@ -50,12 +52,18 @@ PATIENCE_SECONDS = 60.0
 """A run whose faults are over is ended early if its data would last longer than this."""
 
 
-def quotas(faults: int) -> dict[FaultKind, int]:
+MORE_SERVING = {
+    FaultKind.KILL: 3, FaultKind.DRAIN: 1, FaultKind.MASTER: 1, FaultKind.SERVER: 5, FaultKind.SERVERS: 1, FaultKind.SERVER_HANG: 1,
+    FaultKind.SERVER_DRAIN: 2, FaultKind.COPY: 2, FaultKind.HANDOVER: 2, FaultKind.PROMOTION: 2, FaultKind.WORKERS: 1,
+}  # fmt: skip
+
+
+def quotas(faults: int, every: Sequence[FaultKind], more: Mapping[FaultKind, int]) -> dict[FaultKind, int]:
     """Share a number of faults among the kinds: a twentieth for each, the rest by weight."""
     least = max(1, faults // 20)
-    quota = dict.fromkeys(FaultKind, least)
+    quota = dict.fromkeys(every, least)
     left = faults - least * len(quota)
-    kinds = [kind for kind, weight in MORE.items() for _ in range(weight)]
+    kinds = [kind for kind, weight in more.items() for _ in range(weight)]
     for index in range(max(0, left)):
         quota[kinds[index * 7 % len(kinds)]] += 1
     return quota
@@ -100,11 +108,16 @@ class Harness:
         hits = self.hits()
         return {kind: most - hits[kind] for kind, most in self.quota.items() if most > hits[kind]}
 
+    def make_data(self) -> Path:
+        """Write what all runs train on."""
+        data = self.directory / "digits"
+        subprocess.run([sys.executable, str(ROOT / "model_zoo/mnist/make_data.py"), str(data)], check=True)
+        return data
+
     def work(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        data = self.directory / "digits"
-        subprocess.run([sys.executable, str(ROOT / "model_zoo/mnist/make_data.py"), str(data)], check=True)
+        data = self.make_data()
         os.environ["XDG_STATE_HOME"] = str(self.directory / "state")
         while self.left() and time.monotonic() < self.deadline and not any(run.failures for run in self.runs):
             number = len(self.runs)
@@ -112,20 +125,26 @@ class Harness:
             self.runs.append(run)
             self.one(run, data)
 
-    def one(self, run: Run, data: Path) -> None:
-        records, output = self.directory / f"{run.name}-audit", self.directory / f"{run.name}.keras"
-        settings = {
+    def settings(self, run: Run, data: Path) -> dict[str, object]:
+        """Return the settings of a run that are not the same for all."""
+        return {
             "model_zoo": ROOT / "model_zoo",
             "model_def": "mnist.mnist_functional_api.custom_model",
             "training_data": data / "train",
             "num_workers": f"1:{run.workers}",
+            # every other run keeps its batch whatever happens to its workers
+            **({"global_batch_size": 64 * run.workers} if len(self.runs) % 2 else {}),
+        }
+
+    def one(self, run: Run, data: Path) -> None:
+        records, output = self.directory / f"{run.name}-audit", self.directory / f"{run.name}.keras"
+        settings = {
+            **self.settings(run, data),
             "num_epochs": self.epochs,
             "seed": len(self.runs),
             "job_name": run.name,
             "output": output,
             "audit": records,
-            # every other run keeps its batch whatever happens to its workers
-            **({"global_batch_size": 64 * run.workers} if len(self.runs) % 2 else {}),
         }
         self.say(f"{run.name}: {run.workers} workers, {self.epochs} epochs")
         began = time.monotonic()
@@ -219,14 +238,15 @@ class Harness:
                 run.failures.append("audit: the job has not finished")
         if code == 0 and not output.exists():
             run.failures.append("no model was written")
-        if place is not None:
-            self.compare_digests(run, place)
+        self.check_result(run, output, place)
         left = [process.pid for process in psutil.process_iter() if belongs(process, self.directory)]
         if left:
             run.failures.append(f"processes are left: {left}")
 
-    def compare_digests(self, run: Run, place: JobPlace) -> None:
+    def check_result(self, run: Run, output: Path, place: JobPlace | None) -> None:
         """Every member of a final view says which bits it holds; those of one state must be the same."""
+        if place is None:
+            return
         said: dict[tuple[int, int], dict[str, str]] = {}
         with (place.path / "events.jsonl").open() as lines:
             for line in lines:
@@ -261,13 +281,70 @@ class Harness:
             lines.append(
                 f"{run.name:<8} {run.workers:>7} {count:>6} {run.steps:>6} {run.views:>5} {run.redone:>6} {run.records:>9} "
                 f"{'complete' if run.complete else 'stopped':<8} {run.digests:>7} {run.seconds:>7.0f} "
-                f"{'; '.join(run.failures) or 'exit code 0, audit clean, digests equal'}"
+                f"{'; '.join(run.failures) or self.clean}"
             )
         return "\n".join(lines)
+
+    clean = "exit code 0, audit clean, digests equal"
 
     @property
     def passed(self) -> bool:
         return not self.left() and not any(run.failures for run in self.runs)
+
+
+class ServingHarness(Harness):
+    """Jobs with parameter servers, in which every record adds one to a row: what must be there in the end is known."""
+
+    clean = "exit code 0, audit clean, every row as it must be"
+
+    def make_data(self) -> Path:
+        """Write ids of which few come often and many once."""
+        self.epochs = 120
+        self.ids = np.random.default_rng(3).zipf(1.3, 2000) % 3000
+        path = self.directory / "ids.csv"
+        path.write_text("id\n" + "".join(f"{one}\n" for one in self.ids))
+        return path
+
+    def settings(self, run: Run, data: Path) -> dict[str, object]:
+        """Begin slowly: `counted` waits a moment with each chunk until a file is there."""
+        self.go = self.directory / f"{run.name}-go"
+        os.environ["GO"] = str(self.go)
+        return {
+            "model_zoo": ROOT / "tests/job/zoo",
+            "model_def": "counted.custom_model",
+            "training_data": data,
+            "num_workers": run.workers,
+            "num_ps_pods": 2 + len(self.runs) % 3,
+            "minibatch_size": 16,
+            "num_minibatches_per_task": 4,
+            "embedding_threshold": 0,
+            "witness_seconds": 3,
+        }
+
+    def finish(self, place: JobPlace) -> None:
+        """Let the rest of the data be trained at once: only of a whole job is known what must be there."""
+        self.go.touch()
+
+    def check_result(self, run: Run, output: Path, place: JobPlace | None) -> None:
+        """Compare the tables with what the data says."""
+        if not output.exists():
+            return
+        import keras
+
+        model = keras.models.load_model(output)
+        expected = np.bincount(self.ids, minlength=3000).astype(np.float32) * self.epochs
+        (rows,) = model.get_layer("rows").get_weights()
+        (total,) = model.get_layer("total").get_weights()
+        wrong = np.flatnonzero((rows != expected[:, None]).any(1))
+        if len(wrong):
+            run.failures.append(
+                f"{len(wrong)} rows are wrong, the first: {wrong[0]}, {rows[wrong[0]]} and not {expected[wrong[0]]}"
+            )
+        if total.item() != len(self.ids) * self.epochs:
+            run.failures.append(f"the sum is {total.item()} and not {len(self.ids) * self.epochs}")
+        if not run.complete:
+            run.failures.append("the data was not trained to its end")
+        run.digests = len(rows)
 
 
 def belongs(process: psutil.Process, directory: Path) -> bool:
@@ -285,8 +362,11 @@ def main() -> int:
     parser.add_argument(
         "--directory", type=Path, default=ROOT / ".chaos", help="where everything is kept (.chaos)"
     )
+    parser.add_argument("--servers", action="store_true", help="jobs with parameter servers")
     options = parser.parse_args()
-    harness = Harness(quotas(options.faults), options.minutes * 60, options.seed, options.directory.resolve())
+    kind, every, more = (ServingHarness, SERVING, MORE_SERVING) if options.servers else (Harness, GROUP, MORE)
+    quota = quotas(options.faults, every, more)
+    harness = kind(quota, options.minutes * 60, options.seed, options.directory.resolve())
     harness.work()
     print(harness.table())
     print(f"\n{'passed' if harness.passed else 'FAILED'}; everything is kept in {harness.directory}")

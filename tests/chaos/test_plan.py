@@ -12,7 +12,8 @@ import pytest
 from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting
-from elasticdl.job.chaos import MASTER, FaultKind, Plan, Send, Sight, plan_from_flags, possible
+from elasticdl.job.chaos import Plan, plan_from_flags
+from elasticdl.job.faults import GROUP, MASTER, FaultKind, Send, Sight, possible
 
 TICK = 0.02
 
@@ -170,7 +171,7 @@ def one(kind: FaultKind, seed: int = 1) -> Plan:
     return Plan({kind: 1}, every=0.5, seed=seed)
 
 
-DIRECT = [kind for kind in FaultKind if kind not in (FaultKind.DONOR, FaultKind.JOINER, FaultKind.FINAL)]
+DIRECT = [kind for kind in GROUP if kind not in (FaultKind.DONOR, FaultKind.JOINER, FaultKind.FINAL)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -278,7 +279,7 @@ def test_a_job_that_ends_is_left_alone() -> None:
     job = FakeJob()
     assert job.sight.status is not None
     stopping = replace(job.sight, status=replace(job.sight.status, state="stopping"))
-    assert not any(possible(kind, stopping) for kind in FaultKind)
+    assert not any(possible(kind, stopping) for kind in GROUP)
 
 
 def test_the_same_seed_makes_the_same_faults() -> None:
@@ -292,10 +293,10 @@ def test_the_same_seed_makes_the_same_faults() -> None:
 
 def test_a_whole_quota_is_filled() -> None:
     job = FakeJob(training=6)
-    plan = Plan({kind: 4 for kind in FaultKind if kind is not FaultKind.FINAL}, every=0.5, seed=3)
+    plan = Plan({kind: 4 for kind in GROUP if kind is not FaultKind.FINAL}, every=0.5, seed=3)
     job.run(plan, 3000)
     assert plan.done
-    assert all(plan.hits(kind) == 4 for kind in FaultKind if kind is not FaultKind.FINAL)
+    assert all(plan.hits(kind) == 4 for kind in GROUP if kind is not FaultKind.FINAL)
 
 
 def test_without_end() -> None:
@@ -318,7 +319,7 @@ def test_the_plan_of_the_command() -> None:
 @pytest.mark.parametrize(
     ("kill", "every", "message"),
     [
-        (["server"], "2s", "--kill takes worker or master; got 'server'"),
+        (["server"], "2s", "--kill takes worker, ps or master; got 'server'"),
         ([], "2s", "say what to inject"),
         (["worker"], "2", "got '2'"),
         (["worker"], "0s", "got '0s'"),

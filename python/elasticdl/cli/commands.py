@@ -353,7 +353,10 @@ def scale(job: str, num_workers: int, namespace: str | None) -> int:
 @elasticdl.command()
 @click.argument("job")
 @click.option(
-    "--kill", multiple=True, metavar="ROLE", help="Kill a worker or the master; may be given for both."
+    "--kill",
+    multiple=True,
+    metavar="ROLE",
+    help="Kill a worker, a ps (parameter server) or the master; may be given several times.",
 )
 @click.option("--stop", "freeze", is_flag=True, help="Stop a worker for longer than the group waits for it.")
 @click.option("--drain", is_flag=True, help="Ask a worker to leave.")

@@ -1,9 +1,8 @@
 """Chaos: faults injected into a running local job, by a seeded plan that reacts to what the job is seen to do.
 
-Each kind of fault is a script that waits for a moment, sends signals, and in the end says whether it hit what it was meant to hit: a
-donor killed after its heal was over proves nothing and is not counted. Scripts and plan are pure: time and sights in, signals out.
+Each kind of fault is a script (`faults.py`), and the plan says which comes next. Both are pure: time and sights in, signals out.
 `inject` is the thin shell, with two sources that fail independently: the master (what the job does) and the launcher (which process
-has ended, and how). Moments too short to catch are held open by stopping the process that would end them, and only for that long.
+has ended, and how).
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import (
     ProcessEnded,
@@ -30,316 +28,25 @@ from elasticdl.cluster.cluster import (
 )
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.job.faults import (
+    FORMS,
+    MASTER,
+    FaultKind,
+    Pause,
+    Request,
+    Send,
+    Sight,
+    Until,
+    is_rare,
+    possible,
+)
 from elasticdl.spec.place import JobPlace
 
 if TYPE_CHECKING:
     from elasticdl.cluster.local import LocalCluster
 
-_SETTLE_SECONDS = 0.25
-"""How long a stopped master leaves the others to notice a death: a broken connection is seen within milliseconds."""
-
-_SEAL_SECONDS = 10.0
-"""Longest wait for a seal: a member that computes sees the broken connection when it comes to its ring."""
-
-_PAIR_SECONDS = 0.1
-_PATIENCE_SECONDS = 180.0
-"""For what takes a process's start: imports and a first trace on a busy machine."""
-
 _START_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
-
-
-class FaultKind(StrEnum):
-    """What can be injected."""
-
-    KILL = "a worker at a random moment"
-    PAIR = "two workers within 100 ms"
-    DONOR = "the donor during a heal"
-    JOINER = "the joiner during a heal"
-    SEALED = "between seal and next view"
-    FINAL = "in the final view"
-    DRAINING = "while another drains"
-    HANG = "a hang"
-    DRAIN = "a drain"
-    MASTER = "the master at a random moment"
-    CHANGE = "the master during a view change"
-
-
-# ------------------------------------------------------------------ what is seen
-
-
-def _no_seals(_worker: str) -> int:
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """What is known of a job at one moment.
-
-    Attributes:
-        status: the master's last word, None before the first.
-        live: workers whose process runs, by the launcher.
-        ended: per worker that has ended, (exit code, signal): one of them is None.
-        masters: lives of the master so far.
-        events: what the master told since the fault under way began, in order.
-        seals: how many views a worker has sealed, by its own log: what one says to a stopped master is lost when it dies.
-    """
-
-    status: JobStatus | None = None
-    live: frozenset[str] = frozenset()
-    ended: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
-    masters: int = 1
-    events: tuple[JobEvent, ...] = ()
-    seals: Callable[[str], int] = _no_seals
-
-    def take(self, seen: JobStatus | JobEvent | ProcessStarted | ProcessEnded) -> Sight:
-        """Return the sight with one thing more."""
-        match seen:
-            case JobStatus():
-                return replace(self, status=seen)
-            case JobEvent():
-                return replace(self, events=(*self.events, seen))
-            case ProcessStarted(name):
-                return replace(self, live=self.live | {str(name)})
-            case ProcessEnded(name, code, number):
-                return replace(
-                    self, live=self.live - {str(name)}, ended={**self.ended, str(name): (code, number)}
-                )
-            case _:
-                assert_never(seen)
-
-    def workers(self, *states: str) -> list[str]:
-        """Return the live workers that the master last saw in one of these states, in order of their names."""
-        if self.status is None:
-            return []
-        return sorted(
-            worker.name
-            for worker in self.status.workers
-            if worker.state in states and worker.name in self.live
-        )
-
-    def killed(self, worker: str) -> bool:
-        """Tell whether a worker's process was ended by SIGKILL."""
-        return self.ended.get(worker) == (None, signal.SIGKILL)
-
-    def heard(self, *kinds: str, worker: str = "") -> JobEvent | None:
-        """Return the first event of these kinds (about a worker)."""
-        for event in self.events:
-            if event.kind in kinds and worker in ("", event.worker):
-                return event
-        return None
-
-    @property
-    def training(self) -> list[str]:
-        """Return the live workers that train."""
-        return self.workers("training")
-
-    @property
-    def coming(self) -> list[str]:
-        """Return the live workers that are on their way into the group."""
-        return self.workers("starting", "joining")
-
-    @property
-    def ending(self) -> bool:
-        """Tell whether the job is about to end: faults that need it to go on come too late."""
-        status = self.status
-        return status is not None and (
-            status.state in ("stopping", "finished", "failed") or bool(self.workers("finishing"))
-        )
-
-
-# ------------------------------------------------------------------ scripts
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a signal to a process; `master` is the current life of the master."""
-
-    name: str
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Let time pass."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Until:
-    """Wait until the condition returns something else than None; that is the answer, None if the time is over before."""
-
-    condition: Callable[[Sight], Any]
-    seconds: float
-
-
-Request = Send | Pause | Until
-Script = Generator[Request, Any, bool]
-"""Yields requests, gets a sight for `Send` and `Pause` and the condition's answer for `Until`; returns whether it hit."""
-
-MASTER = "master"
-
-
-def _kill(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.training)
-    yield Send(victim, signal.SIGKILL)
-    return (yield Until(lambda sight: sight.killed(victim) or None, 10)) is not None
-
-
-def _pair(sight: Sight, dice: random.Random) -> Script:
-    first, second = dice.sample(sight.training, 2)
-    yield Send(first, signal.SIGKILL)
-    yield Pause(dice.uniform(0, 0.8 * _PAIR_SECONDS))
-    yield Send(second, signal.SIGKILL)
-    both = yield Until(lambda sight: (sight.killed(first) and sight.killed(second)) or None, 10)
-    return both is not None
-
-
-def _heal(sight: Sight, dice: random.Random, victim_is_donor: bool) -> Script:
-    """Stop a worker that is about to join, wait until a donor serves it, and kill one of the two."""
-    joiner = dice.choice(sight.coming)
-
-    def arrived(sight: Sight) -> str | None:
-        if joiner in sight.ended or sight.ending:
-            return "ended"
-        state = next((w.state for w in sight.status.workers if w.name == joiner), "") if sight.status else ""
-        return None if state in ("", "starting") else state
-
-    if (yield Until(arrived, _PATIENCE_SECONDS)) not in ("joining", "healing"):
-        return False
-    yield Send(joiner, signal.SIGSTOP)
-    serving = yield Until(lambda sight: sight.heard("serving"), 10)
-    if serving is None:
-        return False
-    victim = serving.worker if victim_is_donor else joiner
-    yield Send(victim, signal.SIGKILL)
-    if (yield Until(lambda sight: sight.killed(victim) or None, 10)) is None:
-        return False
-    # the view was the joiner's, and it had not healed in it when the victim died
-    sight = yield Pause(_SETTLE_SECONDS)
-    return not any(
-        event.kind == "healed" and event.worker == joiner and event.view == serving.view
-        for event in sight.events
-    )
-
-
-def _donor(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _heal(sight, dice, victim_is_donor=True))
-
-
-def _joiner(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _heal(sight, dice, victim_is_donor=False))
-
-
-def _sealed(sight: Sight, dice: random.Random) -> Script:
-    """Without a master nobody gets a next view: who has sealed waits, and is killed."""
-    first, second = dice.sample(sight.training, 2)
-    before = sight.seals(second)
-    yield Send(MASTER, signal.SIGSTOP)
-    yield Send(first, signal.SIGKILL)
-    sealed = yield Until(lambda sight: sight.seals(second) > before or None, _SEAL_SECONDS)
-    yield Send(second, signal.SIGKILL)
-    killed = yield Until(lambda sight: sight.killed(second) or None, 10)
-    yield Send(MASTER, signal.SIGCONT)
-    return sealed is not None and killed is not None
-
-
-def _final(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.workers("finishing"))
-    yield Send(victim, signal.SIGKILL)
-    yield Until(lambda sight: sight.killed(victim) or None, 10)
-    # with the result journalled the view is over, and the kill came too late
-    return (yield Until(lambda sight: sight.heard("lost", "finished", worker=victim), 30)) is not None
-
-
-def _draining(sight: Sight, dice: random.Random) -> Script:
-    """Without a master nobody is released: the one drains while the other dies."""
-    leaver, victim = dice.sample(sight.training, 2)
-    yield Send(MASTER, signal.SIGSTOP)
-    yield Send(leaver, signal.SIGTERM)
-    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
-    yield Send(victim, signal.SIGKILL)
-    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
-    drained_alive = sight is not None and leaver in sight.live
-    yield Send(MASTER, signal.SIGCONT)
-    left = yield Until(lambda sight: sight.heard("drained", worker=leaver), 30)
-    return drained_alive and left is not None
-
-
-def _hang(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.training)
-    yield Send(victim, signal.SIGSTOP)
-    gone = yield Until(lambda sight: sight.heard("evicted", "lost", worker=victim), _PATIENCE_SECONDS)
-    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
-    yield Send(victim, signal.SIGCONT)
-    return gone is not None
-
-
-def _drain(sight: Sight, dice: random.Random) -> Script:
-    leaver = dice.choice(sight.training)
-    yield Send(leaver, signal.SIGTERM)
-    released = yield Until(lambda sight: sight.ended.get(leaver), 30)
-    told = yield Until(lambda sight: sight.heard("drained", worker=leaver), 10)
-    return bool(released == (0, None) and told is not None)
-
-
-def _master(sight: Sight, dice: random.Random) -> Script:
-    before = sight.masters
-    yield Send(MASTER, signal.SIGKILL)
-    return (yield Until(lambda sight: sight.masters > before or None, 30)) is not None
-
-
-def _change(sight: Sight, dice: random.Random) -> Script:
-    """Kill the master after a death that calls for a new view, and before it has decided one."""
-    before = sight.masters
-    victim = dice.choice(sight.training)
-    yield Send(MASTER, signal.SIGSTOP)
-    yield Send(victim, signal.SIGKILL)
-    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
-    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
-    yield Send(MASTER, signal.SIGKILL)
-    again = yield Until(lambda sight: sight.masters > before or None, 30)
-    return sight is not None and again is not None
-
-
-@dataclass(frozen=True, slots=True)
-class _Form:
-    """How a kind is begun: its script, and how many workers must train (with `final`: stand in the final view)."""
-
-    script: Callable[[Sight, random.Random], Script]
-    workers: int
-    joiner: bool = False
-    final: bool = False
-
-
-_FORMS: Mapping[FaultKind, _Form] = {
-    FaultKind.KILL: _Form(_kill, 2),
-    FaultKind.PAIR: _Form(_pair, 3),
-    FaultKind.DONOR: _Form(_donor, 2, joiner=True),
-    FaultKind.JOINER: _Form(_joiner, 1, joiner=True),
-    FaultKind.SEALED: _Form(_sealed, 3),
-    FaultKind.FINAL: _Form(_final, 2, final=True),
-    FaultKind.DRAINING: _Form(_draining, 3),
-    FaultKind.HANG: _Form(_hang, 2),
-    FaultKind.DRAIN: _Form(_drain, 2),
-    FaultKind.MASTER: _Form(_master, 1),
-    FaultKind.CHANGE: _Form(_change, 2),
-}
-
-
-def possible(kind: FaultKind, sight: Sight) -> bool:
-    """Tell whether a fault can begin now. At least one worker that trains is always spared."""
-    form = _FORMS[kind]
-    if form.final:
-        return len(sight.workers("finishing")) >= form.workers
-    if sight.ending or len(sight.training) < form.workers:
-        return False
-    return bool(sight.coming) if form.joiner else True
-
-
-def _rare(kind: FaultKind) -> bool:
-    return _FORMS[kind].joiner or _FORMS[kind].final
 
 
 # ------------------------------------------------------------------ the plan
@@ -367,7 +74,7 @@ class _Fault:
         self.kind = kind
         self.began = now
         self.stopped: dict[str, None] = {}
-        self._script = _FORMS[kind].script(sight, dice)
+        self._script = FORMS[kind].script(sight, dice)
         self._request: Request | None = None
         self._since = now
 
@@ -456,7 +163,7 @@ class Plan:
             self._next_at = now + self._gap()
         kinds = [kind for kind in self._wanted() if possible(kind, sight)]
         if now < self._next_at:
-            kinds = [kind for kind in kinds if _rare(kind)]  # such a moment does not wait
+            kinds = [kind for kind in kinds if is_rare(kind)]  # such a moment does not wait
         if not kinds:
             return [], None
         kind = self._choose(kinds)
@@ -488,10 +195,10 @@ class Plan:
 
     def _choose(self, kinds: Sequence[FaultKind]) -> FaultKind:
         """Prefer what needs a rare moment, then what is most behind."""
-        choice = [kind for kind in kinds if _rare(kind)] or list(kinds)
+        choice = [kind for kind in kinds if is_rare(kind)] or list(kinds)
         left = [most - self.hits(kind) if (most := self._quota[kind]) is not None else 1 for kind in choice]
         # a group that is large enough for the demanding kinds is a chance too
-        weights = [many * _FORMS[kind].workers ** 3 for kind, many in zip(choice, left, strict=True)]
+        weights = [many * FORMS[kind].workers ** 3 for kind, many in zip(choice, left, strict=True)]
         return self._dice.choices(choice, weights=weights)[0]
 
     def _gap(self) -> float:
@@ -504,7 +211,7 @@ def plan_from_flags(
     """Return the plan of `elasticdl chaos`.
 
     Args:
-        kill: whom to SIGKILL: `worker`, `master` or both.
+        kill: whom to SIGKILL: `worker`, `ps`, `master`.
         stop: stop a worker (SIGSTOP) for longer than the group waits for it, then let it go on.
         drain: ask a worker to leave (SIGTERM).
         every: mean time between two faults, such as `2s` or `500ms`.
@@ -513,10 +220,10 @@ def plan_from_flags(
 
     Raises BadSetting.
     """
-    kinds = {"worker": FaultKind.KILL, "master": FaultKind.MASTER}
+    kinds = {"worker": FaultKind.KILL, "master": FaultKind.MASTER, "ps": FaultKind.SERVER}
     for role in kill:
         if role not in kinds:
-            raise BadSetting(f"--kill takes worker or master; got {role!r}")
+            raise BadSetting(f"--kill takes worker, ps or master; got {role!r}")
     wanted = [kinds[role] for role in kill]
     wanted += [FaultKind.HANG] * stop + [FaultKind.DRAIN] * drain
     if not wanted:

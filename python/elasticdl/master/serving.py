@@ -129,6 +129,7 @@ class ServingMaster(Attendance):
         reported_at: when the first of these came.
         changed_at: of each slot, the number of the record that changed it last.
         copies: copies of slots under way, by slot.
+        copying: people were told that there are some.
         ready: those whose receiver has everything, until that is journalled.
         accounts: what the slots' primaries have applied, once all is.
         exporter: who writes the result.
@@ -147,6 +148,7 @@ class ServingMaster(Attendance):
     reported_at: float | None = None
     changed_at: tuple[int, ...] = ()
     copies: Mapping[int, Copy] = field(default_factory=dict)
+    copying: bool = False
     ready: tuple[Copy, ...] = ()
     accounts: Mapping[int, SlotAccount] = field(default_factory=dict)
     exporter: MemberId | None = None
@@ -483,7 +485,7 @@ class ServingMaster(Attendance):
         master = replace(self, trouble=(*others, replace(trouble, journalled=True)))
         return master if server.name in self.gone else master._condemn(now, server.name)
 
-    def _order_copies(self) -> Self:
+    def _order_copies(self, out: Out) -> Self:
         journal = self.journal
         if not journal.entries or self.appending is not None or self.ends:
             return self
@@ -495,9 +497,13 @@ class ServingMaster(Attendance):
             self.settings.replicas,
             COPIES,
         )
-        return (
-            replace(self, copies={**self.copies, **{copy.slot: copy for copy in copies}}) if copies else self
-        )
+        if copies and not self.copying:
+            out.append(Announce("copying", "", 0, self.steps_done, "slots are copied to other servers"))
+        if self.copying and not copies and not self.copies:
+            out.append(Announce("copied", "", 0, self.steps_done, "all slots are where they should be"))
+            return replace(self, copying=False)
+        after = {**self.copies, **{copy.slot: copy for copy in copies}}
+        return replace(self, copies=after, copying=True) if copies else self
 
     # ------------------------------------------------------------------ losses
 
@@ -580,7 +586,7 @@ class ServingMaster(Attendance):
     # ------------------------------------------------------------------ what each connection is told
 
     def _tell_all(self, now: float, out: Out) -> Self:
-        master = self._lease_tasks(now)._order_copies()._choose_exporter()
+        master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
         links = {
             connection: master._tell_one(connection, link, out) for connection, link in master.links.items()
         }
