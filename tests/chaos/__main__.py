@@ -299,7 +299,7 @@ class ServingHarness(Harness):
 
     def make_data(self) -> Path:
         """Write ids of which few come often and many once."""
-        self.epochs = 120
+        self.epochs = 60
         self.ids = np.random.default_rng(3).zipf(1.3, 2000) % 3000
         path = self.directory / "ids.csv"
         path.write_text("id\n" + "".join(f"{one}\n" for one in self.ids))

@@ -345,7 +345,7 @@ def _copy(sight: Sight, dice: random.Random) -> Script:
     """Kill a server, and when its slots are copied to others, one of those."""
     first, *others = dice.sample(sight.serving, len(sight.serving))
     yield Send(first, signal.SIGKILL)
-    if (yield Until(lambda sight: sight.heard("copying"), 30)) is None:
+    if (yield Until(lambda sight: sight.heard("lost", worker=first), 30)) is None:
         return False
     yield Pause(dice.uniform(0, 0.05))
     yield Send(others[0], signal.SIGKILL)
@@ -357,7 +357,7 @@ def _handover(sight: Sight, dice: random.Random) -> Script:
     """Ask a server to leave, and kill it while its slots are handed over."""
     leaver = dice.choice(sight.serving)
     yield Send(leaver, signal.SIGTERM)
-    if (yield Until(lambda sight: sight.heard("copying"), 30)) is None:
+    if (yield Until(lambda sight: sight.heard("leaving", worker=leaver), 30)) is None:
         return False
     yield Pause(dice.uniform(0, 0.05))
     yield Send(leaver, signal.SIGKILL)

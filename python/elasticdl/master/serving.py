@@ -353,7 +353,10 @@ class ServingMaster(Attendance):
         seen = self.seen.get(link.member)
         if seen is None:
             return self
-        if not seen.leaving and self.journal.stopping is None and not link.is_server:
+        if not seen.leaving and link.is_server:
+            text = f"{link.name} is emptied before it leaves"
+            out.append(Announce("leaving", link.name, 0, self.steps_done, text))
+        elif not seen.leaving and self.journal.stopping is None:
             text = f"{link.name} has left; others go on with its tasks"
             out.append(Announce("drained", link.name, 0, self.steps_done, text))
         master = self._note(link.member, replace(seen, leaving=True))
