@@ -20,6 +20,7 @@ from elasticdl.control.serving import (
     CopiesVoid,
     CopyOrdered,
     CopyReady,
+    CutOrdered,
     Enroll,
     Enrolled,
     FoundModel,
@@ -30,6 +31,8 @@ from elasticdl.control.serving import (
     Placed,
     Settled,
     SlotAccount,
+    SlotsCut,
+    SlotSection,
     TaskDone,
     Unreached,
     Watermark,
@@ -40,7 +43,16 @@ from elasticdl.data.ledger import Ledger
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import events
-from elasticdl.master.records import DoneRecord, FailedRecord, FinishedRecord, PlacementRecord, Record
+from elasticdl.master.leases import Done, TaskNumber
+from elasticdl.master.records import (
+    CutRecord,
+    DoneRecord,
+    FailedRecord,
+    FinishedRecord,
+    PlacementRecord,
+    Record,
+    SavedRecord,
+)
 from elasticdl.master.serving import ServingMaster, Settings
 from elasticdl.master.witnesses import Times
 
@@ -59,9 +71,19 @@ def order(shards: tuple[Shard, ...]) -> TaskOrder:
 class Rig:
     """One master after the other, a journal, and connections by name."""
 
-    def __init__(self, servers: int = 2, replicas: int = 2) -> None:
+    def __init__(
+        self, servers: int = 2, replicas: int = 2, snapshots: str = "", checkpoint_steps: int = 0
+    ) -> None:
         self.settings = Settings(
-            workers=2, minimum=1, relaunches=1, plan=order, times=Times(), servers=servers, replicas=replicas
+            snapshots=snapshots,
+            checkpoint_steps=checkpoint_steps,
+            workers=2,
+            minimum=1,
+            relaunches=1,
+            plan=order,
+            times=Times(),
+            servers=servers,
+            replicas=replicas,
         )
         self.journal: list[Record] = []
         self.now = 0.0
@@ -322,6 +344,62 @@ def test_a_server_that_leaves_is_emptied_first() -> None:
     assert rig.heard("ps-0-1", Released) == [Released("it is empty")]
     assert all(0 not in (entry.primary, entry.backup) for entry in rig.master.journal.entries)
     assert rig.master.journal.roll_back == 0
+
+
+def section(slot: int, reign: int) -> SlotSection:
+    return SlotSection(slot, reign, 0, 8, 1, 1, 0, 1, 1, "0" * 32)
+
+
+def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> None:
+    rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    assert CutRecord(1, Done(TaskNumber(2)), 0) in rig.journal
+    assert rig.heard("ps-0-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (0, 2), (1, 1))]
+    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (1, 3), (1, 1))]
+    rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
+    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1),), ""))
+    assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
+    rig.tick(1.2)  # slot 3 was left out
+    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (3,), (1,))]
+    rig.say("ps-1-1", SlotsCut(1, "/c", (section(3, 1),), ""))
+    (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
+    assert [file for file, _ in manifest.sections] == ["/a", "/b", "/a", "/c"]
+    rig.event(events.ManifestWritten(1, "/snapshots/snapshot-1/manifest.json"))
+    assert SavedRecord(1, "/snapshots/snapshot-1/manifest.json") in rig.journal
+    # two tasks later a slot is lost: only these are done anew
+    rig.finish("worker-0-1", 2, 3)
+    rig.told.clear()
+    rig.die("ps-0-1")
+    (placed,) = rig.heard("worker-0-1", Placed)
+    assert placed.snapshot == "/snapshots/snapshot-1/manifest.json"
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(2, 1)]
+    assert [lease.task for lease in rig.heard("worker-0-1", Leased)] == [2, 3]
+
+
+def test_a_roll_back_voids_the_snapshot_under_way() -> None:
+    rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1), section(3, 1)), ""))
+    rig.die("ps-0-1")
+    rig.say("ps-1-1", SlotsCut(1, "/c", (section(0, 2), section(2, 2)), ""))
+    assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
+    assert rig.master.journal.done.count() == 0
+    rig.finish("worker-0-1", 0, 1)
+    assert rig.master.journal.cut == CutRecord(2, Done(TaskNumber(2)), 1)
+
+
+def test_a_snapshot_that_can_not_be_written_is_told_and_tried_again_later() -> None:
+    rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
+    assert "No space left on device" in rig.announced("note")[0].text
+    rig.finish("worker-0-1", 2)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(2)), 0)
+    rig.finish("worker-0-1", 3)
+    assert rig.master.journal.cut == CutRecord(2, Done(TaskNumber(4)), 0)
 
 
 def train_all(rig: Rig) -> None:

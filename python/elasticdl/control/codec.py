@@ -44,6 +44,7 @@ from elasticdl.control.serving import (
     CopiesVoid,
     CopyOrdered,
     CopyReady,
+    CutOrdered,
     Enroll,
     Enrolled,
     FoundModel,
@@ -56,6 +57,8 @@ from elasticdl.control.serving import (
     Settled,
     SlotAccount,
     SlotEntry,
+    SlotsCut,
+    SlotSection,
     TaskDone,
     Unreached,
     Watermark,
@@ -88,6 +91,7 @@ _FROM_MEMBER: dict[type, str] = {
     Unreached: "unreached",
     CopyReady: "copy_ready",
     Accounts: "accounts",
+    SlotsCut: "slots_cut",
     Leave: "leave",
 }
 _TO_MEMBER: dict[type, str] = {
@@ -109,6 +113,7 @@ _TO_MEMBER: dict[type, str] = {
     LetGo: "let_go",
     CopyOrdered: "copy_ordered",
     CopiesVoid: "copies_void",
+    CutOrdered: "cut_ordered",
     AccountsWanted: "accounts_wanted",
     WriteResult: "write_result",
 }
@@ -117,7 +122,7 @@ _BY_NAME: dict[str, type] = {
     name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
 }
 """Messages of plain fields only: numbers, words, and rows of either."""
-_ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount)}
+_ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount, SlotSection)}
 
 
 # ------------------------------------------------------------------ member → master

@@ -54,6 +54,34 @@ class SlotAccount(NamedTuple):
     sum: str
 
 
+class SlotSection(NamedTuple):
+    """Where a slot lies in a file of a snapshot, and what it is.
+
+    Attributes:
+        slot: number of the slot.
+        reign: of the data.
+        offset: first byte in the file.
+        length: in bytes.
+        crc: CRC32C of these bytes.
+        version: changes so far.
+        low: first task of which the slot remembers anything.
+        rows: how many there are.
+        pushes: how many it has applied.
+        sum: of their stamps' hashes, 32 hexadecimal digits.
+    """
+
+    slot: int
+    reign: int
+    offset: int
+    length: int
+    crc: int
+    version: int
+    low: int
+    rows: int
+    pushes: int
+    sum: str
+
+
 # ------------------------------------------------------------------ member → master
 
 
@@ -132,13 +160,25 @@ class Accounts:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotsCut:
+    """Slots were written for a snapshot; those of another reign than was asked for are left out. `error`: why none could be."""
+
+    snapshot: int
+    path: str
+    sections: tuple[SlotSection, ...]
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """A worker has let go of all tasks, or a server wants to be emptied: it waits for `Released`."""
 
     holds: tuple[Holding, ...]
 
 
-ServingMemberMessage = Enroll | FoundModel | Settled | TaskDone | Unreached | CopyReady | Accounts | Leave
+ServingMemberMessage = (
+    Enroll | FoundModel | Settled | TaskDone | Unreached | CopyReady | Accounts | SlotsCut | Leave
+)
 
 # ------------------------------------------------------------------ master → member
 
@@ -167,12 +207,14 @@ class Placed:
         addresses: where they listen.
         entries: of slots.
         roll_back: how often the job was rolled back.
+        snapshot: manifest of the snapshot from which slots are restored, or empty: they begin anew.
     """
 
     servers: tuple[int, ...]
     addresses: tuple[str, ...]
     entries: tuple[SlotEntry, ...]
     roll_back: int
+    snapshot: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +260,16 @@ class CopiesVoid:
 
 
 @dataclass(frozen=True, slots=True)
+class CutOrdered:
+    """A server is to write slots, each if it has this reign, to a new file in a directory (R26)."""
+
+    snapshot: int
+    directory: str
+    slots: tuple[int, ...]
+    reigns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AccountsWanted:
     """A server is to send its `Accounts`: all is applied."""
 
@@ -231,5 +283,6 @@ class WriteResult:
 
 
 ServingMasterMessage = (
-    Enrolled | Model | Placed | Leased | Watermark | LetGo | CopyOrdered | CopiesVoid | AccountsWanted | WriteResult
+    Enrolled | Model | Placed | Leased | Watermark | LetGo | CopyOrdered | CopiesVoid | CutOrdered | AccountsWanted
+    | WriteResult
 )  # fmt: skip

@@ -15,11 +15,13 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from pathlib import Path
 
 from elasticdl._core import Heart, ParameterServer
 from elasticdl.cluster.cluster import EVICTED, RELEASED
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
+from elasticdl.control.manifest import read_manifest
 from elasticdl.control.messages import (
     Evicted,
     Failed,
@@ -33,12 +35,15 @@ from elasticdl.control.serving import (
     CopiesVoid,
     CopyOrdered,
     CopyReady,
+    CutOrdered,
     Enroll,
     Enrolled,
     Leave,
     Model,
     Placed,
     SlotAccount,
+    SlotsCut,
+    SlotSection,
     Unreached,
 )
 from elasticdl.control.stream import (
@@ -71,7 +76,7 @@ class _Broken:
     why: str
 
 
-_Incoming = StreamEvent | CopyReady | _Term | _Broken
+_Incoming = StreamEvent | CopyReady | SlotsCut | _Term | _Broken
 
 
 class ServerProcess:
@@ -126,6 +131,8 @@ class ServerProcess:
                 case CopyReady():
                     self._ready[event.slot] = event
                     self._stream.send(event)
+                case SlotsCut():
+                    self._stream.send(event)
                 case _Term():
                     if self._server is None:
                         return RELEASED
@@ -163,6 +170,9 @@ class ServerProcess:
             case CopiesVoid(to):
                 self._serving().give_up_copies(to)
                 self._orders = {slot: order for slot, order in self._orders.items() if order.to != to}
+            case CutOrdered():
+                arguments = (self._serving(), message)
+                threading.Thread(target=self._cut, args=arguments, name="snapshot", daemon=True).start()
             case AccountsWanted():
                 self._send(Accounts(tuple(SlotAccount(*one) for one in self._serving().accounts())))
             case Failed() | Evicted():
@@ -197,10 +207,13 @@ class ServerProcess:
         self._terms.update((entry.slot, entry.term) for entry in placed.entries)
         self._orders = {slot: one for slot, one in self._orders.items() if one.term >= self._terms[slot]}
         self._ready = {slot: one for slot, one in self._ready.items() if one.term >= self._terms[slot]}
-        # Without snapshots there is nothing that they could be restored from.
-        server.begin_anew(
-            [entry.slot for entry in placed.entries if entry.restored and entry.primary == self._number]
-        )
+        mine = {one.slot for one in placed.entries if one.restored and one.primary == self._number}
+        if mine and placed.snapshot:
+            for file, section in read_manifest(Path(placed.snapshot)).sections:
+                if section.slot in mine:
+                    server.restore(str(file), section.slot, section.offset, section.length, section.crc)
+        elif mine:
+            server.begin_anew(sorted(mine))
 
     def _begin_copies(self) -> None:
         server = self._serving()
@@ -221,7 +234,22 @@ class ServerProcess:
         if lost:
             self._send(Unreached(tuple(lost)))
 
-    # ------------------------------------------------------------------ another thread
+    # ------------------------------------------------------------------ other threads
+
+    def _cut(self, server: ParameterServer, order: CutOrdered) -> None:
+        """Write slots to a file of their own."""
+        path = Path(order.directory) / f"{self._name}-{secrets.token_hex(4)}.slots"
+        wanted = dict(zip(order.slots, order.reigns, strict=True))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            found = server.cut(str(path), list(wanted.items()))
+        except OSError as error:
+            self._inbox.put(SlotsCut(order.snapshot, str(path), (), error.strerror or str(error)))
+            return
+        sections = tuple(
+            SlotSection(slot, wanted[slot], *place, *facts, *proof) for slot, place, facts, proof in found
+        )
+        self._inbox.put(SlotsCut(order.snapshot, str(path), sections, ""))
 
     def _tell_ready(self, server: ParameterServer) -> None:
         try:

@@ -37,6 +37,8 @@ class Link(keeper.Link):
         low: roll-back and watermark told.
         leased: tasks that it knows to have.
         copies: copies that were ordered.
+        cut: number of the snapshot for which slots were asked for last.
+        cut_at: when.
         stopped: `Stop` was told.
         accounts: accounts were asked for when this was the newest change of a slot.
         result: the attempt for which the result was asked for.
@@ -47,6 +49,8 @@ class Link(keeper.Link):
     low: tuple[int, int] = (-1, -1)
     leased: frozenset[TaskNumber] = frozenset()
     copies: frozenset[Copy] = frozenset()
+    cut: int = 0
+    cut_at: float = 0.0
     stopped: bool = False
     accounts: int = -1
     result: int = 0

@@ -10,8 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.control.messages import MasterMessage, MemberMessage
+from elasticdl.control.serving import SlotSection
 from elasticdl.control.view import MemberId
 from elasticdl.data.shard import Shard
+from elasticdl.master.leases import Done
 from elasticdl.master.records import Record
 
 # ------------------------------------------------------------------ events
@@ -147,13 +149,22 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """A snapshot's manifest lies in its directory; `error`: why it does not, or None."""
+
+    number: int
+    path: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; give it every 25 ms or so (the shortest time that matters is D1's moment of 50 ms)."""
 
 
 Event = (
     JournalRead | Appended | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
-    | ScaleAsked | GiveUp | Published | Tick
+    | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions
@@ -195,6 +206,23 @@ class Publish:
     """Give the export at `path` its final name; idempotent, done by every master that reads `finished`; outcome `Published`."""
 
     path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Say in a snapshot's directory what it holds (R27); outcome `ManifestWritten`.
+
+    Attributes:
+        number: of the snapshot.
+        directory: where its files are.
+        position: the tasks that were done when it was begun.
+        sections: of each slot the file, and where it lies in that.
+    """
+
+    number: int
+    directory: str
+    position: Done
+    sections: tuple[tuple[str, SlotSection], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,4 +278,4 @@ class End:
     exit_code: int
 
 
-Instruction = Append | Check | Tell | Reply | Publish | Kill | Scale | Announce | End
+Instruction = Append | Check | Tell | Reply | Publish | WriteManifest | Kill | Scale | Announce | End

@@ -172,9 +172,27 @@ class PositionRecord:
     roll_back: int
 
 
+@dataclass(frozen=True, slots=True)
+class CutRecord:
+    """A snapshot of all slots is begun, with its position: the tasks done at that moment (R26)."""
+
+    number: int
+    position: Done
+    roll_back: int
+
+
+@dataclass(frozen=True, slots=True)
+class SavedRecord:
+    """That snapshot is whole, and its manifest lies at `path` (R27)."""
+
+    number: int
+    path: str
+
+
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
+    | CutRecord | SavedRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -200,6 +218,8 @@ class Journal:
         entries: by slot; none before the first placement.
         done: tasks that are done.
         roll_back: how often the job was rolled back.
+        cut: the last snapshot of slots that was begun.
+        saved: the last one that is whole, and how it was begun.
     """
 
     length: int = 0
@@ -218,6 +238,8 @@ class Journal:
     entries: tuple[Entry, ...] = ()
     done: Done = field(default_factory=Done)
     roll_back: int = 0
+    cut: CutRecord | None = None
+    saved: tuple[SavedRecord, CutRecord] | None = None
 
     def with_record(self, record: Record) -> Journal:
         """Return what the journal says with one more record."""
@@ -254,6 +276,11 @@ class Journal:
                 return replace(after, done=done)
             case PositionRecord(done, roll_back):
                 return replace(after, done=done, roll_back=roll_back)
+            case CutRecord():
+                return replace(after, cut=record)
+            case SavedRecord(number):
+                assert self.cut is not None, "a snapshot is begun before it is whole"
+                return replace(after, saved=(record, self.cut)) if number == self.cut.number else after
         assert_never(record)
 
     def _placed(self, record: PlacementRecord) -> Journal:
@@ -292,6 +319,9 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
         joined = (*((last,) if gone else ()), *journal.servers.values())
         kept.append(PlacementRecord(joined, gone, tuple(enumerate(journal.entries))))
     kept += [PositionRecord(journal.done, journal.roll_back)] if journal.entries else []
+    if journal.saved is not None:
+        kept += reversed(journal.saved)
+    kept += [] if journal.cut is None or journal.cut in kept else [journal.cut]
     kept += [] if journal.wanted is None else [WantedRecord(journal.wanted)]
     kept += journal.errors
     kept += [] if journal.stopping is None else [StoppingRecord(journal.stopping)]
@@ -351,6 +381,11 @@ def record_to_json(record: Record) -> dict[str, Any]:
             return {"type": "done", "tasks": list(tasks), "roll_back": roll_back}
         case PositionRecord(done, roll_back):
             return {"type": "position", "done": _done_to_json(done), "roll_back": roll_back}
+        case CutRecord(number, position, roll_back):
+            body = {"number": number, "position": _done_to_json(position), "roll_back": roll_back}
+            return {"type": "cut", **body}
+        case SavedRecord(number, path):
+            return {"type": "saved", "number": number, "path": path}
     assert_never(record)
 
 
@@ -405,5 +440,7 @@ _READERS: dict[str, Any] = {
         None if b["position"] is None else _read_done(b["position"]),
     ),
     "done": lambda b: DoneRecord(tuple(TaskNumber(int(task)) for task in b["tasks"]), int(b["roll_back"])),
+    "cut": lambda b: CutRecord(int(b["number"]), _read_done(b["position"]), int(b["roll_back"])),
+    "saved": lambda b: SavedRecord(int(b["number"]), str(b["path"])),
     "position": lambda b: PositionRecord(_read_done(b["done"]), int(b["roll_back"])),
 }

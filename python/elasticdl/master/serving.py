@@ -46,6 +46,7 @@ from elasticdl.control.serving import (
     Settled,
     SlotAccount,
     SlotEntry,
+    SlotsCut,
     TaskDone,
     Unreached,
     Watermark,
@@ -55,7 +56,8 @@ from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import keeper, placement
-from elasticdl.master.attendance import Attendance, Link
+from elasticdl.master.attendance import Link
+from elasticdl.master.cutting import Cutting
 from elasticdl.master.events import (
     Announce,
     Beat,
@@ -64,18 +66,21 @@ from elasticdl.master.events import (
     Event,
     Heard,
     Kill,
+    ManifestWritten,
     WorkerEnded,
 )
 from elasticdl.master.keeper import Out
 from elasticdl.master.leases import HELD, Done, Leases, TaskNumber
 from elasticdl.master.placement import Copy, Entry, ServerId
 from elasticdl.master.records import (
+    CutRecord,
     DoneRecord,
     FinishedRecord,
     Journal,
     ModelRecord,
     PlacementRecord,
     Record,
+    SavedRecord,
     Server,
 )
 
@@ -93,10 +98,14 @@ class Settings(keeper.Settings):
     Attributes:
         servers: how many parameter servers the job wants.
         replicas: servers that hold each slot, 1 or 2.
+        snapshots: directory for snapshots, empty if there are none.
+        checkpoint_steps: chunks between two, 0: one each epoch.
     """
 
     servers: int
     replicas: int
+    snapshots: str = ""
+    checkpoint_steps: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +126,12 @@ class Trouble:
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
-class ServingMaster(Attendance):
+class ServingMaster(Cutting):
     """One master: events in, instructions out.
 
     Attributes:
         settings: of the job.
         order: all tasks, None until the shards are journalled.
-        leases: who computes which; its `done` is the journal's.
         model: what the first worker found, until it is journalled.
         reported: tasks that are done, until that is journalled.
         reported_at: when the first of these came.
@@ -142,7 +150,6 @@ class ServingMaster(Attendance):
 
     settings: Settings
     order: TaskOrder | None = None
-    leases: Leases = field(default_factory=lambda: Leases(0))
     model: str | None = None
     reported: tuple[TaskNumber, ...] = ()
     reported_at: float | None = None
@@ -204,19 +211,24 @@ class ServingMaster(Attendance):
                 return self._beat(now, event)
             case WorkerEnded(worker, cause):
                 return self._process_ended(now, worker, cause, out)
+            case ManifestWritten():
+                return self._take_manifest(event, out)
         raise AssertionError(f"{event} is taken elsewhere")
 
     def _act(self, now: float, out: Out) -> Self:
-        return self._doubt_workers(now, out)._kill_condemned(now, out)
+        return self._doubt_workers(now, out)._kill_condemned(now, out)._complete_cut(out)
 
     # ------------------------------------------------------------------ the journal
 
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         order: TaskOrder = self.settings.plan(shards)
         done = self.journal.done
+        steps = self.settings.checkpoint_steps
         return replace(
             self,
             order=order,
+            snapshots=self.settings.snapshots,
+            every=-(-steps // order.chunks_per_task) if steps else order.ledger.num_tasks,
             leases=Leases(order.total, done, self.journal.roll_back, following=done.low),
             changed_at=(self.journal.length,) * len(self.journal.entries),
             steps=order.chunks_before(done.low) + sum(map(order.chunks, done.above)),
@@ -231,12 +243,22 @@ class ServingMaster(Attendance):
                 return self._after_placement(now, before, record, out)
             case DoneRecord():
                 return self._after_done(record)
+            case CutRecord():
+                return self._after_cut()
+            case SavedRecord():
+                return self._after_saved(record, out)
             case _:
                 return super()._appended(now, before, record, out)
 
     def _wanted_own(self, now: float) -> Record | None:
         model = None if self.model is None else ModelRecord(self.model)
-        return model or self._wanted_placement(now) or self._wanted_done(now)
+        return (
+            model
+            or self._wanted_placement(now)
+            or self._wanted_saved()
+            or self._wanted_done(now)
+            or self._wanted_cut()
+        )
 
     def _waits(self) -> bool:
         return not self.leases.held
@@ -263,6 +285,8 @@ class ServingMaster(Attendance):
                 return self if copy in self.ready else replace(self, ready=(*self.ready, copy))
             case Leave():
                 return self._let_leave(link, message, out)
+            case SlotsCut():
+                return self._take_cut(link, message, out)
             case Accounts(slots):
                 return self._take_accounts(link, slots)
             case Exported():
@@ -413,7 +437,8 @@ class ServingMaster(Attendance):
             if copy.to in lost:  # its `ready` may be on its way (renew)
                 entry = journal.entries[copy.slot]
                 changed.setdefault(copy.slot, entry.with_backup(entry.backup))
-        position = Done() if bare else None
+        snapshot = Done() if journal.saved is None else journal.saved[1].position
+        position = snapshot if bare else None
         return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
 
     def _improved(self, joined: tuple[Server, ...]) -> PlacementRecord:
@@ -479,7 +504,10 @@ class ServingMaster(Attendance):
         cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
         text = f"{server.name} is lost: {cause}"
         if rolls_back:
-            text += "; no copy of its slots is left: they begin anew, and the tasks since then are trained once more"
+            how = "begin anew" if self.journal.saved is None else "are restored from the last snapshot"
+            text += (
+                f"; no copy of its slots is left: they {how}, and the tasks since then are trained once more"
+            )
         out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
         trouble = next(
             (one for one in self.trouble if one.name == server.name), Trouble(now, server.name, cause)
@@ -591,13 +619,14 @@ class ServingMaster(Attendance):
     def _tell_all(self, now: float, out: Out) -> Self:
         master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
         links = {
-            connection: master._tell_one(connection, link, out) for connection, link in master.links.items()
+            connection: master._tell_one(now, connection, link, out)
+            for connection, link in master.links.items()
         }
         if any(links[connection] is not link for connection, link in master.links.items()):
             master = replace(master, links=links)
         return master
 
-    def _tell_one(self, connection: int, link: Link, out: Out) -> Link:
+    def _tell_one(self, now: float, connection: int, link: Link, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
         if link.verdict:
             return link
@@ -617,10 +646,10 @@ class ServingMaster(Attendance):
         if not link.registered:
             return link
         if link.is_server:
-            return self._tell_server(connection, link, out)
+            return self._tell_server(now, connection, link, out)
         return self._tell_worker(connection, link, out)
 
-    def _tell_server(self, connection: int, link: Link, out: Out) -> Link:
+    def _tell_server(self, now: float, connection: int, link: Link, out: Out) -> Link:
         number = self._number_of(link.name)
         if number is None:
             return link
@@ -633,6 +662,7 @@ class ServingMaster(Attendance):
             self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
         if mine != link.copies:
             link = replace(link, copies=frozenset(mine))
+        link = self._tell_cut(now, connection, link, number, out)
         if self.ends and link.accounts < max(self.changed_at):
             self._tell(connection, AccountsWanted(), out)
             link = replace(link, accounts=max(self.changed_at))
@@ -686,7 +716,8 @@ class ServingMaster(Attendance):
         servers = sorted(journal.servers.values(), key=lambda server: server.number)
         numbers = tuple(int(server.number) for server in servers)
         addresses = tuple(server.address for server in servers)
-        self._tell(connection, Placed(numbers, addresses, entries, journal.roll_back), out)
+        snapshot = "" if journal.saved is None else journal.saved[0].path
+        self._tell(connection, Placed(numbers, addresses, entries, journal.roll_back, snapshot), out)
         return replace(link, placed=known)
 
     def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:

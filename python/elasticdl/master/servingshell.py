@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Collection, Hashable, Set
@@ -17,7 +20,7 @@ from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import auditmark, relaunch
 from elasticdl.master import events as machine_events
-from elasticdl.master.records import FinishedRecord, Record
+from elasticdl.master.records import FinishedRecord, Record, SavedRecord
 from elasticdl.master.serving import ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.shell import Shell, ledger_of, times_of
@@ -30,7 +33,7 @@ class ServingShell(Shell):
     _machine: ServingMaster
 
     def _make_machine(self) -> ServingMaster:
-        return ServingMaster(settings(self._spec))
+        return ServingMaster(settings(self._spec, self._place.snapshots(self._spec)))
 
     def _has_begun(self) -> bool:
         return bool(self._machine.journal.entries)
@@ -65,7 +68,10 @@ class ServingShell(Shell):
         return len(machine.seen), len(machine.journal.servers), bool(machine.journal.entries)
 
     def _after_record(self, record: Record) -> None:
-        """Do nothing more: the machine announces what follows."""
+        if isinstance(record, SavedRecord):
+            # A volume that does not answer must not hold up the master.
+            newest = Path(record.path).parent
+            threading.Thread(target=_remove_older, args=(newest,), name="snapshots", daemon=True).start()
 
     def _carry_out(
         self, instruction: machine_events.Instruction, events: deque[machine_events.Event]
@@ -120,8 +126,15 @@ class ServingShell(Shell):
         }
 
 
-def settings(spec: JobSpec) -> Settings:
-    """Return what the machine takes from the job's settings."""
+def _remove_older(newest: Path) -> None:
+    with contextlib.suppress(OSError):  # what can't be removed stays
+        for directory in newest.parent.glob("snapshot-*"):
+            if directory != newest:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
+    """Return what the machine takes from the job's settings, and where its snapshots lie, if anywhere."""
 
     def plan(shards: tuple[Shard, ...]) -> TaskOrder:
         return TaskOrder(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
@@ -134,4 +147,6 @@ def settings(spec: JobSpec) -> Settings:
         times=times_of(spec),
         servers=spec.num_ps_pods,
         replicas=spec.replicas,
+        snapshots="" if snapshots is None else str(snapshots),
+        checkpoint_steps=spec.checkpoint_steps,
     )

@@ -37,6 +37,7 @@ from elasticdl.cluster.cluster import (
     WorkersAsked,
     process_name,
 )
+from elasticdl.control.manifest import Manifest, write_manifest
 from elasticdl.control.messages import FoundShards, MemberMessage
 from elasticdl.control.refusals import RefusalLog
 from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus
@@ -458,6 +459,8 @@ class Shell(ABC):
                     answer(True, text)
             case machine_events.Publish(path):
                 events.append(machine_events.Published(self._publish(path)))
+            case machine_events.WriteManifest():
+                events.append(self._write_cut(instruction))
             case machine_events.Kill(worker) if worker in self._processes.unproven:
                 pass  # nobody hears it now, and should its node come back, it may have the last state
             case machine_events.Kill(worker, reason):
@@ -605,6 +608,16 @@ class Shell(ABC):
         self._board.show(status)
 
     # ------------------------------------------------------------------ files
+
+    def _write_cut(self, cut: machine_events.WriteManifest) -> machine_events.ManifestWritten:
+        position = cut.position
+        sections = [(Path(file), section) for file, section in cut.sections]
+        manifest = Manifest(cut.number, position.low, position.above, sections)
+        try:
+            path = write_manifest(Path(cut.directory), manifest)
+        except OSError as error:
+            return machine_events.ManifestWritten(cut.number, "", error.strerror or str(error))
+        return machine_events.ManifestWritten(cut.number, str(path))
 
     def _write_manifest(self, shards: tuple[Shard, ...], again: bool) -> list[machine_events.GiveUp]:
         spec = self._spec

@@ -1,5 +1,6 @@
 //! Binding of the parameter server and its client; see the module of the same name in `elasticdl-core`.
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use elasticdl_core::net::address::Address;
@@ -13,6 +14,7 @@ use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::server::Server;
 use elasticdl_core::ps::slot::Head;
+use elasticdl_core::ps::snapshot::Section;
 use elasticdl_core::ps::stamps::Stamp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -263,6 +265,37 @@ impl PyServer {
         self.0.take_lost().into_iter().collect()
     }
 
+    fn cut(&self, py: Python<'_>, path: PathBuf, slots: Vec<(u32, u64)>) -> PyResult<Vec<PySection>> {
+        let sections = py.detach(|| self.0.cut(&path, &slots))?;
+        let section = |one: Section| {
+            let sum = format!("{:032x}", one.proof.sum);
+            let place = (one.offset, one.length, one.crc);
+            (one.slot, place, (one.version, one.low, one.rows), (one.proof.count, sum))
+        };
+        Ok(sections.into_iter().map(section).collect())
+    }
+
+    fn restore(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        slot: u32,
+        offset: u64,
+        length: u64,
+        crc: u32,
+    ) -> PyResult<()> {
+        let section = Section {
+            slot,
+            offset,
+            length,
+            crc,
+            ..Section::default()
+        };
+        py.detach(|| self.0.restore(&path, &section)).map_err(|error| {
+            PyValueError::new_err(format!("slot {slot} in {}: {error}", path.display()))
+        })
+    }
+
     fn begin_anew(&self, py: Python<'_>, slots: Vec<u32>) {
         py.detach(|| self.0.begin_anew(slots));
     }
@@ -289,6 +322,9 @@ impl PyServer {
         py.detach(|| self.0.close());
     }
 }
+
+/// Slot; offset, length and checksum in the file; version, low, rows; pushes and the sum of their stamps' hashes.
+type PySection = (u32, (u64, u64, u32), (u64, u64, u64), (u64, String));
 
 #[pyclass(name = "Batch", module = "elasticdl._core", frozen)]
 struct PyBatch(Arc<Batch>);

@@ -3,6 +3,7 @@
 //! A thread for each connection, which never waits for another one's peer: what happens elsewhere and concerns a connection is put into
 //! its desk, and its wake is raised. Python tells what the master has decided, and asks what the master must know.
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use super::data::Data;
 use super::node::Node;
 use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
+use super::snapshot::{self, Section, Unreadable};
 use super::stamps::Proof;
 use super::wire::{self, Ask, Dense};
 use super::words::Reader;
@@ -215,6 +217,20 @@ impl Server {
     /// Return the servers that could not be reached since the last call.
     pub fn take_lost(&self) -> BTreeSet<placement::Server> {
         std::mem::take(&mut lock(&self.shared.news).lost)
+    }
+
+    /// Write slots, each if it has this reign, to a new file; returns where each lies.
+    pub fn cut(&self, path: &Path, slots: &[(u32, u64)]) -> std::io::Result<Vec<Section>> {
+        snapshot::write(&self.shared.node, path, slots)
+    }
+
+    /// Let a slot that waits for its content have what lies in a file; one that waits for nothing stays as it is.
+    pub fn restore(&self, path: &Path, section: &Section) -> std::result::Result<(), Unreadable> {
+        let node = &self.shared.node;
+        if node.look(section.slot, |slot| slot.is_restoring()) == Some(true) {
+            node.load(section.slot, snapshot::read(path, section, node.catalog())?);
+        }
+        Ok(())
     }
 
     /// Let slots that wait for their content begin with nothing: there is no snapshot.

@@ -22,7 +22,7 @@ const FORMAT: u64 = u64::from_le_bytes(*b"EDLSLOT\x01");
 const LARGEST: u64 = 64 << 30;
 
 /// Where a slot lies in a file, and what it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Section {
     pub slot: u32,
     pub offset: u64,
