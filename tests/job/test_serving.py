@@ -16,7 +16,7 @@ from elasticdl.audit import audit
 from elasticdl.control.status import JobEvent, JobStatus
 
 from .conftest import Job, Start
-from .test_faults import ZOO, at_step, kill, seen
+from .test_faults import ZOO, at_step, kill, seen, training
 
 RECORDS, EPOCHS = 2000, 2
 IDS, WIDTH = 3000, 2
@@ -69,9 +69,9 @@ def check(job: Job, directory: Path, ids: np.ndarray) -> dict[str, object]:
 
 
 def processes(status: JobStatus, role: str) -> list[int]:
-    return [
-        one.pid for one in status.workers if one.name.startswith(role) and one.pid and one.state != "ended"
-    ]
+    """Return the pids of those of a role that are at work."""
+    able = [one for one in status.workers if one.state in ("training", "serving")]
+    return [one.pid for one in able if one.name.startswith(role) and one.pid is not None]
 
 
 def at(job: Job, step: int, act: Callable[[JobStatus], object]) -> None:
@@ -93,7 +93,7 @@ def test_every_record_is_in_the_model_once(begin: Start, tmp_path: Path, ids: np
 
 def test_a_killed_worker_s_tasks_are_done_by_the_other(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
     job = begin()
-    at_step(job, 20, lambda status: kill([one for one in status.workers if one.state == "training"][-1]))
+    at_step(job, 20, lambda status: kill(training(status)[-1]))
     summary = check(job, tmp_path, ids)
     assert summary["members"]["lost"] == 1
     assert summary["roll_backs"] == 0
@@ -167,7 +167,7 @@ def test_a_drained_server_is_emptied_and_a_worker_leaves(
 ) -> None:
     job = begin(num_ps_pods=3)
     at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGTERM))
-    at(job, 40, lambda status: os.kill(processes(status, "worker")[0], signal.SIGTERM))
+    at_step(job, 40, lambda status: kill(training(status)[0], signal.SIGTERM))
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
     assert summary["members"]["drained"] >= 1

@@ -10,10 +10,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from elasticdl.control.frozen import replace
-from elasticdl.control.messages import Acknowledged, Exported, MasterMessage, ProgramFailed
+from elasticdl.control.messages import Acknowledged, Exported, MasterMessage, MemberMessage, ProgramFailed
 from elasticdl.control.view import MemberId
 from elasticdl.data.shard import Shard
 from elasticdl.master.events import (
@@ -23,12 +23,16 @@ from elasticdl.master.events import (
     Beat,
     Check,
     Conflict,
+    ConnectionLost,
+    ConnectionOpened,
     DataFound,
     End,
     Event,
     GiveUp,
+    Heard,
     Instruction,
     JournalRead,
+    ManifestWritten,
     Publish,
     Published,
     Reply,
@@ -37,6 +41,7 @@ from elasticdl.master.events import (
     StopAsked,
     Tell,
     Tick,
+    WorkerEnded,
 )
 from elasticdl.master.records import (
     EpochRecord,
@@ -189,14 +194,46 @@ class Keeper:
                 return replace(self, give_up=self.give_up or event)
             case Published(error):
                 return self._after_publishing(error, out)
+            case ConnectionOpened(connection, member, name):
+                return self._connect(connection, member, name)
+            case ConnectionLost(connection):
+                return self._disconnect(now, connection)
+            case Heard(connection, message):
+                link = self.links.get(connection)
+                return self if link is None else self._hear(now, connection, link, message, out)
+            case Beat():
+                return self._beat(now, event)
+            case WorkerEnded(worker, cause):
+                return self._process_ended(now, worker, cause, out)
+            case ManifestWritten():
+                return self._take_manifest(event, out)
             case Tick():
                 return self
-            case _:
-                return self._take_own(now, event, out)
+        assert_never(event)
 
     @abstractmethod
-    def _take_own(self, now: float, event: Event, out: Out) -> Self:
-        """Take an event about connections, members or processes."""
+    def _connect(self, connection: int, member: MemberId, name: str) -> Self:
+        """Take note of a connection on which nothing was said yet."""
+
+    @abstractmethod
+    def _disconnect(self, now: float, connection: int) -> Self:
+        """Take note of a connection's end."""
+
+    @abstractmethod
+    def _hear(self, now: float, connection: int, link: Any, message: MemberMessage, out: Out) -> Self:
+        """Take what a member says."""
+
+    @abstractmethod
+    def _beat(self, now: float, beat: Beat) -> Self:
+        """Take note of a heartbeat."""
+
+    @abstractmethod
+    def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
+        """Take the proof that a process has ended."""
+
+    def _take_manifest(self, event: ManifestWritten, out: Out) -> Self:
+        """Take note that a snapshot's manifest was written; most masters have none."""
+        return self
 
     def _settle(self, now: float, out: Out) -> Self:
         """After every event: append what is due, tell what is known, end when all is done."""

@@ -42,12 +42,7 @@ from elasticdl.data.shard import Shard
 from elasticdl.master.events import (
     Announce,
     Beat,
-    ConnectionLost,
-    ConnectionOpened,
-    Event,
-    Heard,
     Kill,
-    WorkerEnded,
 )
 from elasticdl.master.keeper import Out
 from elasticdl.master.memory import Common, Link, Seen, Trouble
@@ -70,20 +65,8 @@ class Master(Succession):
 
     # ------------------------------------------------------------------ the transition
 
-    def _take_own(self, now: float, event: Event, out: Out) -> Self:
-        match event:
-            case ConnectionOpened(connection, member, name):
-                return replace(self, links={**self.links, connection: Link(member=member, name=name)})
-            case ConnectionLost(connection):
-                return self._disconnect(now, connection)
-            case Heard(connection, message):
-                link = self.links.get(connection)
-                return self if link is None else self._hear(now, connection, link, message, out)
-            case Beat():
-                return self._beat(now, event)
-            case WorkerEnded(worker, cause):
-                return self._worker_ended(now, worker, cause)
-        raise AssertionError(f"{event} is taken elsewhere")
+    def _connect(self, connection: int, member: MemberId, name: str) -> Self:
+        return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
         return self._kill_condemned(now, out)._demand_proof(now, out)
@@ -226,12 +209,12 @@ class Master(Succession):
         # The step before this one is committed, so everybody contributed to it, after it had been begun.
         return replace(self, common=Common(view, step, at, common.begun_at))
 
-    def _worker_ended(self, now: float, worker: str, cause: str) -> Self:
-        if worker in self.gone:
+    def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
+        if name in self.gone:
             return self
-        condemned = {name: at for name, at in self.condemned.items() if name != worker}
-        master = replace(self, gone={**self.gone, worker: cause}, condemned=condemned)
-        return master._notice_trouble(now, self.view, worker, cause)
+        condemned = {other: at for other, at in self.condemned.items() if other != name}
+        master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
+        return master._notice_trouble(now, self.view, name, cause)
 
     def _notice_trouble(self, now: float, view: View | None, worker: str, cause: str) -> Self:
         """Remember when the first sign of a loss came, to say how long the group took to recover."""

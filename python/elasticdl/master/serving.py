@@ -60,14 +60,7 @@ from elasticdl.master.attendance import Link
 from elasticdl.master.cutting import Cutting
 from elasticdl.master.events import (
     Announce,
-    Beat,
-    ConnectionLost,
-    ConnectionOpened,
-    Event,
-    Heard,
     Kill,
-    ManifestWritten,
-    WorkerEnded,
 )
 from elasticdl.master.keeper import Out
 from elasticdl.master.leases import HELD, Done, Leases, TaskNumber
@@ -198,22 +191,8 @@ class ServingMaster(Cutting):
 
     # ------------------------------------------------------------------ the transition
 
-    def _take_own(self, now: float, event: Event, out: Out) -> Self:
-        match event:
-            case ConnectionOpened(connection, member, name):
-                return replace(self, links={**self.links, connection: Link(member=member, name=name)})
-            case ConnectionLost(connection):
-                return self._disconnect(now, connection)
-            case Heard(connection, message):
-                link = self.links.get(connection)
-                return self if link is None else self._hear(now, connection, link, message, out)
-            case Beat():
-                return self._beat(now, event)
-            case WorkerEnded(worker, cause):
-                return self._process_ended(now, worker, cause, out)
-            case ManifestWritten():
-                return self._take_manifest(event, out)
-        raise AssertionError(f"{event} is taken elsewhere")
+    def _connect(self, connection: int, member: MemberId, name: str) -> Self:
+        return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
         return self._doubt_workers(now, out)._kill_condemned(now, out)._complete_cut(out)
