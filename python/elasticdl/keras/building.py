@@ -53,9 +53,8 @@ def _made(user: UserModel, function: Any, kind: type, expected: str, **keywords:
 def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> Any:
     """Call the model symbolically: creates the variables of a subclassed one and finds shapes that don't fit."""
     assert batch.data is not None, "the sample has examples"
-    symbols = tf.nest.map_structure(
-        lambda t: keras.KerasTensor((None, *t.shape[1:]), t.dtype.name), batch.data[0]
-    )
+    assert pipeline.spec is not None, "feed has been traced"
+    symbols = tf.nest.map_structure(_symbol, batch.data[0], pipeline.spec[0])
     try:
         return model(symbols, training=True)
     except BadModel:
@@ -69,3 +68,11 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
             f"{user.path}: the model can't take what feed gives: expected features {expected}, received {received} "
             f"(None: the examples of a batch); feed has to return {EXPECTED}\n{describe(error, user.path)}"
         ) from error
+
+
+def _symbol(sample: Any, spec: Any) -> Any:
+    """Return the symbol of a tensor of any number of examples."""
+    sparse, ragged = isinstance(sample, tf.SparseTensor), isinstance(sample, tf.RaggedTensor)
+    # other sizes than that of the first are a matter of chance for what is not dense
+    shape = spec.shape if sparse or ragged else sample.shape
+    return keras.KerasTensor((None, *shape[1:]), sample.dtype.name, sparse=sparse, ragged=ragged)

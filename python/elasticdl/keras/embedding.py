@@ -23,10 +23,28 @@ from elasticdl.ps.catalog import Initial, InitialKind, Table
 _FLOAT = 4
 
 
+class ServedLayer(Protocol):
+    """An embedding whose rows are looked up.
+
+    Attributes:
+        input_dim: ids are 0 up to this; None: any 64 bits.
+    """
+
+    name: str
+    path: str
+    input_dim: int | None
+    output_dim: int
+    embeddings_initializer: Any
+
+    @property
+    def plain(self) -> type:
+        """Return the class of the layer that it becomes when its rows are put back."""
+
+
 class Lookups(Protocol):
     """What the served layers of a model do while it is called."""
 
-    def look_up(self, layer: ServedEmbedding, ids: Any) -> Any:
+    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
         """Return the rows of ids, of the shape of the ids and one dimension more."""
 
 
@@ -43,23 +61,34 @@ def looking_up(lookups: Lookups) -> Iterator[None]:
         _lookups.reset(token)
 
 
+def is_looking_up() -> bool:
+    """Return whether layers are built and called for parameter servers here."""
+    return _lookups.get(None) is not None
+
+
+def rows_of_table(layer: ServedLayer, ids: Any) -> Any:
+    """Return the rows of int64 ids of any shape from where `looking_up` says."""
+    return _lookups.get().look_up(layer, ids)
+
+
 class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]
     """A Keras embedding without a variable: its rows are looked up where `looking_up` says."""
 
+    plain = keras.layers.Embedding
+
     def call(self, inputs: Any) -> Any:
         """Return the rows of integers of any shape."""
-        ids = tf.cast(inputs, tf.int64)
-        return tf.cast(_lookups.get().look_up(self, ids), self.compute_dtype)
+        return tf.cast(rows_of_table(self, tf.cast(inputs, tf.int64)), self.compute_dtype)
 
 
 class Recorded:
     """Takes note of what is looked up, and answers zeros."""
 
     def __init__(self) -> None:
-        self.layers: list[ServedEmbedding] = []
+        self.layers: list[ServedLayer] = []
         self.ids: list[Any] = []
 
-    def look_up(self, layer: ServedEmbedding, ids: Any) -> Any:
+    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
         """Remember a layer and its ids, flat."""
         self.layers.append(layer)
         self.ids.append(tf.reshape(ids, [-1]))
@@ -73,7 +102,7 @@ class Given:
         """`lookups`: of each lookup the table's rows, and the places of its ids among them."""
         self._lookups = iter(lookups)
 
-    def look_up(self, layer: ServedEmbedding, ids: Any) -> Any:
+    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
         """Return the rows of the next lookup."""
         rows, places = next(self._lookups)
         found = tf.gather(rows, places)
@@ -122,12 +151,12 @@ def _check(layer: Any) -> None:
             )
 
 
-def table_of(layer: ServedEmbedding, name: str, admission: int) -> Table:
+def table_of(layer: ServedLayer, name: str, admission: int) -> Table:
     """Describe a layer's table. Raises BadModel for initial weights that are not drawn for each by itself."""
     return Table(name, layer.output_dim, _initial(layer), admission)
 
 
-def _initial(layer: ServedEmbedding) -> Initial:
+def _initial(layer: ServedLayer) -> Initial:
     initializer, kinds = layer.embeddings_initializer, keras.initializers
     match initializer:
         case kinds.Zeros():
@@ -150,9 +179,14 @@ def _initial(layer: ServedEmbedding) -> Initial:
     )
 
 
-def _scaled(initializer: Any, layer: ServedEmbedding) -> Initial:
+def _scaled(initializer: Any, layer: ServedLayer) -> Initial:
     """Return what `keras.initializers.VarianceScaling` draws for a matrix of the table's sizes (its documentation has the formulas)."""
     rows, width = layer.input_dim, layer.output_dim
+    if rows is None:
+        raise BadModel(
+            f"the embedding {layer.name} has ids of any range, and its initial weights depend on how many there are; give it input_dim, or "
+            "an initializer that scales nothing, such as uniform"
+        )
     fan = {"fan_in": rows, "fan_out": width, "fan_avg": (rows + width) / 2}[initializer.mode]
     scale = initializer.scale / max(1.0, fan)
     if initializer.distribution == "uniform":
@@ -164,9 +198,9 @@ def _scaled(initializer: Any, layer: ServedEmbedding) -> Initial:
     return Initial(InitialKind.NORMAL, 0.0, math.sqrt(scale))
 
 
-def put_back(layer: ServedEmbedding, rows: Any) -> None:
-    """Make a served layer the Keras embedding that the user wrote, with these rows, of shape [input_dim, output_dim]."""
-    layer.__class__ = keras.layers.Embedding
+def put_back(layer: Any, rows: Any) -> None:
+    """Make a served layer a plain embedding as the user wrote it, with these rows, of shape [input_dim, output_dim]."""
+    layer.__class__ = layer.plain
     layer.built = False
     layer._tracker.unlock()
     with keras.name_scope(layer.name):

@@ -71,6 +71,7 @@ class KerasServedAdapter:
                 f"{user.path}: the training step can't be made: {describe(error, user.path)}\n"
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
+        self._check_export()
         self._dense = self._step.first()
         self._places = self._find_places()
         layout, admission = self._step.layout, self._spec.embedding_admission
@@ -97,6 +98,14 @@ class KerasServedAdapter:
                 f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
+
+    def _check_export(self) -> None:
+        for layer in self._step.layers:
+            if self._spec.output and layer.input_dim is None:
+                raise BadModel(
+                    f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of an exported model can hold its "
+                    "rows; leave out --output, or give the layer input_dim"
+                )
 
     def _find_places(self) -> list[slice]:
         """Return where the catalog's variables lie in the flat row."""
@@ -133,7 +142,7 @@ class KerasServedAdapter:
         if not len(ids):
             return
         low, high, layer = int(ids.min()), int(ids.max()), self._step.layers[table]
-        if low < 0 or high >= layer.input_dim:
+        if layer.input_dim is not None and (low < 0 or high >= layer.input_dim):
             wrong = low if low < 0 else high
             raise BadData(
                 f"{self._user.path}: the embedding {layer.name} has the ids 0 to {layer.input_dim - 1}, received {wrong}"
@@ -168,10 +177,6 @@ class KerasServedAdapter:
 
     # ------------------------------------------------------------------ the result
 
-    def rows_of(self, table: int) -> int:
-        """Return how many ids a table has."""
-        return int(self._step.layers[table].input_dim)
-
     def export(
         self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
     ) -> str:
@@ -183,6 +188,8 @@ class KerasServedAdapter:
             digest.update(value.tobytes())
             variable.assign(value.reshape(variable.shape))
         for table, layer in enumerate(self._step.layers):
+            if layer.input_dim is None:
+                continue  # `prepare` has seen that nothing is to be written
             matrix = np.empty((layer.input_dim, layer.output_dim), np.float32)
             for start in range(0, layer.input_dim, _BLOCK):
                 ids = np.arange(start, min(start + _BLOCK, layer.input_dim))

@@ -177,9 +177,6 @@ class ServedAdapter(Protocol):
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""
 
-    def rows_of(self, table: int) -> int:
-        """Return how many ids a table has: 0 up to this."""
-
     def export(
         self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
     ) -> str:
