@@ -32,9 +32,9 @@ def iris(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make("iris", tmp_path_factory.mktemp("iris"))
 
 
-def make(name: str, directory: Path) -> Path:
+def make(name: str, directory: Path, *options: str) -> Path:
     subprocess.run(
-        [sys.executable, str(ROOT / f"model_zoo/{name}/make_data.py"), str(directory)],
+        [sys.executable, str(ROOT / f"model_zoo/{name}/make_data.py"), str(directory), *options],
         check=True,
         timeout=120,
     )

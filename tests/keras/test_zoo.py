@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from types import SimpleNamespace
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +14,7 @@ import tensorflow as tf
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.modelfile import load
 from tests.keras.conftest import ZOO, job
+from tests.rows import clicks
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +74,53 @@ def test_iris() -> None:
     rows = [rows[i] for i in order]
     adapter = train("iris.dnn_iris.custom_model", rows[:120], epochs=40)
     assert accuracy(adapter, rows[120:]) >= 0.9
+
+
+NAMES = ("carrier", "tailnum", "flight", "origin", "dest")
+NUMBERS = ("hour", "month", "distance", "temp", "wind_speed", "precip", "visib")
+
+
+def flights(count: int) -> list[list[str]]:
+    """Return rows of flights; a flight is late with some carriers, or in bad weather."""
+    draw = np.random.default_rng(0)
+    names = draw.integers(0, 8, (count, len(NAMES)))
+    numbers = draw.random((count, len(NUMBERS)))
+    late = (names[:, 0] < 3) | (numbers[:, 4] > 0.9)
+    return [
+        [*(f"{name}{one}" for name, one in zip(NAMES, own, strict=True)), *map(str, values), str(int(label))]
+        for own, values, label in zip(names, numbers, late, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", ["deepfm", "dcn", "wide_deep", "xdeepfm"])
+def test_flights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ZOO)
+    keras.utils.set_random_seed(0)
+    room = importlib.import_module(f"{name}.{name}_flights")
+    metadata = SimpleNamespace(column_names=[*NAMES, *NUMBERS, "late"])
+    rows = tf.data.Dataset.from_tensor_slices(tf.constant(flights(400)))
+    model = room.custom_model()
+    model.compile(room.optimizer(lr=0.1), room.loss, metrics=[*room.eval_metrics_fn().values()])
+    examples = room.feed(rows, "training", metadata).batch(50).cache()
+    losses = model.fit(examples, epochs=30, verbose=0, shuffle=False).history["loss"]
+    assert losses[-1] < 0.7 * losses[0]
+    features = room.feed(rows, "prediction", metadata).batch(400)
+    assert model.predict(features, verbose=0).shape == (400, 1)
+
+
+def test_criteo(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ZOO)
+    keras.utils.set_random_seed(0)
+    room = importlib.import_module("criteo.deepfm_criteo")
+    rows = tf.data.Dataset.from_tensor_slices(tf.constant(clicks(400)))
+    ((features, _),) = room.feed(rows.take(2), "training", None).batch(2)
+    assert features["numbers"].shape == (2, 13)
+    # an empty category of one column is not that of another, and what is equal in two rows has one id
+    assert len(set(features["ids"][0].numpy().tolist())) == 26
+    assert features["ids"][0, 25] == features["ids"][1, 25]
+    model = room.custom_model(ids=5000, units=32)
+    model.compile(room.optimizer(lr=0.1), room.loss)
+    losses = model.fit(room.feed(rows, "training", None).batch(50).cache(), epochs=8, verbose=0).history[
+        "loss"
+    ]
+    assert losses[-1] < 0.7 * losses[0]
