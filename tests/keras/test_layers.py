@@ -258,6 +258,25 @@ def test_with_a_range_it_is_plain_keras(combiner: str | None, tmp_path: Path) ->
     np.testing.assert_array_equal(loaded(data).numpy(), model(data).numpy())
 
 
+def test_padding_is_masked_on_the_servers_too() -> None:
+    def model() -> keras.Model:
+        ids = keras.Input((PADDED,), dtype="int64")
+        rows = Embedding(WIDTH, mask_zero=True)(ids)
+        return keras.Model(ids, Judged()(keras.layers.GlobalAveragePooling1D()(rows)))
+
+    records = [one for one in RECORDS if one[0]]
+    ids, slopes, _ = rows_and_slopes(adapter_of(model, dense_feed, records), records)
+    assert ids == [-7, 0, 5, 9000000000000000000]
+    assert slopes.any(1).tolist() == [True, False, True, True]
+
+
+def test_combining_is_exact_in_half_precision() -> None:
+    layer = Embedding(1, input_dim=2, embeddings_initializer="ones", combiner="mean", dtype="mixed_float16")
+    (mean,) = layer(tf.ones([1, 5000], tf.int64)).numpy()
+    assert mean.dtype == np.float16
+    assert mean == 1
+
+
 def test_a_batch_of_ragged_ids_of_two_dimensions() -> None:
     layer = Embedding(2, input_dim=4, embeddings_initializer="ones", combiner="sum")
     ids = tf.ragged.constant([[[1, 2], []], [[3]]], dtype=tf.int64)

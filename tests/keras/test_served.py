@@ -176,6 +176,21 @@ def test_what_rows_on_servers_can_not_have_is_refused() -> None:
         adapter_of(model)
 
 
+def test_a_table_that_is_not_to_be_trained_is_refused() -> None:
+    def model() -> keras.Model:
+        whole = functional()
+        whole.get_layer("other").trainable = False
+        return whole
+
+    with pytest.raises(
+        BadModel, match="the embedding other is not trainable, and rows on parameter servers are"
+    ):
+        adapter_of(model)
+    assert "other" not in [
+        table.name for table in adapter_of(model, embedding_threshold=IDS * 2 * 4).catalog.tables
+    ]
+
+
 def test_ids_beyond_the_table_are_bad_data() -> None:
     adapter = adapter_of(functional)
     with pytest.raises(BadData, match=r"the embedding shared has the ids 0 to 49, received 50"):

@@ -32,6 +32,7 @@ class ServedLayer(Protocol):
 
     name: str
     path: str
+    trainable: bool
     input_dim: int | None
     output_dim: int
     embeddings_initializer: Any

@@ -35,9 +35,12 @@ class Embedding(keras.layers.Embedding):  # type: ignore[misc]
         embeddings_initializer: Any = "uniform",
         combiner: str | None = None,
         mask_zero: bool = False,
-        **keywords: Any,
+        *,
+        name: str | None = None,
+        dtype: Any = None,
+        trainable: bool = True,
     ) -> None:
-        """`keywords`: those of `keras.layers.Layer`.
+        """Check the arguments; `name`, `dtype` and `trainable` are those of every Keras layer.
 
         Args:
             output_dim: weights of a row.
@@ -56,7 +59,9 @@ class Embedding(keras.layers.Embedding):  # type: ignore[misc]
             output_dim,
             embeddings_initializer,
             mask_zero=mask_zero,
-            **keywords,
+            name=name,
+            dtype=dtype,
+            trainable=trainable,
         )
         self.input_dim = input_dim
         self.combiner = combiner
@@ -84,19 +89,25 @@ class Embedding(keras.layers.Embedding):  # type: ignore[misc]
     def call(self, inputs: Any, weights: Any = None) -> Any:
         """Return the rows of ids, or what they are combined to; `weights` of a combiner have the structure of the ids."""
         if self.combiner is not None:
-            return self._combined(inputs, weights)
-        if weights is not None or isinstance(inputs, tf.SparseTensor):
+            found = self._combined(inputs, weights)
+        elif weights is not None or isinstance(inputs, tf.SparseTensor):
             what = "sparse ids need" if weights is None else "weights need"
             raise BadModel(
                 f"the embedding {self.name} has no combiner, which {what}; give it one of {', '.join(COMBINERS)}"
             )
-        if isinstance(inputs, tf.RaggedTensor):
-            return inputs.with_flat_values(self._rows(inputs.flat_values))
-        return self._rows(inputs)
+        elif isinstance(inputs, tf.RaggedTensor):
+            found = inputs.with_flat_values(self._rows(inputs.flat_values))
+        else:
+            found = self._rows(inputs)
+        return tf.cast(found, self.compute_dtype)
 
     def compute_mask(self, inputs: Any, mask: Any = None) -> Any:
         """Return where dense ids are not 0, if 0 is padding and each id has a row."""
-        if self.combiner is not None or isinstance(inputs, tf.RaggedTensor):
+        if (
+            self.combiner is not None
+            or isinstance(inputs, tf.RaggedTensor)
+            or getattr(inputs, "ragged", False)
+        ):
             return None
         return super().compute_mask(inputs, mask)
 
@@ -122,6 +133,11 @@ class Embedding(keras.layers.Embedding):  # type: ignore[misc]
             "mask_zero": self.mask_zero,
         }
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Embedding:
+        """Return the layer of what `get_config` returned."""
+        return cls(**config)  # Keras' Embedding would add an argument
+
     def _rows(self, ids: Any) -> Any:
         if not ids.dtype.is_integer:
             raise BadModel(f"the embedding {self.name} takes integers as ids; received {ids.dtype.name}")
@@ -129,8 +145,7 @@ class Embedding(keras.layers.Embedding):  # type: ignore[misc]
         ids = tf.bitcast(ids, tf.int64) if ids.dtype == tf.uint64 else tf.cast(ids, tf.int64)
         # there is a matrix once this was built, or rows were put back, where no servers are
         whole = hasattr(self, "_embeddings")
-        rows = tf.gather(self.embeddings, ids) if whole else rows_of_table(self, ids)
-        return tf.cast(rows, self.compute_dtype)
+        return tf.gather(self.embeddings, ids) if whole else rows_of_table(self, ids)
 
     def _combined(self, ids: Any, weights: Any) -> Any:
         match ids:

@@ -71,7 +71,7 @@ class KerasServedAdapter:
                 f"{user.path}: the training step can't be made: {describe(error, user.path)}\n"
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
-        self._check_export()
+        self._check_layers()
         self._dense = self._step.first()
         self._places = self._find_places()
         layout, admission = self._step.layout, self._spec.embedding_admission
@@ -99,8 +99,13 @@ class KerasServedAdapter:
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
 
-    def _check_export(self) -> None:
+    def _check_layers(self) -> None:
         for layer in self._step.layers:
+            if not layer.trainable:
+                raise BadModel(
+                    f"{self._user.path}: the embedding {layer.name} is not trainable, and rows on parameter servers are trained; let it be "
+                    "trained, or keep the table in the workers: a Keras embedding, with a larger --embedding_threshold"
+                )
             if self._spec.output and layer.input_dim is None:
                 raise BadModel(
                     f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of an exported model can hold its "
