@@ -176,6 +176,19 @@ def test_what_rows_on_servers_can_not_have_is_refused() -> None:
         adapter_of(model)
 
 
+def test_tables_of_one_name_are_two() -> None:
+    def tower(ids: Any) -> Any:
+        own = keras.Input((2,), dtype="int64")
+        rows = keras.layers.Embedding(IDS, WIDTH, name="rows")(own)
+        return keras.Model(own, keras.layers.Flatten()(rows))(ids)
+
+    def model() -> keras.Model:
+        ids = keras.Input((2,), dtype="int64", name="first")
+        return keras.Model({"first": ids}, keras.layers.Dense(1)(tower(ids) * tower(ids)))
+
+    assert [table.name for table in adapter_of(model).catalog.tables] == ["rows", "rows_1"]
+
+
 def test_a_table_that_is_not_to_be_trained_is_refused() -> None:
     def model() -> keras.Model:
         whole = functional()

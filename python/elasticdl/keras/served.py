@@ -6,7 +6,8 @@ It composes the parts (feed, embeddings, step, export) and holds the worker's co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,10 @@ class KerasServedAdapter:
             *(Variable(v.path, tuple(v.shape), bool(decays(v))) for v in layout.trained),
             *(Variable(v.path, tuple(v.shape), False, adds=True) for v in layout.changed),
         ]
-        tables = [table_of(layer, layer.path, admission) for layer in self._step.layers]
+        names = _distinct(layer.path for layer in self._step.layers)
+        tables = [
+            table_of(layer, name, admission) for layer, name in zip(self._step.layers, names, strict=True)
+        ]
         self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
         self._core = self.catalog.core()
         served = self.convert(sample)
@@ -205,3 +209,12 @@ class KerasServedAdapter:
         if path:
             export(self.model, path, kind)
         return digest.hexdigest()
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Return names with numbers where they come again: two towers may call their tables the same, and initial weights go by name."""
+    found: list[str] = []
+    for name in names:
+        others = (f"{name}_{number}" for number in count(1))
+        found.append(name if name not in found else next(one for one in others if one not in found))
+    return found
