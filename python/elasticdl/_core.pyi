@@ -235,13 +235,28 @@ class Catalog:
         """Return where a dense variable lives."""
 
 @final
+class Listener:
+    """A place where somebody listens already, so that its address can be told; who comes waits until a parameter server takes it."""
+
+    def __init__(self, address: str) -> None:
+        """`address`: `unix:PATH`, or `tcp:HOST:PORT` with 0 for any port. Raises BadSetting for one that can't be used."""
+    @property
+    def address(self) -> str:
+        """Where it listens in fact."""
+
+@final
 class ParameterServer:
     """A parameter server: listens, holds slots, replicates them. Threads are started here, never at import."""
 
     def __init__(
-        self, address: str, number: int, token: bytes, catalog: Catalog, identity: Identity | None = None
+        self,
+        listener: Listener,
+        number: int,
+        token: bytes,
+        catalog: Catalog,
+        identity: Identity | None = None,
     ) -> None:
-        """`number`: given by the master, never again to another process. Raises BadSetting for an address that can't be used."""
+        """`listener` serves one server, ValueError for a second; `number`: given by the master, never again to another process."""
     @property
     def address(self) -> str:
         """Where it listens in fact."""

@@ -47,6 +47,19 @@ FULL = {
     """,
     "cluster_spec_json": '{"service_spec": {"metadata": {"annotations": {"example.com/team": "vision"}}}}',
 }
+SERVERS = {
+    **COMMON,
+    "num_workers": "2",
+    "num_ps_pods": "2",
+    "worker_image": "elasticdl:gpu",
+    "ps_resource_request": "cpu=2,memory=16Gi",
+    "ps_resource_limit": "memory=24Gi",
+    "ps_pod_priority": "steady",
+    "pod_template": """
+        metadata: {annotations: {example.com/team: vision}}
+        ps: {spec: {nodeSelector: {memory: much}, affinity: {nodeAffinity: {}}}}
+    """,
+}
 
 
 def spec(settings: dict[str, str]) -> JobSpec:
@@ -72,11 +85,16 @@ def objects() -> dict[str, list[dict[str, Any]]]:
             manifests.empty_item(job, UID, names.journal),
             manifests.empty_item(job, UID, names.board),
             manifests.empty_item(job, UID, names.events),
-            manifests.worker_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
-            manifests.worker_pod(
+            manifests.process_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
+            manifests.process_pod(
                 job, UID, ProcessName(Role.WORKER, 4, 12), 10 << 30 if name == "full" else 0
             ),
         ]
+    job = spec(SERVERS)
+    found["servers"] = [
+        *(manifests.process_pod(job, UID, ProcessName(Role.PS, index, 1)) for index in range(2)),
+        manifests.process_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
+    ]
     found["rbac"] = rbac.objects("training")
     return found
 
@@ -85,7 +103,7 @@ def text(name: str) -> str:
     return yaml.safe_dump_all(objects()[name], sort_keys=False, width=120)
 
 
-@pytest.mark.parametrize("name", ["plain", "full", "rbac"])
+@pytest.mark.parametrize("name", ["plain", "full", "servers", "rbac"])
 def test_objects_are_as_written(name: str) -> None:
     assert text(name) == (GOLDEN / f"{name}.yaml").read_text()
 
@@ -95,17 +113,11 @@ def test_no_secret_stands_in_the_open() -> None:
     for body in objects()["full"]:
         if body["kind"] != "Secret":
             assert "key" not in str(body.get("data", "")).lower()
-    for role, other in ((Role.MASTER, Role.WORKER), (Role.WORKER, Role.MASTER)):
-        job = spec(FULL)
-        pod = (
-            manifests.master_job(job)["spec"]["template"]["spec"]
-            if role is Role.MASTER
-            else manifests.worker_pod(job, UID, ProcessName(Role.WORKER, 0, 1))["spec"]
-        )
+    for role, own in ((Role.MASTER, "master"), (Role.WORKER, "worker"), (Role.PS, "worker")):
+        pod = manifests.pod_of(spec(SERVERS), role)["spec"]
         (mounted,) = [volume for volume in pod["volumes"] if volume["name"] == "secret"]
-        keys = [item["key"] for item in mounted["secret"]["items"]]
-        assert f"{role}.key" in keys
-        assert f"{other}.key" not in keys
+        keys = [item["key"] for item in mounted["secret"]["items"] if item["key"].endswith(".key")]
+        assert keys == [f"{own}.key"]
 
 
 def test_names_fit() -> None:

@@ -38,7 +38,7 @@ def spec(**settings: object) -> JobSpec:
 
 
 def worker(job: JobSpec, index: int = 0) -> dict[str, Any]:
-    return manifests.worker_pod(job, "uid", ProcessName(Role.WORKER, index, 1))
+    return manifests.process_pod(job, "uid", ProcessName(Role.WORKER, index, 1))
 
 
 def master(job: JobSpec) -> dict[str, Any]:
@@ -64,6 +64,19 @@ def test_the_file_changes_pods_that_are_made_without_it(tmp_path: Path) -> None:
     assert pod["spec"]["tolerations"] == [*plain["spec"]["tolerations"], added]
     assert pod["spec"]["containers"] == plain["spec"]["containers"]
     assert manifests.service(sent, "uid")["metadata"]["annotations"] == {"team": "vision"}
+
+
+def test_servers_are_shown_to_the_file_where_there_are_some(tmp_path: Path) -> None:
+    (tmp_path / "cluster.py").write_text(
+        "class cluster:\n  def with_pod(pod):\n"
+        "    pod['metadata']['labels']['seen'] = pod['metadata']['labels']['elasticdl.org/role']\n    return pod\n"
+    )
+    for servers, roles in ((0, {"master", "worker"}), (2, {"master", "worker", "ps"})):
+        job = settle(spec(cluster_spec=tmp_path / "cluster.py", num_ps_pods=servers))
+        assert job.cluster_spec_json["pod_spec"].keys() == roles
+        assert worker(job)["metadata"]["labels"]["seen"] == "worker"
+    server = manifests.process_pod(job, "uid", ProcessName(Role.PS, 1, 3))
+    assert server["metadata"]["labels"]["seen"] == "ps"
 
 
 def test_templates_are_merged_in_order(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.cluster.cluster import Role
 from elasticdl.job import doctor
 from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
 from elasticdl.spec.edge import build, from_arguments
@@ -59,6 +60,19 @@ def test_resources_of_vendors_count() -> None:
         "the master and 2 workers (the least of --num_workers) ask for 4 of requests.nvidia.com/gpu, and the quota 'q' of the "
         "namespace default allows 3 in all",
     )
+
+
+def test_parameter_servers_count() -> None:
+    job = spec(num_ps_pods=2, ps_resource_request="cpu=3", ps_pod_priority="steady", worker_image="other")
+    (found,) = of_quotas(job, quota({"requests.cpu": "7"}))
+    assert found == (
+        Level.WRONG,
+        "the master, 2 parameter servers and 1 worker (the least of --num_workers) ask for 7.1 of requests.cpu, and the quota 'q' of "
+        "the namespace default allows 7 in all",
+    )
+    assert Key("PriorityClass", "steady") in doctor.wanted(job)
+    assert "parameter server's pod" in doctor.bodies(job)
+    assert doctor.images(job) == {"image": Role.PS, "other": Role.WORKER}
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,15 @@ def test_all_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert found == list(yaml.safe_load_all(printed(capsys)))
 
 
+def test_a_pod_of_each_role_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    *_, worker, server = yaml.safe_load_all(printed(capsys, "--num_ps_pods=2"))
+    assert [one["metadata"]["name"] for one in (worker, server)] == [
+        "test-job-worker-0-1",
+        "test-job-ps-0-1",
+    ]
+    assert server["spec"]["containers"][0]["command"][-1] == "elasticdl.job.ps"
+
+
 def test_no_secret_is_printed_and_none_is_made(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

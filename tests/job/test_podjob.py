@@ -334,7 +334,7 @@ def test_a_job_is_not_asked_for_less_than_its_minimum(check: Callable[[int, int,
 
 
 def test_what_is_no_role_is_refused() -> None:
-    with pytest.raises(BadSetting, match="--role: expected master, worker, worker-INDEX"):
+    with pytest.raises(BadSetting, match=r"--role: expected master, worker, worker-INDEX.* with ps"):
         next(PodJob(cast(Api, None), "job").logs("wrker"))
 
 

@@ -42,6 +42,10 @@ def worker(index: int, life: int = 1) -> ProcessName:
     return ProcessName(Role.WORKER, index, life)
 
 
+def server(index: int, life: int = 1) -> ProcessName:
+    return ProcessName(Role.PS, index, life)
+
+
 class Rig:
     """A job's objects in a namespace, and the cluster as its master sees it."""
 
@@ -64,7 +68,7 @@ class Rig:
             self.api,
             "job",
             self.uid,
-            lambda name, memory: manifests.worker_pod(self.spec, self.uid, name, memory),
+            lambda name, memory: manifests.process_pod(self.spec, self.uid, name, memory),
         )
 
     def item(self, name: str) -> ConfigMapItem:
@@ -97,7 +101,7 @@ class Rig:
         plain = {"image": "image", "imageID": "", "ready": False, "restartCount": 0}
         others = [{**plain, "name": other, "state": {"running": {}}} for other in beside]
         self.report(
-            name, phase=phase, containerStatuses=[*others, {**plain, "name": "worker", "state": state}]
+            name, phase=phase, containerStatuses=[*others, {**plain, "name": name.role, "state": state}]
         )
 
     def place(self, name: ProcessName) -> None:
@@ -135,6 +139,20 @@ def test_the_life_of_a_pod(rig: Rig) -> None:
     assert rig.until(ProcessEnded(name, 1, None, Blame.PROGRAM, "ValueError: no")) == []
 
 
+def test_parameter_servers_live_as_workers_do(rig: Rig) -> None:
+    pending(rig, server(0))
+    pending(rig, worker(0))
+    rig.container(server(0), "Running", running={})
+    rig.until(ProcessStarted(server(0), None))
+    again = rig.connect()
+    assert ProcessStarted(server(0), None) in again.events(SECONDS)
+    again.close()
+    oom = {"exitCode": 137, "reason": "OOMKilled"}
+    rig.container(server(0), "Failed", terminated=oom)
+    said = "it needed more memory than its pod may have"
+    rig.until(ProcessEnded(server(0), None, signal.SIGKILL, Blame.MEMORY, said))
+
+
 def test_what_there_is_is_the_history(rig: Rig) -> None:
     for index in range(3):
         pending(rig, worker(index))
@@ -166,6 +184,18 @@ def test_old_lives_do_not_pile_up(rig: Rig) -> None:
         rig.until(ProcessEnded(worker(0, life), code, None))
     pending(rig, worker(0, 5))
     kept = ["job-worker-0-2", "job-worker-0-4", "job-worker-0-5"]
+    wait(lambda: sorted(pod["metadata"]["name"] for pod in rig.api.list("Pod")[0]) == kept)
+
+
+def test_lives_of_another_role_are_no_older_ones(rig: Rig) -> None:
+    pending(rig, worker(0))
+    rig.container(worker(0), "Failed", terminated={"exitCode": 0, "reason": "Completed"})
+    rig.until(ProcessEnded(worker(0), 0, None))
+    for life in (1, 2, 3):
+        pending(rig, server(0, life))
+        rig.container(server(0, life), "Failed", terminated={"exitCode": 0, "reason": "Completed"})
+        rig.until(ProcessEnded(server(0, life), 0, None))
+    kept = ["job-ps-0-2", "job-ps-0-3", "job-worker-0-1"]
     wait(lambda: sorted(pod["metadata"]["name"] for pod in rig.api.list("Pod")[0]) == kept)
 
 
@@ -331,7 +361,7 @@ def test_who_is_not_wanted_any_more_does_not_come_when_there_is_room(rig: Rig) -
 
 
 def test_a_pod_of_an_earlier_job_is_not_taken_for_ones_own(rig: Rig) -> None:
-    stranger = manifests.worker_pod(rig.spec, "another-uid", worker(0))
+    stranger = manifests.process_pod(rig.spec, "another-uid", worker(0))
     del stranger["metadata"]["ownerReferences"]
     rig.api.create(stranger)
     rig.cluster.launch(worker(0))
@@ -402,4 +432,4 @@ def wait(ready: Callable[[], bool]) -> None:
 def test_every_label_of_a_worker_is_read_back() -> None:
     settings = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
     name = worker(12, 34)
-    assert pods.process_of(manifests.worker_pod(build(from_arguments(settings)), "uid", name)) == name
+    assert pods.process_of(manifests.process_pod(build(from_arguments(settings)), "uid", name)) == name

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster import rbac
+from elasticdl.cluster import manifests, rbac
 from elasticdl.cluster.api import Api, connect
 from elasticdl.job import doctor, survey
 
@@ -43,7 +43,7 @@ def api(cluster: Testbed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
 def tried(api: Api, zoo: Path, image: str, policy: str) -> doctor.Tried:
     """Try an image, and see that no pod is left."""
     job = spec(api, zoo, image_name=image, image_pull_policy=policy)
-    found = survey.try_image(api, doctor.pod_of(job, doctor.images(job)[image]), image, job.job_name)
+    found = survey.try_image(api, manifests.pod_of(job, doctor.images(job)[image]), image, job.job_name)
     wait_for("the end of the probe", lambda: api.list("Pod")[0] == [], 60.0)
     return found
 
@@ -74,7 +74,9 @@ def test_an_image_without_python(api: Api, zoo: Path) -> None:
 def test_a_cluster_without_room(api: Api, zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "ROOM_SECONDS", 3.0)
     job = spec(api, zoo, pod_template={"spec": {"nodeSelector": {"no": "such-node"}}})
-    found = survey.try_image(api, doctor.pod_of(job, doctor.images(job)[job.image_name]), "i", job.job_name)
+    found = survey.try_image(
+        api, manifests.pod_of(job, doctor.images(job)[job.image_name]), "i", job.job_name
+    )
     assert "didn't match Pod's node affinity/selector" in found.unknown
 
 

@@ -61,7 +61,7 @@ class Room:
         spec = build(from_arguments(settings))
         uid = self._api.create(manifests.master_job(spec))["metadata"]["uid"]
         for index in range(workers):
-            self._api.create(manifests.worker_pod(spec, uid, ProcessName(Role.WORKER, index, 1)))
+            self._api.create(manifests.process_pod(spec, uid, ProcessName(Role.WORKER, index, 1)))
 
     def intrude(self, name: str, units: int) -> None:
         """Make somebody else's pod of high priority."""

@@ -43,13 +43,13 @@ class Master:
         self.user = user
 
     def pod(self) -> manifests.Object:
-        return manifests.worker_pod(self.spec, self.uid, NAME)
+        return manifests.process_pod(self.spec, self.uid, NAME)
 
     def work(self) -> None:
         """Do everything once, through the same objects as a master in its pod."""
         user, spec, uid = self.user, self.spec, self.uid
         cluster = KubernetesCluster(
-            user, "job", uid, lambda name, memory: manifests.worker_pod(spec, uid, name, memory)
+            user, "job", uid, lambda name, memory: manifests.process_pod(spec, uid, name, memory)
         )
         cluster.launch(NAME)
         assert cluster.events(SECONDS), "nothing was seen of the pod"

@@ -70,7 +70,7 @@ def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path
         (folder / name).write_text(text)
     for name, data in settings["binaryData"].items():
         (folder / name).write_bytes(base64.b64decode(data))
-    body = manifests.worker_pod(submitted, "uid", ProcessName(Role.WORKER, 0, 1))
+    body = manifests.process_pod(submitted, "uid", ProcessName(Role.WORKER, 0, 1))
     (mounted,) = [one["secret"] for one in body["spec"]["volumes"] if one["name"] == "secret"]
     for item in mounted["items"]:
         data = found["Secret/test-job-secret"]["data"][item["key"]]

@@ -7,7 +7,7 @@ import sys
 import threading
 from typing import Any
 
-from elasticdl._core import ParameterServer
+from elasticdl._core import Listener, ParameterServer
 
 from .model import TOKEN, catalog
 
@@ -17,7 +17,7 @@ def say(**what: Any) -> None:
 
 
 def main() -> None:
-    server = ParameterServer("tcp:127.0.0.1:0", int(sys.argv[1]), TOKEN, catalog().core())
+    server = ParameterServer(Listener("tcp:127.0.0.1:0"), int(sys.argv[1]), TOKEN, catalog().core())
     say(address=server.address)
 
     def tell() -> None:

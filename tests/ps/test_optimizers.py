@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from elasticdl import _core
-from elasticdl._core import Batch, ParameterClient, ParameterServer
+from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
 from elasticdl.errors import BadModel
 from elasticdl.keras.optimizer import describe
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Table, Variable
@@ -77,7 +77,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Servers]]:
     given = OPTIMIZERS[request.param]
     tables = [Table("table", WIDTH, Initial(InitialKind.NORMAL, 0.0, 0.5))]
     catalog = Catalog(3, tables, [Variable("dense", (WIDTH,))], describe(given), SLOTS).core()
-    server = ParameterServer("tcp:127.0.0.1:0", 0, TOKEN, catalog)
+    server = ParameterServer(Listener("tcp:127.0.0.1:0"), 0, TOKEN, catalog)
     client = ParameterClient("worker", TOKEN, catalog)
     entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
     server.learn({}, entries)

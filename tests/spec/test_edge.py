@@ -154,7 +154,6 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"num_ps_pods": 3, "ps_replicas": 3}, "by 1 server or 2, received 3"),
         ({"num_ps_pods": 2, "num_workers": "2:4"}, "there is no minimum"),
         ({"num_ps_pods": 2, "global_batch_size": 64}, "no step has more than minibatch_size records"),
-        ({"num_ps_pods": 2, "image_name": "some:image"}, "on one machine only"),
         ({"num_ps_pods": 2, "use_async": False}, "need what this version does not have"),
         ({"distribution_strategy": "local", "num_workers": 3}, "the Local strategy trains with one member"),
         ({"restart_policy": "Never"}, "restart_policy= is no longer a setting"),

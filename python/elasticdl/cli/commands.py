@@ -240,7 +240,10 @@ def status(job: str, namespace: str | None) -> int:
 @click.argument("job")
 @click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended.")
 @click.option(
-    "--role", default="", metavar="NAME", help="Only these processes: master, worker, worker-3, worker-3-2."
+    "--role",
+    default="",
+    metavar="NAME",
+    help="Only these processes: master, worker, worker-3, worker-3-2, ps, …",
 )
 @_namespace
 def logs(job: str, follow: bool, role: str, namespace: str | None) -> int:

@@ -1,4 +1,4 @@
-"""Workers as pods: the master's hands on the cluster, and its eyes.
+"""Workers and parameter servers as pods: the master's hands on the cluster, and its eyes.
 
 One thread carries out what is asked, with patience, because the API may be away for a while; one watches the pods, and one the Job
 by whose annotations people steer. What should be is decided elsewhere. After a restart of the master the list of pods is the history.
@@ -70,7 +70,7 @@ class KubernetesCluster:
         """
         self._api = api
         self._job = job
-        self._selector = f"elasticdl.org/job-uid={uid},elasticdl.org/role=worker"
+        self._selector = f"elasticdl.org/job-uid={uid},elasticdl.org/role in (worker,ps)"
         self._make_pod = make_pod
         self._names = manifests.Names(job)
         self._requests: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
@@ -238,7 +238,8 @@ class KubernetesCluster:
         """Delete pods of earlier lives: those that still take room, and those whose log nobody needs, which would pile up."""
         for event in list(self._told.values()):
             pod = self._seen.get(self._names.pod(event.name))
-            if not isinstance(event, ProcessEnded) or event.name.index != name.index or pod is None:
+            same = (event.name.role, event.name.index) == (name.role, name.index)
+            if not isinstance(event, ProcessEnded) or not same or pod is None:
                 continue
             # The log of the last one may be asked for.
             is_old = event.name.life < name.life - 1 and pods.is_blameless(event)

@@ -1,8 +1,8 @@
 """The objects of a job on Kubernetes, from its settings: pure functions, so that what is created can be read before it is.
 
-Everything is owned by the master's Job, which is created suspended, before the others, and goes on when they are there. Workers'
-pods are no children of the Job in its own eyes: they don't carry its selector's labels, and their owner reference is not that of a
-controller.
+Everything is owned by the master's Job, which is created suspended, before the others, and goes on when they are there. Pods of workers
+and parameter servers are no children of the Job in its own eyes: they don't carry its selector's labels, and their owner reference is not
+that of a controller.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Names:
         return f"{self.job}-events"
 
     def pod(self, name: ProcessName) -> str:
-        """Return the name of a worker's pod."""
+        """Return the name of the pod of a worker or a parameter server."""
         return f"{self.job}-{name}"
 
 
@@ -133,9 +133,14 @@ def master_job(spec: JobSpec) -> Object:
     }
 
 
-def worker_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> Object:
-    """Return the pod of one life of one worker; `memory`: bytes that it may use, 0 for what the settings say."""
+def process_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> Object:
+    """Return the pod of one life of one worker or parameter server; `memory`: bytes that it may use, 0 for what the settings say."""
     job = spec.job_name
+    priority = (
+        spec.ps_pod_priority
+        if name.role is Role.PS
+        else spec.worker_pod_priority.of(name.index, spec.num_workers.maximum)
+    )
     pod = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -151,22 +156,31 @@ def worker_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> O
         },
         "spec": {
             **_pod_spec(spec, name.role, str(name), memory),
-            # Workers need nothing of the cluster's API.
+            # They need nothing of the cluster's API.
             "automountServiceAccountToken": False,
-            "topologySpreadConstraints": [
-                {
-                    "maxSkew": 1,
-                    "topologyKey": "kubernetes.io/hostname",
-                    "whenUnsatisfiable": "ScheduleAnyway",
-                    "labelSelector": {
-                        "matchLabels": {"elasticdl.org/job-uid": uid, "elasticdl.org/role": name.role.value}
-                    },
-                }
-            ],
-            **_priority(spec.worker_pod_priority.of(name.index, spec.num_workers.maximum)),
+            **_apart(uid, name.role),
+            **_priority(priority),
         },
     }
     return _fitted(spec, name.role, pod)
+
+
+def _apart(uid: str, role: Role) -> Object:
+    """Return what keeps the pods of a role on different nodes where there is room."""
+    nodes = "kubernetes.io/hostname"
+    same = {"matchLabels": {"elasticdl.org/job-uid": uid, "elasticdl.org/role": role.value}}
+    if role is Role.PS:
+        # Two servers hold each part of the model, and a node that has both takes it along: sharing none counts more than the even
+        # distribution that is enough for workers.
+        term = {"weight": 100, "podAffinityTerm": {"topologyKey": nodes, "labelSelector": same}}
+        return {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": nodes,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": same,
+    }
+    return {"topologySpreadConstraints": [spread]}
 
 
 def master_pod(spec: JobSpec) -> Object:
@@ -174,6 +188,20 @@ def master_pod(spec: JobSpec) -> Object:
     template = master_job(spec)["spec"]["template"]
     metadata = {"name": f"{spec.job_name}-master", "namespace": spec.namespace, **template["metadata"]}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def roles(spec: JobSpec) -> tuple[Role, ...]:
+    """Return the roles that a job's pods have."""
+    return (Role.MASTER, Role.WORKER, *((Role.PS,) if spec.num_ps_pods else ()))
+
+
+def pod_of(spec: JobSpec, role: Role, index: int = 0) -> Object:
+    """Return a pod of a role as it would be made for a job that does not exist yet."""
+    return (
+        master_pod(spec)
+        if role is Role.MASTER
+        else process_pod(spec, UID_TO_COME, ProcessName(role, index, 1))
+    )
 
 
 def probe_pod(pod: Object, name: str, seconds: int) -> Object:
@@ -369,8 +397,9 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
 
 
 def _secret_items(role: Role) -> list[Object]:
-    """Return what a role sees of the Secret: not the others' keys."""
-    files = {"token": "token", "ca.crt": "ca.crt", f"{role}.crt": "tls.crt", f"{role}.key": "tls.key"}
+    """Return what a role sees of the Secret: the master's key is nobody else's, and parameter servers are workers to all."""
+    own = Role.WORKER if role is Role.PS else role
+    files = {"token": "token", "ca.crt": "ca.crt", f"{own}.crt": "tls.crt", f"{own}.key": "tls.key"}
     return [{"key": key, "path": path, "mode": 0o440} for key, path in files.items()]
 
 
@@ -389,10 +418,13 @@ def _environment(spec: JobSpec, process: str) -> list[Object]:
 
 
 def _resources(spec: JobSpec, role: Role, memory: int) -> Object:
-    if role is Role.MASTER:
-        request, limit = spec.master_resource_request, spec.master_resource_limit
-    else:
-        request, limit = spec.worker_resource_request, spec.worker_resource_limit
+    match role:
+        case Role.MASTER:
+            request, limit = spec.master_resource_request, spec.master_resource_limit
+        case Role.WORKER:
+            request, limit = spec.worker_resource_request, spec.worker_resource_limit
+        case Role.PS:
+            request, limit = spec.ps_resource_request, spec.ps_resource_limit
     # Vendors' resources can't be shared: Kubernetes wants the same amount as request and limit.
     vendors = {name: value for name, value in request.items() if "/" in name}
     limits = {**vendors, **limit}

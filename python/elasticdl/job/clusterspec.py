@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.cluster import manifests
-from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.manifests import Object
 from elasticdl.errors import BadSetting
 from elasticdl.spec import fragments
@@ -46,8 +45,10 @@ def settle(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> JobSpe
     bare = replace(spec, cluster_spec_json={})
     found = {
         "pod_spec": {
-            role.value: _patch(spec, cluster, "with_pod", make(bare), make(spec))
-            for role, make in {Role.MASTER: manifests.master_pod, Role.WORKER: _worker}.items()
+            role.value: _patch(
+                spec, cluster, "with_pod", manifests.pod_of(bare, role), manifests.pod_of(spec, role)
+            )
+            for role in manifests.roles(spec)
         },
         "service_spec": _patch(spec, cluster, "with_service", _service(bare), _service(spec)),
     }
@@ -56,10 +57,6 @@ def settle(spec: JobSpec, environment: Mapping[str, str] = os.environ) -> JobSpe
     except ValueError as error:
         raise BadSetting(f"--cluster_spec={spec.cluster_spec}: {error}") from None
     return replace(spec, cluster_spec="", cluster_spec_json=checked)
-
-
-def _worker(spec: JobSpec) -> Object:
-    return manifests.worker_pod(spec, manifests.UID_TO_COME, ProcessName(Role.WORKER, 0, 1))
 
 
 def _service(spec: JobSpec) -> Object:

@@ -14,7 +14,7 @@ from typing import Any
 
 from elasticdl.cluster import manifests
 from elasticdl.cluster.api import resource_of
-from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.manifests import SERVICE_ACCOUNT, Object
 from elasticdl.spec import pods
 from elasticdl.spec.jobspec import JobSpec
@@ -115,25 +115,21 @@ class Tried:
     unknown: str = ""
 
 
-def pod_of(spec: JobSpec, role: Role, index: int = 0) -> Object:
-    """Return a pod of a job as it would be made."""
-    if role is Role.MASTER:
-        return manifests.master_pod(spec)
-    return manifests.worker_pod(spec, manifests.UID_TO_COME, ProcessName(Role.WORKER, index, 1))
-
-
 def bodies(spec: JobSpec) -> dict[str, tuple[Right, Object]]:
     """Return objects that the API can be asked about, and the right that this takes."""
+    words = {Role.MASTER: "master", Role.WORKER: "worker", Role.PS: "parameter server"}
     return {
         "master's Job": (SUBMIT[0], manifests.master_job(spec)),
-        "master's pod": (PROBE[0], pod_of(spec, Role.MASTER)),
-        "worker's pod": (PROBE[0], pod_of(spec, Role.WORKER)),
+        **{
+            f"{words[role]}'s pod": (PROBE[0], manifests.pod_of(spec, role)) for role in manifests.roles(spec)
+        },
     }
 
 
 def images(spec: JobSpec) -> dict[str, Role]:
     """Return the job's images, each with a role that has it: workers run on more nodes."""
-    return {pod_of(spec, role)["spec"]["containers"][0]["image"]: role for role in (Role.MASTER, Role.WORKER)}
+    found = sorted(manifests.roles(spec), key=lambda role: role is Role.WORKER)
+    return {manifests.pod_of(spec, role)["spec"]["containers"][0]["image"]: role for role in found}
 
 
 def wanted(spec: JobSpec) -> tuple[Key, ...]:
@@ -264,6 +260,7 @@ def _classes(spec: JobSpec) -> dict[str, list[str]]:
     classes = {
         "master_pod_priority": {spec.master_pod_priority},
         "worker_pod_priority": {spec.worker_pod_priority.of(index, len(workers)) for index in workers},
+        "ps_pod_priority": {spec.ps_pod_priority} if spec.num_ps_pods else set(),
     }
     return {flag: sorted(names - {""}) for flag, names in classes.items()}
 
@@ -335,8 +332,8 @@ def _written(spec: JobSpec) -> dict[str, str]:
 def _pull_secrets(spec: JobSpec) -> list[str]:
     found = [
         one.get("name", "")
-        for role in (Role.MASTER, Role.WORKER)
-        for one in pod_of(spec, role)["spec"].get("imagePullSecrets") or []
+        for role in manifests.roles(spec)
+        for one in manifests.pod_of(spec, role)["spec"].get("imagePullSecrets") or []
     ]
     return [name for name in dict.fromkeys(found) if name]
 
@@ -370,10 +367,16 @@ def _quotas(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
             Level.UNKNOWN, f"whether the namespace {spec.namespace} has quotas is not for you to see"
         )
         return
-    least = spec.num_workers.minimum
-    job = [pod_of(spec, Role.MASTER), *(pod_of(spec, Role.WORKER, index) for index in range(least))]
-    who = f"the master and {least} worker{'s' if least > 1 else ''} (the least of --num_workers)"
-    less = "ask for less with --worker_resource_request, --master_resource_request or --num_workers"
+    least, servers = spec.num_workers.minimum, spec.num_ps_pods
+    counts = {Role.MASTER: 1, Role.WORKER: least, Role.PS: servers}
+    job = [manifests.pod_of(spec, role, index) for role, count in counts.items() for index in range(count)]
+    workers = f"{least} worker{'s' if least > 1 else ''} (the least of --num_workers)"
+    who = f"the master and {workers}"
+    requests = "--worker_resource_request, --master_resource_request"
+    if servers:
+        who = f"the master, {servers} parameter server{'s' if servers > 1 else ''} and {workers}"
+        requests += ", --ps_resource_request"
+    less = f"ask for less with {requests} or --num_workers"
     before = False
     for quota in facts.quotas:
         name = quota["metadata"]["name"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 
 from elasticdl.cluster import manifests
-from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.manifests import UID_TO_COME, Object
 from elasticdl.errors import BadSetting
 from elasticdl.job import podjob, podrun
@@ -32,7 +32,7 @@ def text(spec: JobSpec, form: str) -> str:
 
 
 def objects(spec: JobSpec) -> list[Object]:
-    """Return the manifests in the order of their creation; the last one is a worker's pod as the master will make it.
+    """Return the manifests in the order of their creation; the last are a pod of each role as the master will make it.
 
     Raises BadInput.
     """
@@ -54,5 +54,5 @@ def objects(spec: JobSpec) -> list[Object]:
         manifests.service(spec, UID_TO_COME),
         secret,
         *texts,
-        manifests.worker_pod(spec, UID_TO_COME, ProcessName(Role.WORKER, 0, 1)),
+        *(manifests.pod_of(spec, role) for role in manifests.roles(spec) if role is not Role.MASTER),
     ]

@@ -109,7 +109,9 @@ def _workforces(
     if spec.num_ps_pods:
         forces.append(relaunch.Workforce(spec.num_ps_pods, limit, Role.PS))
     if read[1] == 0:
-        return [_launch(cluster, force) for force in forces], []
+        # Without room for servers nothing is trained, so on a cluster that is nearly full workers come after them.
+        launched = [_launch(cluster, force) for force in reversed(forces)]
+        return launched[::-1], []
     said = read_journal(*read)
     members = [] if said.view is None else [peer.name for peer in said.view.members]
     members += [server.name for server in said.servers.values()]

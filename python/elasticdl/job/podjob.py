@@ -36,7 +36,7 @@ from elasticdl.spec.podplace import pack_zoo
 from elasticdl.spec.pods import amount
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-_ROLE = re.compile(r"master|worker(-[0-9]+){0,2}")
+_ROLE = re.compile(r"master|(worker|ps)(-[0-9]+){0,2}")
 _IMAGE = re.compile(
     r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
     r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+([.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,})?"
@@ -209,7 +209,7 @@ class PodJob:
         """
         if role and not _ROLE.fullmatch(role):
             raise BadSetting(
-                f"--role: expected master, worker, worker-INDEX or worker-INDEX-LIFE, received {role!r}"
+                f"--role: expected master, worker, worker-INDEX or worker-INDEX-LIFE, or such a name with ps, received {role!r}"
             )
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         reading: set[str] = set()

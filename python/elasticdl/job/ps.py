@@ -17,7 +17,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl._core import Heart, ParameterServer
+from elasticdl._core import Heart, Listener, ParameterServer
 from elasticdl.cluster.cluster import EVICTED, RELEASED
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
@@ -97,6 +97,8 @@ class ServerProcess:
         self._ready: dict[int, CopyReady] = {}
         self._leaving = False
         token, spec = place.token(), place.spec()
+        # The master tells others the address together with the number, without which nothing can be served: so it is taken before.
+        self._listener = Listener(place.data_address(self._id))
         self._heart = Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity)
         self._stream = MemberStream(
             place.control_address, token, name, self._id, self._inbox.put, place.identity
@@ -143,7 +145,7 @@ class ServerProcess:
                     return 1
 
     def _enroll(self) -> None:
-        address = self._place.data_address(self._id)
+        address = self._listener.address
         self._send(Enroll(self._id, self._name, address, self._epoch, self._number, (), 0, self._leaving))
         for ready in self._ready.values():
             self._send(ready)
@@ -188,7 +190,7 @@ class ServerProcess:
         if self._server is not None or self._number is None or self._catalog is None:
             return
         self._server = ParameterServer(
-            self._place.data_address(self._id),
+            self._listener,
             self._number,
             self._place.token(),
             read_catalog(self._catalog).core(),

@@ -36,7 +36,7 @@ def examine(spec: JobSpec, api: Api) -> Iterator[Finding]:
         if lacking:
             tried = Tried(image, unknown=f"you may not {lacking[0].verb} pods in the namespace")
         else:
-            tried = try_image(api, doctor.pod_of(spec, role), image, spec.job_name)
+            tried = try_image(api, manifests.pod_of(spec, role), image, spec.job_name)
         yield doctor.judge_image(tried, own)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 Fragment = dict[str, Any]
 
 _POD = ("metadata", "spec")
-_ROLES = ("master", "worker")
+_ROLES = ("master", "worker", "ps")
 _METADATA = ("annotations", "labels")
 _POD_SPEC = (
     "affinity", "dnsConfig", "dnsPolicy", "hostAliases", "hostIPC", "hostNetwork", "hostPID", "hostUsers", "imagePullSecrets",
@@ -27,11 +27,11 @@ _SERVICE_SPEC = (
 _OWNED = {
     "containers": "--envs, --volume and --worker_resource_request with their like change what runs in a pod",
     "volumes": "use --volume",
-    "priorityClassName": "use --master_pod_priority and --worker_pod_priority",
-    "priority": "use --master_pod_priority and --worker_pod_priority",
-    "serviceAccountName": "`elasticdl rbac` prints the account that masters need, and workers have none",
-    "serviceAccount": "`elasticdl rbac` prints the account that masters need, and workers have none",
-    "automountServiceAccountToken": "masters need the API, and workers don't",
+    "priorityClassName": "use --master_pod_priority, --worker_pod_priority and --ps_pod_priority",
+    "priority": "use --master_pod_priority, --worker_pod_priority and --ps_pod_priority",
+    "serviceAccountName": "`elasticdl rbac` prints the account that masters need, and others have none",
+    "serviceAccount": "`elasticdl rbac` prints the account that masters need, and others have none",
+    "automountServiceAccountToken": "masters need the API, and others don't",
     "restartPolicy": "every life of a process is a pod of its own",
     "initContainers": "prepare the image instead",
     "activeDeadlineSeconds": "--max_step and `elasticdl stop` end a job",
@@ -51,7 +51,7 @@ OWN_PREFIXES = ("elasticdl.org/", "app.kubernetes.io/", "batch.kubernetes.io/")
 
 
 def pod_fragments(body: Mapping[str, Any], where: str = "") -> Fragment:
-    """Check fragments of pods: `metadata` and `spec` for all, the same below `master` and `worker` for those; return a copy.
+    """Check fragments of pods: `metadata` and `spec` for all, the same below each role for its pods; return a copy.
 
     Raises ValueError naming the key.
     """
@@ -66,7 +66,7 @@ def pod_fragments(body: Mapping[str, Any], where: str = "") -> Fragment:
 def _whole(fragment: Fragment) -> Fragment:
     """Return a fragment without what YAML leaves empty (`labels:` and nothing after it): null would remove what every pod has."""
     whole = {key: value for key, value in fragment.items() if value is not None}
-    for key in ("metadata", "master", "worker"):
+    for key in ("metadata", *_ROLES):
         if key in whole:
             whole[key] = _whole(whole[key])
     return whole

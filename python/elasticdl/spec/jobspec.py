@@ -282,7 +282,7 @@ class JobSpec:
     )  # fmt: skip
     worker_image: str = setting(
         kinds.text("IMAGE"), "", group="pods", what="Image of the workers, if it is another one.",
-        why="Masters need no GPU libraries, but one image is less to build.",
+        why="Masters and parameter servers need no GPU libraries, but one image is less to build.",
     )  # fmt: skip
     image_pull_policy: PullPolicy = setting(
         kinds.choice(PullPolicy), PullPolicy.IF_NOT_PRESENT, group="pods", what="When a node fetches the image.",
@@ -296,6 +296,11 @@ class JobSpec:
         kinds.resources(), {"cpu": "1", "memory": "2Gi"}, group="pods", what="Resources that each worker's pod is promised.",
         why="A core and enough memory for a framework and a small model.",
     )  # fmt: skip
+    ps_resource_request: Mapping[str, str] = setting(
+        kinds.resources(), {"cpu": "1", "memory": "2Gi"}, group="pods",
+        what="Resources that each parameter server's pod is promised.",
+        why="A core serves some workers; how much memory the tables take nobody else knows.",
+    )  # fmt: skip
     master_resource_limit: Mapping[str, str] = setting(
         kinds.resources(), {}, group="pods", what="Resources that the master's pod may not exceed.",
         why="Without a limit idle cores are used.",
@@ -303,6 +308,10 @@ class JobSpec:
     worker_resource_limit: Mapping[str, str] = setting(
         kinds.resources(), {}, group="pods", what="Resources that a worker's pod may not exceed.",
         why="A limit of processors slows a pod down on an idle node too; how many threads compute follows from the request.",
+    )  # fmt: skip
+    ps_resource_limit: Mapping[str, str] = setting(
+        kinds.resources(), {}, group="pods", what="Resources that a parameter server's pod may not exceed.",
+        why="Tables grow with what is seen of the data, and a server that runs out of memory takes its part of the model along.",
     )  # fmt: skip
     master_pod_priority: str = setting(
         kinds.text("CLASS"), "", group="pods", what="PriorityClass of the master's pod.",
@@ -312,6 +321,10 @@ class JobSpec:
         kinds.priority(), Priority(), group="pods",
         what="PriorityClass of the workers' pods; a share such as 0.5: that many get `high`, the others `low`.",
         why="The cluster has a default.",
+    )  # fmt: skip
+    ps_pod_priority: str = setting(
+        kinds.text("CLASS"), "", group="pods", what="PriorityClass of the parameter servers' pods, one for all.",
+        why="The cluster has a default; no server can be spared as a worker can, so there are no shares.",
     )  # fmt: skip
     volume: tuple[Volume, ...] = setting(
         kinds.volumes(), (), group="pods",
@@ -330,7 +343,7 @@ class JobSpec:
     pod_template: Mapping[str, Any] = setting(
         kinds.pod_fragments(), {}, group="pods",
         what="Fragment that is merged into every pod: `metadata` (labels, annotations) and `spec` (nodeSelector, tolerations, affinity, "
-        "imagePullSecrets and their like); below `master` and `worker` the same for those only.",
+        "imagePullSecrets and their like); below `master`, `worker` and `ps` the same for those only.",
         why="What clusters want of pods differs too much for settings of our own.",
     )  # fmt: skip
     cluster_spec_json: Mapping[str, Any] = setting(
@@ -511,8 +524,4 @@ def _check_servers(spec: JobSpec) -> None:
     if spec.num_workers.minimum > 1:
         raise BadSetting(
             f"--num_workers: with parameter servers any number of workers trains, so there is no minimum; received {spec.num_workers}"
-        )
-    if spec.on_kubernetes:
-        raise BadSetting(
-            "--num_ps_pods: this version has parameter servers on one machine only, not on Kubernetes"
         )

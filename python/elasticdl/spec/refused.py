@@ -6,7 +6,9 @@ parsed here: whatever value was given, the sentence is the same.
 
 from __future__ import annotations
 
-_SERVERS = "needs parameter servers that do more than to train asynchronously on one machine, which this version does not have"
+_SERVERS = (
+    "needs parameter servers that do more than to train asynchronously, which this version does not have"
+)
 _EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
@@ -22,7 +24,7 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 SETTINGS: dict[str, str] = {
     **_all(
         "grads_to_wait sync_version_tolerance lr_staleness_modulation get_model_steps max_staleness"
-        " ps_restore embedding_expiry wire_dtype ps_resource_request ps_resource_limit ps_pod_priority",
+        " ps_restore embedding_expiry wire_dtype",
         _SERVERS,
     ),
     **_all(

@@ -1,9 +1,9 @@
 //! Binding of the parameter server and its client; see the module of the same name in `elasticdl-core`.
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use elasticdl_core::net::address::Address;
+use elasticdl_core::net::address::{Address, Listener};
 use elasticdl_core::net::error::Error;
 use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
@@ -195,24 +195,54 @@ impl PyCatalog {
     }
 }
 
+#[pyclass(name = "Listener", module = "elasticdl._core", frozen)]
+struct PyListener {
+    address: String,
+    /// Until a server takes it.
+    listener: Mutex<Option<Listener>>,
+}
+
+#[pymethods]
+impl PyListener {
+    #[new]
+    fn new(py: Python<'_>, address: &str) -> PyResult<Self> {
+        let listener = blocking(py, |_| Listener::bind(&address.parse()?))?;
+        Ok(PyListener {
+            address: listener.address().to_string(),
+            listener: Mutex::new(Some(listener)),
+        })
+    }
+
+    #[getter]
+    fn address(&self) -> &str {
+        &self.address
+    }
+}
+
 #[pyclass(name = "ParameterServer", module = "elasticdl._core", frozen)]
 struct PyServer(Server);
 
 #[pymethods]
 impl PyServer {
     #[new]
-    #[pyo3(signature = (address, number, token, catalog, identity=None))]
+    #[pyo3(signature = (listener, number, token, catalog, identity=None))]
     fn new(
         py: Python<'_>,
-        address: &str,
+        listener: &PyListener,
         number: u64,
         token: &[u8],
         catalog: &PyCatalog,
         identity: Option<PyIdentity>,
     ) -> PyResult<Self> {
+        let listener = listener
+            .listener
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take()
+            .ok_or_else(|| PyValueError::new_err("a server listens there already"))?;
         blocking(py, |_| {
             Server::open(
-                address,
+                listener,
                 number,
                 token,
                 core_identity(identity)?,
@@ -592,6 +622,7 @@ impl PyClient {
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyCatalog>()?;
+    m.add_class::<PyListener>()?;
     m.add_class::<PyServer>()?;
     m.add_class::<PyBatch>()?;
     m.add_class::<PyClient>()

@@ -106,9 +106,10 @@ pub fn name_of(server: placement::Server) -> String {
 }
 
 impl Server {
-    /// Listen at `address` as the server of this number; with an identity all TCP connections are between workers' certificates.
+    /// Serve those who come to `listener` as the server of this number; with an identity all TCP connections are between workers'
+    /// certificates.
     pub fn open(
-        address: &str,
+        listener: Listener,
         me: placement::Server,
         token: &[u8],
         identity: Option<Identity>,
@@ -117,7 +118,6 @@ impl Server {
         let name = name_of(me);
         check_member(&name)?;
         let token = Token::new(token)?;
-        let listener = Listener::bind(&address.parse()?)?;
         let address = listener.address().to_string();
         let refusals = Arc::new(Refusals::default());
         let door = Door::new(
