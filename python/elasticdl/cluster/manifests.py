@@ -158,21 +158,23 @@ def process_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> 
             **_pod_spec(spec, name.role, str(name), memory),
             # They need nothing of the cluster's API.
             "automountServiceAccountToken": False,
-            **_apart(uid, name.role),
+            **_apart(uid, name),
             **_priority(priority),
         },
     }
     return _fitted(spec, name.role, pod)
 
 
-def _apart(uid: str, role: Role) -> Object:
+def _apart(uid: str, name: ProcessName) -> Object:
     """Return what keeps the pods of a role on different nodes where there is room."""
     nodes = "kubernetes.io/hostname"
-    same = {"matchLabels": {"elasticdl.org/job-uid": uid, "elasticdl.org/role": role.value}}
-    if role is Role.PS:
-        # Two servers hold each part of the model, and a node that has both takes it along: sharing none counts more than the even
-        # distribution that is enough for workers.
-        term = {"weight": 100, "podAffinityTerm": {"topologyKey": nodes, "labelSelector": same}}
+    same = {"matchLabels": {"elasticdl.org/job-uid": uid, "elasticdl.org/role": name.role.value}}
+    if name.role is Role.PS:
+        # Two servers hold each part of the model, and a node that has both takes it along. An earlier life that has just ended is still
+        # on its node in the scheduler's eyes, and would make it look taken.
+        others = {"key": "elasticdl.org/index", "operator": "NotIn", "values": [str(name.index)]}
+        place = {"topologyKey": nodes, "labelSelector": {**same, "matchExpressions": [others]}}
+        term = {"weight": 100, "podAffinityTerm": place}
         return {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}}
     spread = {
         "maxSkew": 1,

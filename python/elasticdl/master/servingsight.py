@@ -79,7 +79,11 @@ class ServingSight:
             return "waiting", "no parameter server is left; new ones are being started"
         if not machine.leases.held and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
-        return "training", f"{len(machine.leases.held)} workers, {len(journal.servers)} parameter servers"
+        who = f"{len(machine.leases.held)} workers, {len(journal.servers)} parameter servers"
+        slots = len(journal.entries)
+        alone = sum(entry.backup is None for entry in journal.entries) if self.spec.replicas > 1 else 0
+        # Until then the loss of another server would take some of them along.
+        return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
 
     def _processes(self, now: float) -> list[WorkerStatus]:
         members = {seen.name: member for member, seen in self.machine.seen.items()}
