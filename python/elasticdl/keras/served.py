@@ -189,25 +189,27 @@ class KerasServedAdapter:
     def export(
         self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
     ) -> str:
-        """Write the model for plain users of Keras; this object is of no use afterwards. Raises OSError with what was at `path` intact."""
+        """Write the model for plain users of Keras; this object is of no use afterwards. Raises OSError with what was at `path` intact.
+
+        Without a path nothing is written, and the digest is of the dense variables only.
+        """
         digest = hashlib.blake2b(digest_size=16)
         layout = self._step.layout
         for variable, place in zip((*layout.trained, *layout.changed), self._places, strict=True):
             value = self._dense[place]
             digest.update(value.tobytes())
             variable.assign(value.reshape(variable.shape))
+        if not path:
+            return digest.hexdigest()  # tables may be larger than what this process has
         for table, layer in enumerate(self._step.layers):
-            if layer.input_dim is None:
-                continue  # `prepare` has seen that nothing is to be written
+            assert layer.input_dim is not None, "prepare refuses to write tables of any range"
             matrix = np.empty((layer.input_dim, layer.output_dim), np.float32)
             for start in range(0, layer.input_dim, _BLOCK):
                 ids = np.arange(start, min(start + _BLOCK, layer.input_dim))
                 matrix[start : start + len(ids)] = rows(table, ids)
             digest.update(matrix.data)
-            if path:
-                put_back(layer, matrix)
-        if path:
-            export(self.model, path, kind)
+            put_back(layer, matrix)
+        export(self.model, path, kind)
         return digest.hexdigest()
 
 
