@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -40,25 +41,25 @@ def begin(start: Start, folder: Path) -> tuple[Job, np.ndarray]:
     return job, drawn
 
 
-def serving(job: Job) -> list[str]:
-    """Return the pods of the servers that hold a part of the model now."""
-    return [
-        f"{job.name}-{one['name']}" for one in job.status().get("workers", []) if one["state"] == "serving"
-    ]
+def serving(status: dict[str, Any]) -> list[str]:
+    """Return the servers that hold a part of the model, if all of it has its second copy."""
+    if status.get("state") != "training" or "no second copy" in status["reason"]:
+        return []
+    return [one["name"] for one in status["workers"] if one["state"] == "serving"]
 
 
 def whole(job: Job, without: str = "") -> list[str]:
-    """Wait until two servers have all of the model, none of them this one, and two workers have gone on; return the servers."""
+    """Wait until two servers have all of the model, none of them this one, and two workers have gone on; return the servers' pods."""
 
     def reached() -> bool:
         assert job.process.poll() is None, job.output.read_text()
-        stands = job.status()
-        is_copied = stands.get("state") == "training" and "no second copy" not in stands["reason"]
-        return is_copied and len(serving(job)) == 2 and without not in serving(job)
+        found[:] = [f"{job.name}-{name}" for name in serving(job.status())]
+        return len(found) == 2 and without not in found
 
+    found: list[str] = []
     wait_for(f"two servers without {without or 'any loss'}", reached, SECONDS)
     job.past(job.status().get("step", 0) + 5, workers=2)
-    return serving(job)
+    return found
 
 
 def apart(job: Job, servers: list[str]) -> None:
