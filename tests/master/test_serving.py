@@ -44,6 +44,7 @@ from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import events
 from elasticdl.master.leases import Done, TaskNumber
+from elasticdl.master.processes import Processes
 from elasticdl.master.records import (
     CutRecord,
     DoneRecord,
@@ -53,8 +54,12 @@ from elasticdl.master.records import (
     Record,
     SavedRecord,
 )
+from elasticdl.master.relaunch import Workforce
 from elasticdl.master.serving import ServingMaster, Settings
+from elasticdl.master.servingsight import ServingSight
+from elasticdl.master.story import Story
 from elasticdl.master.witnesses import Times
+from elasticdl.spec.edge import build, from_arguments
 
 SLOTS = 4
 MODEL = f'{{"slots":{SLOTS}}}'
@@ -263,6 +268,23 @@ def test_the_backup_of_a_lost_server_is_promoted_and_gets_a_backup() -> None:
     assert all(entry.backup is not None for entry in rig.master.journal.entries)
     rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
     assert [one.worker for one in rig.announced("recovered")] == ["ps-0-1"]
+
+
+def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
+    spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_ps_pods": 2}))
+    rig = Rig()
+    rig.start("worker-0-1")
+
+    def reason() -> str:
+        forces = (Workforce(2, 1), Workforce(2, 1))
+        return (
+            ServingSight(spec, rig.master, Story(0.0), forces, Processes(), False).status("job", 1.0).reason
+        )
+
+    assert reason() == "1 workers, 2 parameter servers"
+    rig.die("ps-0-1")
+    rig.tick()
+    assert reason() == "1 workers, 1 parameter servers; 4 of 4 slots have no second copy yet"
 
 
 def test_two_witnesses_are_enough_against_a_server_and_one_that_broke_off_is_none() -> None:

@@ -77,7 +77,7 @@ from elasticdl.master.records import (
     Server,
 )
 
-COPIES = 16
+COPIES = 64
 """Copies of slots under way at a time: more of them would only share the same bandwidth."""
 BATCH_SECONDS = 0.1
 """Tasks that are done are journalled together, so often at most: nobody waits for that but `low`."""
