@@ -11,7 +11,7 @@ import platform
 import sys
 from pathlib import Path
 
-PARTS = ("recovery", "fit", "ring")
+PARTS = ("recovery", "fit", "ring", "servers")
 """Modules with `rows() -> list` and `table(rows) -> str`; each row has a `verdict`: aim, must or short."""
 
 

@@ -129,8 +129,8 @@ def torchft(mode: str) -> dict[str, list[float]]:
 
 
 @contextlib.contextmanager
-def job(directory: Path, data: Path, workers: int) -> Iterator[tuple[JobPlace, Path]]:
-    """Run the tiny model without end; yield its place and the folder of the stamps."""
+def job(directory: Path, data: Path, workers: int, **others: object) -> Iterator[tuple[JobPlace, Path]]:
+    """Run the tiny model, or what other settings say, without end; yield its place and the folder of the stamps."""
     stamps = Path(tempfile.mkdtemp(prefix="bench-", dir=directory))
     name = stamps.name.replace("_", "-").lower()
     environment = {**os.environ, "ELASTICDL_STAMPS": str(stamps)}
@@ -143,6 +143,7 @@ def job(directory: Path, data: Path, workers: int) -> Iterator[tuple[JobPlace, P
         "num_epochs": 0,
         "checkpoint_steps": 1_000_000,
         "job_name": name,
+        **others,
     }
     with (directory / f"{name}.out").open("w") as out:
         process = subprocess.Popen(

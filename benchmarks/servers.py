@@ -1,0 +1,643 @@
+"""Parameter servers against TensorFlow's own and against Keras in one process: the same ids, the same model, one host, medians.
+
+Run it alone: `python -m benchmarks.servers`. Where there is a peer the two take turns, so that both see the same weather on the machine.
+
+Pushes and pulls: two worker processes, one server process, one table of a million rows of 16 numbers with Adagrad. A worker has a few
+minibatches of ids ready and goes through them again and again. The time of a step has, on both sides, the search for the minibatch's
+distinct ids, the rows' way to the worker and a sum over them, the gradients' way to the server and their application; the gradients are
+a constant. Ours is `Batch` and `ParameterClient`, which send a push and the next pull together and have two pushes unsettled at most, as
+workers do, over Unix sockets, as jobs on one machine do; a turn ends when all is settled. The peer is `tfps_peer.py`, over gRPC.
+
+DeepFM: the model zoo's on the flights of New York, parsed by the same `feed`. Ours is a whole job, records per second from its first step
+to its end, as its summary says. TensorFlow's is a plain loop in the same layers, Keras is `model.fit`; both without start, tracing and
+first steps, and with the CSV file's cells in memory, which ours reads from the file meanwhile.
+
+Snapshots are not measured: there are none yet.
+
+As a module with `--role` it is also the process of a server, of a worker or of Keras.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, recovered, seconds
+from elasticdl.control.client import JobClient
+from elasticdl.control.status import JobStatus
+from elasticdl.data.writing import write_tfrecord
+from elasticdl.errors import MasterAway
+from elasticdl.master.placement import ServerId, first
+from elasticdl.ps.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.spec.place import JobPlace
+
+ROOT = Path(__file__).resolve().parent.parent
+TOKEN = b"a token of the benchmark"
+ROWS, WIDTH = 1_000_000, 16
+IDS = 4096 * 26
+"""Ids of a minibatch."""
+EXPONENT = 1.05
+"""Of the ids' Zipf distribution: 32,000 of a minibatch's ids are distinct."""
+POOL = 8
+STEPS = 60
+"""Of both workers together in one turn."""
+ROUNDS = 5
+FILL = 4096
+"""Rows of one push that fills the table, so that buffers for messages are no part of the memory that is measured."""
+UNSETTLED = 2
+BATCH = 256
+FLIGHTS = 120_000
+JOBS = 3
+KILLS = 5
+WARM = 8
+"""Steps before those that are timed."""
+STATE = 1
+"""Numbers of Adagrad's state for each weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        what: for people.
+        ours: what was measured.
+        beside: what was measured beside it, if anything.
+        figure: what is compared with `must` and `aim`; the larger is the better if the aim is.
+        must: what is accepted.
+        aim: what is wanted.
+        unit: of these three.
+    """
+
+    what: str
+    ours: str
+    beside: str
+    figure: float
+    must: float
+    aim: float
+    unit: str = "×"
+
+    @property
+    def verdict(self) -> str:
+        """`aim`, `must` or `short`."""
+        sign = 1 if self.aim > self.must else -1
+        if sign * self.figure >= sign * self.aim:
+            return "aim"
+        return "must" if sign * self.figure >= sign * self.must else "short"
+
+
+def rows() -> list[Row]:
+    """Measure everything; return one row each. Raises RuntimeError if a process fails or hangs."""
+    with tempfile.TemporaryDirectory(prefix="edl-") as folder:
+        directory = Path(folder)
+        os.environ["XDG_STATE_HOME"] = str(directory / "state")
+        steps, memory = turns(directory)
+        return [*steps, *deepfm(directory), memory, second_replica(directory), failover(directory)]
+
+
+# ------------------------------------------------------------------ processes that obey
+
+
+class Program:
+    """A process that takes orders and answers as lines of JSON."""
+
+    def __init__(self, errors: Path, module: str, *arguments: str) -> None:
+        """Start `python -m module`; what it says beside its answers goes to the file `errors`."""
+        self._name = " ".join((module, *arguments))
+        self._errors = errors
+        with errors.open("a") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *arguments],
+                cwd=ROOT,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "2"},
+            )
+
+    @property
+    def pid(self) -> int:
+        """Return the number of the process."""
+        return self._process.pid
+
+    def say(self, **order: Any) -> None:
+        """Give an order."""
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # that it has ended is found where its answer is awaited
+            print(json.dumps(order), file=self._process.stdin, flush=True)
+
+    def hear(self) -> dict[str, Any]:
+        """Wait for an answer. Raises RuntimeError if there is none."""
+        assert self._process.stdout is not None
+        watch = threading.Timer(PATIENCE, self._process.kill)
+        watch.start()
+        line = self._process.stdout.readline()
+        watch.cancel()
+        if not line:
+            raise RuntimeError(f"{self._name} failed or hung:\n{self._errors.read_text()[-2000:]}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def end(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Side(Protocol):
+    """One of those that are compared."""
+
+    def seconds(self, what: str, steps: int) -> float:
+        """Run so many steps of all workers together; return the time that they took."""
+
+    def close(self) -> None:
+        """End all processes."""
+
+
+def alternate(sides: dict[str, Side], what: str, steps: int, rounds: int) -> dict[str, float]:
+    """Return the sides' medians of steps per second, in turns after one that warms up."""
+    rates: dict[str, list[float]] = {name: [] for name in sides}
+    for turn in range(rounds + 1):
+        for name, side in sides.items():
+            took = side.seconds(what, steps)
+            if turn:
+                rates[name].append(steps / took)
+    return {name: statistics.median(found) for name, found in rates.items()}
+
+
+# ------------------------------------------------------------------ ours
+
+
+class Ours:
+    """Parameter servers and workers in processes of their own; slots are where the first placement has them."""
+
+    def __init__(self, directory: Path, *, servers: int, replicas: int, workers: int) -> None:
+        """Start them all with empty tables, and let each worker connect."""
+        place = Path(tempfile.mkdtemp(prefix="ours-", dir=directory))
+        module, errors = "benchmarks.servers", place / "errors"
+        self._low = 0
+        self.servers = [
+            Program(errors, module, "--role=server", f"--number={number}", f"--folder={place}")
+            for number in range(servers)
+        ]
+        self.workers = [
+            Program(
+                errors, module, "--role=worker", f"--number={number}", f"--data={pool(directory, number)}"
+            )
+            for number in range(workers)
+        ]
+        entries = [
+            (slot, entry.term, entry.reign, entry.primary, entry.backup, entry.restored)
+            for slot, entry in enumerate(
+                first([ServerId(number) for number in range(servers)], SLOTS, replicas)
+            )
+        ]
+        for program in (*self.servers, *self.workers):
+            program.hear()
+        for program in (*self.servers, *self.workers):
+            program.say(
+                addresses={number: address(place, number) for number in range(servers)}, entries=entries
+            )
+        self.seconds("pull", workers)
+
+    def seconds(self, what: str, steps: int) -> float:
+        """Run so many steps, shared by the workers."""
+        began = time.perf_counter()
+        for worker in self.workers:
+            worker.say(what=what, steps=steps // len(self.workers), low=self._low, workers=len(self.workers))
+        for worker in self.workers:
+            worker.hear()
+        took = time.perf_counter() - began
+        self._low += steps
+        return took
+
+    def fill(self) -> tuple[float, float]:
+        """Make all rows; return the bytes for each row by which the first server has grown, and those that it says rows take."""
+        before = resident(self.servers[0].pid)
+        self.workers[0].say(what="fill", steps=ROWS // FILL, low=self._low, workers=1)
+        self.workers[0].hear()
+        self._low += ROWS // FILL + 1
+        grown = resident(self.servers[0].pid) - before
+        self.servers[0].say(what="load")
+        return grown / ROWS, self.servers[0].hear()["bytes"] / ROWS
+
+    def close(self) -> None:
+        """End all processes."""
+        for program in (*self.workers, *self.servers):
+            program.end()
+
+
+def address(place: Path, number: int) -> str:
+    """Return where a server listens."""
+    return f"unix:{place}/{number}"
+
+
+def resident(pid: int) -> int:
+    """Return the bytes of memory that a process has."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return 1024 * int(status.partition("VmRSS:")[2].split()[0])
+
+
+def pool(directory: Path, number: int) -> Path:
+    """Return the file of a worker's minibatches of ids, drawn by Zipf's law; which ids are frequent is the same for all."""
+    path = directory / f"ids-{number}.npy"
+    if not path.exists():
+        weights = np.cumsum(1.0 / np.arange(1, ROWS + 1) ** EXPONENT)
+        drawn = np.random.default_rng(number).random((POOL, IDS)) * weights[-1]
+        ids = np.random.default_rng(0).permutation(ROWS)
+        np.save(path, ids[np.minimum(np.searchsorted(weights, drawn), ROWS - 1)])
+    return path
+
+
+def catalog() -> Any:
+    """Return the one table, with Adagrad as Keras has it."""
+    return Catalog(
+        seed=1,
+        tables=[Table("rows", WIDTH, Initial(InitialKind.UNIFORM, -0.05, 0.05))],
+        variables=[],
+        rule=Rule("adagrad", {"initial_accumulator": 0.1, "epsilon": 1e-7}),
+    ).core()
+
+
+def be_server(number: int, folder: Path) -> None:
+    """Serve until the process is killed."""
+    core = importlib.import_module("elasticdl._core")
+    server = core.ParameterServer(address(folder, number), number, TOKEN, catalog())
+    print(json.dumps({}), flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "entries" in order:
+            addresses = {int(number): place for number, place in order["addresses"].items()}
+            server.learn(addresses, [tuple(entry) for entry in order["entries"]])
+        else:
+            print(json.dumps({"bytes": server.load()[1]}), flush=True)
+
+
+class Worker:
+    """A worker of ours: ids in, rows out, constant gradients in."""
+
+    def __init__(self, number: int, data: Path) -> None:
+        """Read the minibatches; connections are made with the first order."""
+        self._core: Any = importlib.import_module("elasticdl._core")
+        self._number = number
+        self._catalog = catalog()
+        self.client = self._core.ParameterClient(f"worker-{number}", TOKEN, self._catalog)
+        self._minibatches = itertools.cycle(np.load(data))
+        self._slopes = np.full(IDS * WIDTH, 0.01, np.float32)
+        self._open: list[int] = []
+
+    def batch(self) -> Any:
+        """Return the distinct ids of the next minibatch."""
+        return self._core.Batch(self._catalog, 0, next(self._minibatches).data)
+
+    def obey(self, what: str, steps: int, low: int, workers: int) -> None:
+        """Run steps whose tasks have numbers from `low` on, of which each worker has its own."""
+        tasks = iter(range(low + self._number, low + (steps + 1) * workers, workers))
+        match what:
+            case "both":
+                self._both(steps, tasks, low)
+            case "push":
+                for _ in range(steps):
+                    self._push(self.batch(), next(tasks), low)
+                    self._settle(UNSETTLED - 1)
+            case "settled push":
+                for _ in range(steps):
+                    self._push(self.batch(), next(tasks), low)
+                    self._settle()
+            case "pull":
+                for _ in range(steps):
+                    self._sum(self.client.pull(None, [self.batch()], []))
+            case "fill":
+                for ids in np.array_split(np.random.default_rng(0).permutation(ROWS), steps):
+                    self._push(self._core.Batch(self._catalog, 0, ids.data), next(tasks), low)
+                    self._settle()
+        self._settle()
+
+    def _both(self, steps: int, tasks: Iterator[int], low: int) -> None:
+        """Pull and push, the next minibatch's pull in the same message."""
+        batch = self.batch()
+        ticket = self.client.pull(None, [batch], [])
+        for left in reversed(range(steps)):
+            self._sum(ticket)
+            following = self.batch() if left else None
+            ticket = self._push(batch, next(tasks), low, following)
+            self._settle(UNSETTLED - 1)
+            batch = following
+
+    def _push(self, batch: Any, task: int, low: int, following: Any = None) -> int:
+        slopes = self._slopes[: len(batch) * WIDTH].data
+        wanted: Any = None if following is None else (None, [following], [])
+        ticket: int = self.client.push(
+            ((task, 0), low, 0, 0.02, task), [(batch, slopes, True)], [], False, wanted
+        )
+        self._open.append(ticket)
+        return ticket
+
+    def _settle(self, most: int = 0) -> None:
+        while len(self._open) > most:
+            if self.client.settled(self._open.pop(0), PATIENCE) != "settled":
+                raise RuntimeError("a push was not settled")
+
+    def _sum(self, ticket: int) -> None:
+        found = self.client.rows(ticket, PATIENCE)
+        if found is None:
+            raise RuntimeError("no rows came")
+        np.add.reduce(np.frombuffer(found[0][0], np.float32))
+
+
+def be_worker(number: int, data: Path) -> None:
+    """Obey until the process is killed."""
+    worker = Worker(number, data)
+    print(json.dumps({}), flush=True)
+    for line in sys.stdin:
+        order = json.loads(line)
+        if "entries" in order:
+            addresses = {int(number): place for number, place in order["addresses"].items()}
+            worker.client.learn(addresses, [tuple(entry) for entry in order["entries"]], 0)
+        else:
+            worker.obey(**order)
+            print(json.dumps({}), flush=True)
+
+
+# ------------------------------------------------------------------ TensorFlow's
+
+
+class TensorFlow:
+    """A cluster of TensorFlow's: a chief, two workers and a server."""
+
+    def __init__(self, directory: Path, what: str, data: Path, sizes: list[int]) -> None:
+        """Start it; it has traced nothing yet."""
+        with contextlib.ExitStack() as sockets:
+            held = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+            addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
+        cluster = json.dumps({"ps": addresses[:1], "worker": addresses[1:]})
+        arguments = (
+            f"--cluster={cluster}", f"--what={what}", f"--data={data}", f"--sizes={json.dumps(sizes)}",
+        )  # fmt: skip
+        self._programs = [
+            Program(directory / f"tensorflow-{what}", "benchmarks.tfps_peer", f"--task={task}", *arguments)
+            for task in ("chief:0", "ps:0", "worker:0", "worker:1")
+        ]
+        self._programs[0].hear()
+
+    def seconds(self, what: str, steps: int) -> float:
+        """Run so many steps."""
+        self._programs[0].say(what=what, steps=steps)
+        return float(self._programs[0].hear()["seconds"])
+
+    def close(self) -> None:
+        """End all processes."""
+        for program in self._programs:
+            program.end()
+
+
+# ------------------------------------------------------------------ what is measured
+
+
+def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[list[Row], Row]:
+    """Return the rows on pushes and pulls, and that on memory."""
+    wanted = (
+        ("both", "push + pull", 5, 8),
+        ("push", "push only", 6, 10),
+        ("pull", "pull only", 3, 4),
+    )
+    ours = Ours(directory, servers=1, replicas=1, workers=2)
+    with contextlib.closing(ours):
+        bare = 4 * WIDTH * (1 + STATE)
+        grown, counted = ours.fill()
+        memory = Row(
+            f"memory above weights and optimizer state, {ROWS:,} × {WIDTH}",
+            f"{grown:.1f} bytes a row resident, {counted:.1f} of them in tables, {bare} bare", "", grown - bare, 34, 24, " bytes a row",
+        )  # fmt: skip
+        peer = TensorFlow(directory, "rows", pool(directory, 0), [ROWS, WIDTH])
+        with contextlib.closing(peer):
+            found = []
+            for what, name, must, aim in wanted:
+                rates = alternate({"ours": ours, "peer": peer}, what, steps, rounds)
+                found.append(
+                    Row(
+                        f"{name}, {ROWS:,} × {WIDTH}, {IDS:,} ids",
+                        f"{rates['ours']:.1f} steps/s",
+                        f"TF ParameterServerStrategy {rates['peer']:.1f} steps/s",
+                        rates["ours"] / rates["peer"],
+                        must,
+                        aim,
+                    )
+                )
+    return found, memory
+
+
+def second_replica(directory: Path, steps: int = STEPS // 2, rounds: int = ROUNDS) -> Row:
+    """Return the row on what a push costs that two servers have to apply, for one worker that waits for it."""
+    with contextlib.ExitStack() as all_of_them:
+        sides: dict[str, Side] = {
+            name: all_of_them.enter_context(
+                contextlib.closing(Ours(directory, servers=2, replicas=replicas, workers=1))
+            )
+            for name, replicas in (("one", 1), ("two", 2))
+        }
+        rates = alternate(sides, "settled push", steps, rounds)
+    return Row(
+        "a push settled with two replicas, two servers",
+        f"{1e3 / rates['two']:.1f} ms", f"one replica {1e3 / rates['one']:.1f} ms",
+        rates["one"] / rates["two"], 2, 1.5,
+    )  # fmt: skip
+
+
+def deepfm(directory: Path, flights: int = FLIGHTS, rounds: int = JOBS) -> list[Row]:
+    """Return the rows on whole trainings of DeepFM."""
+    data = directory / "flights"
+    script = ROOT / "model_zoo/flights/make_data.py"
+    made = [sys.executable, str(script), str(data), f"--rows={flights}"]
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    path = data / "train" / "flights.csv"
+    steps = flights * 9 // 10 // BATCH
+    rates: dict[str, list[float]] = {"ours": [], "cluster": [], "keras": []}
+    peer = TensorFlow(directory, "flights", path, [BATCH])
+    with contextlib.closing(peer):
+        peer.seconds("train", WARM)
+        for turn in range(rounds):
+            rates["ours"].append(train(directory, data / "train", turn))
+            rates["cluster"].append(steps * BATCH / peer.seconds("train", steps))
+            keras = Program(directory / "keras", "benchmarks.servers", "--role=keras", f"--data={path}")
+            rates["keras"].append(keras.hear()["records_per_second"])
+            keras.end()
+    median = {name: statistics.median(found) for name, found in rates.items()}
+    peers = (
+        ("cluster", "TF ParameterServerStrategy, plain loop with ClusterCoordinator", 1.3, 1.8),
+        ("keras", "Keras in one process, Adagrad", 2, 3),
+    )
+    return [
+        Row(
+            f"DeepFM end to end, batches of {BATCH}, two workers",
+            f"{median['ours']:,.0f} records/s",
+            f"{title} {median[name]:,.0f} records/s",
+            median["ours"] / median[name],
+            must,
+            aim,
+        )
+        for name, title, must, aim in peers
+    ]
+
+
+def train(directory: Path, data: Path, turn: int) -> float:
+    """Run a job; return its records per second between the first step and the last."""
+    summary = directory / f"summary-{turn}.json"
+    settings = {
+        "model_zoo": ROOT / "model_zoo",
+        "model_def": "deepfm.deepfm_flights.custom_model",
+        "training_data": data,
+        "num_workers": 2,
+        "num_ps_pods": 1,
+        "ps_replicas": 1,
+        "minibatch_size": BATCH,
+        "job_name": f"bench-deepfm-{turn}",
+        "summary": summary,
+    }
+    command = [ELASTICDL, "train", *(f"--{key}={value}" for key, value in settings.items())]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    if done.returncode:
+        raise RuntimeError(f"the job failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
+    return float(json.loads(summary.read_text())["records_per_second"])
+
+
+def be_keras(path: Path) -> None:
+    """Train as a plain script would, and print records per second after the first steps."""
+    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    sys.path.insert(0, str(ROOT / "model_zoo"))
+    import keras
+    import tensorflow as tf
+
+    compare = importlib.import_module("examples.compare")
+    model_file = importlib.import_module("deepfm.deepfm_flights")
+
+    class Times(keras.callbacks.Callback):  # type: ignore[misc]
+        began = 0.0
+        steps = 0
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            """Begin to count after the first steps."""
+            self.steps = batch + 1 - WARM
+            if self.steps == 0:
+                self.began = time.perf_counter()
+
+        def on_train_end(self, logs: Any = None) -> None:
+            """Print what was found."""
+            rate = self.steps * BATCH / (time.perf_counter() - self.began)
+            print(json.dumps({"records_per_second": rate}), flush=True)
+
+    model = model_file.custom_model()
+    model.compile(model_file.optimizer(), model_file.loss)
+    examples = compare.examples(path, "training").prefetch(tf.data.AUTOTUNE)
+    model.fit(examples, verbose=0, shuffle=False, callbacks=[Times()])
+
+
+def failover(directory: Path, kills: int = KILLS) -> Row:
+    """Return the row on the time from a server's death until all workers push again."""
+    data = directory / "served"
+    data.mkdir()
+    values = np.random.default_rng(0).standard_normal((8192, 17), np.float32)
+    write_tfrecord(data / "served.tfrecord", (row.tobytes() for row in values))
+    found = []
+    settings = {"model_def": "served.custom_model", "num_workers": 2, "num_ps_pods": 2, "ps_replicas": 2}
+    with job(directory, data, 2, **settings) as (place, stamps):
+        for number in range(kills):
+            status = wait_for_servers(place)
+            time.sleep(QUIET_SECONDS + 0.01 * number)
+            victim = pids(status, "ps")[number % 2]
+            killed = time.time()
+            os.kill(victim, signal.SIGKILL)
+            time.sleep(QUIET_SECONDS)
+            ends = [recovered(commits(stamps, worker), killed) for worker in pids(status, "worker")]
+            found.append(max(ends) - killed)
+    return Row(
+        "a server of two is killed, two replicas: until all workers' next push is settled",
+        seconds(statistics.median(found)), "", statistics.median(found), 1, 0.3, " s",
+    )  # fmt: skip
+
+
+def pids(status: JobStatus, role: str) -> list[int]:
+    """Return the processes of a role that are at work."""
+    states = ("training", "serving")
+    able = [one for one in status.workers if one.name.startswith(role) and one.state in states]
+    return [one.pid for one in able if one.pid]
+
+
+def wait_for_servers(place: JobPlace) -> JobStatus:
+    """Wait until two servers serve two workers."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        with contextlib.suppress(MasterAway), JobClient(place.control_address, place.token()) as client:
+            for seen in client.watch():
+                if (
+                    isinstance(seen, JobStatus)
+                    and len(pids(seen, "ps")) == len(pids(seen, "worker")) == 2
+                    and seen.step > 20
+                ):
+                    return seen
+        time.sleep(0.1)
+    raise RuntimeError("two servers and two workers did not come to train")
+
+
+# ------------------------------------------------------------------ the table
+
+
+def table(found: list[Row]) -> str:
+    """Return the rows as a Markdown table."""
+    lines = ["| parameter servers | ours | beside it | figure | must / aim |", "| --- " * 5 + "|"]
+    for row in found:
+        bound = "" if row.aim > row.must else "≤ "
+        lines.append(
+            f"| {row.what} | {row.ours} | {row.beside} | {row.figure:.2f}{row.unit} ({row.verdict}) "
+            f"| {bound}{row.must:g}{row.unit} / {bound}{row.aim:g}{row.unit} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table, or be one process."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--role", choices=("server", "worker", "keras"), help=argparse.SUPPRESS)
+    parser.add_argument("--number", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    match args.role:
+        case "server":
+            be_server(args.number, args.folder)
+        case "worker":
+            be_worker(args.number, args.data)
+        case "keras":
+            be_keras(args.data)
+        case _:
+            print(table(rows()))
+            print(
+                f"\n{len(os.sched_getaffinity(0))} cores; medians of {ROUNDS} turns, {JOBS} jobs, {KILLS} kills"
+            )
+
+
+if __name__ == "__main__":
+    main()
