@@ -295,12 +295,22 @@ impl PyServer {
         self.0.take_lost().into_iter().collect()
     }
 
-    fn cut(&self, py: Python<'_>, path: PathBuf, slots: Vec<(u32, u64)>) -> PyResult<Vec<PySection>> {
+    fn cut(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        slots: Vec<(u32, u64)>,
+    ) -> PyResult<Vec<PySection>> {
         let sections = py.detach(|| self.0.cut(&path, &slots))?;
         let section = |one: Section| {
             let sum = format!("{:032x}", one.proof.sum);
             let place = (one.offset, one.length, one.crc);
-            (one.slot, place, (one.version, one.low, one.rows), (one.proof.count, sum))
+            (
+                one.slot,
+                place,
+                (one.version, one.low, one.rows),
+                (one.proof.count, sum),
+            )
         };
         Ok(sections.into_iter().map(section).collect())
     }
@@ -321,9 +331,10 @@ impl PyServer {
             crc,
             ..Section::default()
         };
-        py.detach(|| self.0.restore(&path, &section)).map_err(|error| {
-            PyValueError::new_err(format!("slot {slot} in {}: {error}", path.display()))
-        })
+        py.detach(|| self.0.restore(&path, &section))
+            .map_err(|error| {
+                PyValueError::new_err(format!("slot {slot} in {}: {error}", path.display()))
+            })
     }
 
     fn begin_anew(&self, py: Python<'_>, slots: Vec<u32>) {
