@@ -218,6 +218,15 @@ def test_a_lost_worker_s_tasks_go_on_where_it_was() -> None:
     assert [one.worker for one in rig.announced("lost")] == ["worker-0-1"]
 
 
+def test_a_task_that_is_not_known_to_be_done_goes_on_at_its_last_chunk() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", Settled(0, 2, 0, 0.5))
+    rig.die("worker-0-1")
+    rig.connect("worker-1-1")
+    assert rig.heard("worker-1-1", Leased)[0] == Leased(0, 1, 0)
+
+
 def test_a_worker_that_hangs_is_left_out_and_killed() -> None:
     rig = Rig()
     rig.start("worker-0-1")

@@ -295,8 +295,12 @@ class ServingMaster(Cutting):
         return replace(master, leases=leases)._link(connection, leased=frozenset(tasks))
 
     def _advance(self, now: float, link: Link, settled: Settled, out: Out) -> Self:
-        task = TaskNumber(settled.task)
-        leases = self.leases.progress(link.name, task, settled.chunk, settled.roll_back)
+        task, order = TaskNumber(settled.task), self.order
+        if order is None or not 0 <= settled.task < order.total:
+            return self
+        # Whoever has the task next has to begin at a chunk that there is; that all are settled is for `TaskDone` to say.
+        chunk = min(settled.chunk, order.chunks(task) - 1)
+        leases = self.leases.progress(link.name, task, chunk, settled.roll_back)
         master = replace(self, leases=leases, loss=self.loss if settled.loss is None else settled.loss)
         loss = "" if settled.loss is None else f", loss {settled.loss:.4g}"
         step = master.steps_done

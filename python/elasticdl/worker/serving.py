@@ -538,7 +538,8 @@ class ServingWorker:
             if chunk.last:
                 del self._leases[chunk.task]
                 self._done[chunk.task] = chunk.roll_back
-                self._send(Settled(chunk.task, chunk.chunk + 1, chunk.roll_back, settled.loss))
+                # Not one more: should the next message be lost with this process, somebody has to begin at a chunk that there is.
+                self._send(Settled(chunk.task, chunk.chunk, chunk.roll_back, settled.loss))
                 self._send(TaskDone(chunk.task, chunk.roll_back))
             elif now - self._told_at >= _PROGRESS_SECONDS:
                 self._told_at = now
