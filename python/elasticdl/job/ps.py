@@ -278,7 +278,7 @@ def main() -> int:
     threading.Thread(target=await_term, name="sigterm", daemon=True).start()
     try:
         code = process.run()
-    except Exception:
+    except Exception:  # whatever it is, its log has to say it before this process goes
         traceback.print_exc()
         code = 1
     logging.shutdown()

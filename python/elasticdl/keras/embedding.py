@@ -72,7 +72,7 @@ def rows_of_table(layer: ServedLayer, ids: Any) -> Any:
     return _lookups.get().look_up(layer, ids)
 
 
-class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]
+class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
     """A Keras embedding without a variable: its rows are looked up where `looking_up` says."""
 
     plain = keras.layers.Embedding

@@ -18,7 +18,7 @@ COMBINERS = ("sum", "mean", "sqrtn")
 
 
 @keras.saving.register_keras_serializable("elasticdl")
-class Embedding(keras.layers.Embedding):  # type: ignore[misc]
+class Embedding(keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
     """Keras' Embedding, for ids of any range, whose rows may be combined over the last dimension of the ids.
 
     Ids are integers of any type and shape: dense, `tf.SparseTensor` or `tf.RaggedTensor`; negative ones, and the upper half of uint64,

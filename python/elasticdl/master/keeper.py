@@ -10,10 +10,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, assert_never
+from typing import Any, Self, TypeVar, assert_never
 
 from elasticdl.control.frozen import replace
-from elasticdl.control.messages import Acknowledged, Exported, MasterMessage, MemberMessage, ProgramFailed
+from elasticdl.control.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    MasterMessage,
+    MemberMessage,
+    ProgramFailed,
+    Released,
+)
 from elasticdl.control.view import MemberId
 from elasticdl.data.shard import Shard
 from elasticdl.master.events import (
@@ -99,6 +110,9 @@ class Link:
     welcomed: bool = False
     data: bool = False
     verdict: bool = False
+
+
+AnyLink = TypeVar("AnyLink", bound=Link)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +341,26 @@ class Keeper:
     def _replaced(self, why: str, out: Out) -> Self:
         out.append(End("replaced", why, 1))
         return replace(self, over=True)
+
+    def _tell_everybody(self, connection: int, link: AnyLink, out: Out) -> AnyLink:
+        """Tell a connection what all have to know by now, whoever they are: the data, and how they end."""
+        if link.verdict:
+            return link
+        if self.journal.shards is not None and not link.data:
+            self._tell(connection, Data(self.journal.shards), out)
+            link = replace(link, data=True)
+        verdict = self._verdict(link)
+        if verdict is not None:
+            self._tell(connection, verdict, out)
+            return replace(link, verdict=True)
+        if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
+            self._tell(connection, Acknowledged("failed"), out)
+            return replace(link, verdict=True)
+        return link
+
+    @abstractmethod
+    def _verdict(self, link: Any) -> Evicted | Released | Finished | Failed | None:
+        """Return how a process ends, if it does."""
 
     def _tell(self, connection: int, message: MasterMessage, out: Out) -> None:
         out.append(Tell(connection, message))

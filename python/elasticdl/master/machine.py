@@ -14,7 +14,6 @@ from typing import Any, Self
 from elasticdl.control.frozen import replace
 from elasticdl.control.messages import (
     Acknowledged,
-    Data,
     Evicted,
     Exported,
     Failed,
@@ -469,19 +468,8 @@ class Master(Succession):
         self, now: float, connection: int, link: Link, view: View | None, stop: bool, pending: bool, out: Out
     ) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
-        if link.verdict:
-            return link
-        if self.journal.shards is not None and not link.data:
-            self._tell(connection, Data(self.journal.shards), out)
-            link = replace(link, data=True)
-        verdict = self._verdict(link)
-        if verdict is not None:
-            self._tell(connection, verdict, out)
-            return replace(link, verdict=True)
-        if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
-            self._tell(connection, Acknowledged("failed"), out)
-            return replace(link, verdict=True)
-        if not link.registered:
+        link = self._tell_everybody(connection, link, out)
+        if link.verdict or not link.registered:
             return link
         if not link.welcomed:
             self._tell(connection, Welcome(self.journal.epoch), out)

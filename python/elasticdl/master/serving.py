@@ -15,8 +15,6 @@ from typing import Self
 
 from elasticdl.control.frozen import replace
 from elasticdl.control.messages import (
-    Acknowledged,
-    Data,
     Evicted,
     Exported,
     Failed,
@@ -611,21 +609,12 @@ class ServingMaster(Cutting):
 
     def _tell_one(self, now: float, connection: int, link: Link, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
+        link = self._tell_everybody(connection, link, out)
         if link.verdict:
             return link
-        if self.journal.shards is not None and not link.data:
-            self._tell(connection, Data(self.journal.shards), out)
-            link = replace(link, data=True)
         if self.journal.model is not None and not link.model:
             self._tell(connection, Model(self.journal.model), out)
             link = replace(link, model=True)
-        verdict = self._verdict(link)
-        if verdict is not None:
-            self._tell(connection, verdict, out)
-            return replace(link, verdict=True)
-        if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
-            self._tell(connection, Acknowledged("failed"), out)
-            return replace(link, verdict=True)
         if not link.registered:
             return link
         if link.is_server:
