@@ -41,7 +41,6 @@ from elasticdl.spec.place import Place, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
 
 if TYPE_CHECKING:
-    from elasticdl.data.ledger import Ledger
     from elasticdl.data.reader import Reader
     from elasticdl.data.schedule import Schedule
     from elasticdl.keras.adapter import KerasAdapter
@@ -229,17 +228,13 @@ class WorkerProcess:
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note("bad-record", ViewId(0), 0, f"skips {what}"))
 
-    def _ledger(self) -> Ledger:
-        from elasticdl.data.ledger import Ledger
-
-        spec = self._spec
-        per_task = spec.minibatch_size * spec.num_minibatches_per_task
-        return Ledger(self._shards.result(), per_task, spec.minibatch_size, spec.seed, spec.shuffle)
-
     def _schedule(self) -> Schedule:
+        from elasticdl.data.order import ledger_of
         from elasticdl.data.schedule import Schedule
 
-        return Schedule(self._ledger(), self._spec.num_epochs, self._spec.max_step)
+        return Schedule(
+            ledger_of(self._spec, self._shards.result()), self._spec.num_epochs, self._spec.max_step
+        )
 
     def _build(
         self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: Place
@@ -279,13 +274,15 @@ class WorkerProcess:
 
     def _build_serving(self, adapter: ServedAdapter, reader: Reader, place: Place) -> ServingWorker:
         from elasticdl._core import Heart, ParameterClient
+        from elasticdl.data.order import ledger_of
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.data.tasks import TaskOrder
         from elasticdl.worker.auditlog import ServedAuditLog
         from elasticdl.worker.serving import ServingWorker
         from elasticdl.worker.synchronous import AHEAD, LoopSettings
 
-        spec, ledger, token = self._spec, self._ledger(), place.token()
+        spec, token = self._spec, place.token()
+        ledger = ledger_of(spec, self._shards.result())
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         return ServingWorker(

@@ -16,6 +16,7 @@ from elasticdl.control.messages import MemberMessage
 from elasticdl.control.serving import Settled, TaskDone
 from elasticdl.control.status import JobStatus
 from elasticdl.control.view import MemberId
+from elasticdl.data.order import ledger_of
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import auditmark, relaunch
@@ -23,7 +24,7 @@ from elasticdl.master import events as machine_events
 from elasticdl.master.records import FinishedRecord, Record, SavedRecord
 from elasticdl.master.serving import ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
-from elasticdl.master.shell import Shell, ledger_of, times_of
+from elasticdl.master.shell import Shell, times_of
 from elasticdl.spec.jobspec import JobSpec
 
 

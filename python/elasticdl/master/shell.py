@@ -52,7 +52,6 @@ from elasticdl.control.stream import (
     StopWanted,
 )
 from elasticdl.control.view import MemberId
-from elasticdl.data.ledger import Ledger
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, BadSetting, JobFailed
 from elasticdl.master import auditmark, relaunch
@@ -725,12 +724,6 @@ class Shell(ABC):
 def _log_answer(accepted: bool, text: str) -> None:
     """Answer somebody who asked by an annotation: what comes of it is seen in the status."""
     _log.log(logging.INFO if accepted else logging.ERROR, "%s", text)
-
-
-def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:
-    """Return the order of a job's data. Raises BadInput for data that can't be trained on."""
-    per_task = spec.minibatch_size * spec.num_minibatches_per_task
-    return Ledger(shards, per_task, spec.minibatch_size, spec.seed, spec.shuffle)
 
 
 def times_of(spec: JobSpec) -> Times:

@@ -14,6 +14,7 @@ from elasticdl.cluster.cluster import process_name
 from elasticdl.control.messages import MemberMessage, NextView, Register
 from elasticdl.control.status import JobStatus
 from elasticdl.control.view import MemberId, View
+from elasticdl.data.order import ledger_of
 from elasticdl.data.schedule import Schedule, policy_slots
 from elasticdl.data.shard import Shard
 from elasticdl.master import auditmark, relaunch
@@ -21,7 +22,7 @@ from elasticdl.master import events as machine_events
 from elasticdl.master.machine import Master
 from elasticdl.master.memory import Settings
 from elasticdl.master.records import FinishedRecord, Record, SnapshotRecord, ViewRecord
-from elasticdl.master.shell import Shell, ledger_of, times_of
+from elasticdl.master.shell import Shell, times_of
 from elasticdl.master.sight import Sight, all_lost
 from elasticdl.spec.jobspec import JobSpec
 
