@@ -276,15 +276,21 @@ class ParameterServer:
     def take_lost(self) -> list[int]:
         """Return the servers that could not be reached since the last call."""
     def cut(
-        self, path: str, slots: Sequence[tuple[int, int]]
-    ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int], tuple[int, str]]]:
+        self, path: str, slots: Sequence[tuple[int, int]], position: tuple[int, Sequence[int]]
+    ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int, int], tuple[int, str]]]:
         """Write slots, each if it has this reign, to a new file, while pushes go on; raises OSError with nothing left.
 
-        Returns of each its number; offset, length and CRC32C in the file; version, low and number of rows; pushes and the sum of
-        their stamps' hashes.
+        `position`: the tasks done when it was begun, all before the first number and those in the list. Returns of each slot its number;
+        offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
+        position's tasks and the sum of their stamps' hashes.
         """
-    def restore(self, path: str, slot: int, offset: int, length: int, crc: int) -> None:
-        """Let a slot that this server is to restore have what lies in a file. Raises ValueError if that can't be read."""
+    def restore(
+        self, path: str, slot: int, offset: int, length: int, crc: int, renumbered: int | None
+    ) -> None:
+        """Let a slot that this server is to restore have what lies in a file. Raises ValueError if that can't be read.
+
+        `renumbered`: tasks have other numbers than there, and those before this one are done.
+        """
     def begin_anew(self, slots: Sequence[int]) -> None:
         """Let slots that this server is to restore begin with nothing: there is no snapshot."""
     def accounts(self) -> list[tuple[int, int, int, str]]:

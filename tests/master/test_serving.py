@@ -378,7 +378,7 @@ def test_a_server_that_leaves_is_emptied_first() -> None:
 
 
 def section(slot: int, reign: int) -> SlotSection:
-    return SlotSection(slot, reign, 0, 8, 1, 1, 0, 1, 1, "0" * 32)
+    return SlotSection(slot, reign, 0, 8, 1, 1, 0, 2, 1, 1, "0" * 32)
 
 
 def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> None:
@@ -386,13 +386,13 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
     assert CutRecord(1, Done(TaskNumber(2)), 0) in rig.journal
-    assert rig.heard("ps-0-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (0, 2), (1, 1))]
-    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (1, 3), (1, 1))]
+    assert rig.heard("ps-0-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (0, 2), (1, 1), 2, ())]
+    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (1, 3), (1, 1), 2, ())]
     rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
     rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1),), ""))
     assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
     rig.tick(1.2)  # slot 3 was left out
-    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (3,), (1,))]
+    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (3,), (1,), 2, ())]
     rig.say("ps-1-1", SlotsCut(1, "/c", (section(3, 1),), ""))
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
     assert [file for file, _ in manifest.sections] == ["/a", "/b", "/a", "/c"]

@@ -65,8 +65,9 @@ class SlotSection(NamedTuple):
         crc: CRC32C of these bytes.
         version: changes so far.
         low: first task of which the slot remembers anything.
+        until: first task of which and of all later ones it holds nothing.
         rows: how many there are.
-        pushes: how many it has applied.
+        pushes: how many it has applied of the tasks of the snapshot's position.
         sum: of their stamps' hashes, 32 hexadecimal digits.
     """
 
@@ -77,6 +78,7 @@ class SlotSection(NamedTuple):
     crc: int
     version: int
     low: int
+    until: int
     rows: int
     pushes: int
     sum: str
@@ -208,6 +210,7 @@ class Placed:
         entries: of slots.
         roll_back: how often the job was rolled back.
         snapshot: manifest of the snapshot from which slots are restored, or empty: they begin anew.
+        renumbered: tasks have other numbers than there, and those before this one are done; None: they have the same.
     """
 
     servers: tuple[int, ...]
@@ -215,6 +218,7 @@ class Placed:
     entries: tuple[SlotEntry, ...]
     roll_back: int
     snapshot: str
+    renumbered: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,12 +265,14 @@ class CopiesVoid:
 
 @dataclass(frozen=True, slots=True)
 class CutOrdered:
-    """A server is to write slots, each if it has this reign, to a new file in a directory (R26)."""
+    """A server is to write slots, each if it has this reign, to a new file in a directory (R26); the position is `low` and `above`."""
 
     snapshot: int
     directory: str
     slots: tuple[int, ...]
     reigns: tuple[int, ...]
+    low: int
+    above: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,69 @@
 """The order of a job's data, as its settings say: the one place where a ledger is made of them.
 
-Master and workers compute it each for themselves, so they have to read the settings alike.
+Master and workers compute it each for themselves, so they have to read the settings alike; a checkpoint keeps them, because numbers of
+tasks mean nothing without.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.shard import Shard
 from elasticdl.spec.jobspec import JobSpec
 
 
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """How data is dealt out in tasks: what the numbers of tasks and minibatches mean.
+
+    Attributes:
+        shards: the data.
+        seed: of its order.
+        shuffle: whether there is one but the shards'.
+        records_per_task: records of a full task.
+        minibatch_size: records of a full minibatch.
+    """
+
+    shards: tuple[Shard, ...]
+    seed: int
+    shuffle: bool
+    records_per_task: int
+    minibatch_size: int
+
+    def ledger(self) -> Ledger:
+        """Return the order. Raises BadData if there is no record."""
+        return Ledger(self.shards, self.records_per_task, self.minibatch_size, self.seed, self.shuffle)
+
+    def differences(self, other: Dealing) -> Iterator[str]:
+        """Yield what is different there, in words, with both values."""
+        names = {
+            "seed": "seed",
+            "shuffle": "shuffle",
+            "minibatch_size": "minibatch size",
+            "records_per_task": "records of a task",
+        }
+        for name, words in names.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                yield f"{words} ({mine} and {theirs})"
+        if len(self.shards) != len(other.shards):
+            yield f"number of shards ({len(self.shards):,} and {len(other.shards):,})"
+        for mine, theirs in zip(self.shards, other.shards, strict=False):
+            if mine != theirs:
+                yield (
+                    f"shards ({mine.name} with {mine.count:,} records and {theirs.name} with {theirs.count:,})"
+                )
+                return
+
+
+def dealing_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Dealing:
+    """Return how a job deals out these shards."""
+    per_task = spec.minibatch_size * spec.num_minibatches_per_task
+    return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size)
+
+
 def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:
     """Return the order of a job's data. Raises BadInput for data that can't be trained on."""
-    per_task = spec.minibatch_size * spec.num_minibatches_per_task
-    return Ledger(shards, per_task, spec.minibatch_size, spec.seed, spec.shuffle)
+    return dealing_of(spec, shards).ledger()

@@ -84,6 +84,14 @@ class TaskOrder:
         """Tell whether `max_step` ends the job before its data does."""
         return self._chunks_of_last is not None
 
+    @property
+    def partial(self) -> int | None:
+        """Return the number of the task of which `max_step` leaves chunks out, None if it leaves whole tasks out at most."""
+        last = self.total - 1
+        if self._chunks_of_last is None or self._chunks_of_last == self.ledger.num_chunks(self.task(last)):
+            return None
+        return last
+
     def _cuts(self, number: int) -> bool:
         """Tell whether the task before a number is not trained to its end."""
         return number == self.total and self._chunks_of_last is not None

@@ -213,7 +213,14 @@ class ServerProcess:
         if mine and placed.snapshot:
             for file, section in read_manifest(Path(placed.snapshot)).sections:
                 if section.slot in mine:
-                    server.restore(str(file), section.slot, section.offset, section.length, section.crc)
+                    server.restore(
+                        str(file),
+                        section.slot,
+                        section.offset,
+                        section.length,
+                        section.crc,
+                        placed.renumbered,
+                    )
         elif mine:
             server.begin_anew(sorted(mine))
 
@@ -244,7 +251,7 @@ class ServerProcess:
         wanted = dict(zip(order.slots, order.reigns, strict=True))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            found = server.cut(str(path), list(wanted.items()))
+            found = server.cut(str(path), list(wanted.items()), (order.low, list(order.above)))
         except OSError as error:
             self._inbox.put(SlotsCut(order.snapshot, str(path), (), error.strerror or str(error)))
             return

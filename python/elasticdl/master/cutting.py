@@ -118,7 +118,9 @@ class Cutting(Attendance):
         if cut is None or self.manifest == cut.number or len(self.sections) < len(self.journal.entries):
             return self
         sections = tuple(section for _, section in sorted(self.sections.items()))
-        out.append(WriteManifest(cut.number, self._directory(cut.number), cut.position, sections))
+        out.append(
+            WriteManifest(cut.number, self._directory(cut.number), cut.position, cut.roll_back, sections)
+        )
         return replace(self, manifest=cut.number)
 
     def _tell_cut(self, now: float, connection: int, link: Link, number: ServerId, out: Out) -> Link:
@@ -135,5 +137,7 @@ class Cutting(Attendance):
         if not missing or (link.cut == cut.number and now - link.cut_at < AGAIN_SECONDS):
             return link
         slots, reigns = zip(*missing, strict=True)
-        self._tell(connection, CutOrdered(cut.number, self._directory(cut.number), slots, reigns), out)
+        low, above = int(cut.position.low), tuple(map(int, cut.position.above))
+        order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above)
+        self._tell(connection, order, out)
         return replace(link, cut=cut.number, cut_at=now)

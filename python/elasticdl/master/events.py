@@ -216,12 +216,14 @@ class WriteManifest:
         number: of the snapshot.
         directory: where its files are.
         position: the tasks that were done when it was begun.
+        roll_back: the roll-back that it was begun in.
         sections: of each slot the file, and where it lies in that.
     """
 
     number: int
     directory: str
     position: Done
+    roll_back: int
     sections: tuple[tuple[str, SlotSection], ...]
 
 

@@ -50,6 +50,13 @@ class Done:
             low = TaskNumber(low + 1)
         return Done(low, tuple(above))
 
+    def without(self, task: TaskNumber) -> Done:
+        """Return what is done if this task is not."""
+        if task not in self:
+            return self
+        beyond = (*range(task + 1, self.low), *self.above) if task < self.low else self.above
+        return Done(min(self.low, task), tuple(TaskNumber(other) for other in beyond if other != task))
+
     def common(self, other: Done) -> Done:
         """Return the tasks that are done in both."""
         low = min(self.low, other.low)

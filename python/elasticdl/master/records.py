@@ -189,10 +189,31 @@ class SavedRecord:
     path: str
 
 
+@dataclass(frozen=True, slots=True)
+class ResumedRecord:
+    """The job goes on from a checkpoint of an earlier one (R28).
+
+    Attributes:
+        number: the highest of a checkpoint so far, where this job writes its own.
+        path: manifest of the checkpoint.
+        position: what is done.
+        roll_back: number of the first roll-back of this job: that by which all slots are restored.
+        renumbered: numbers of tasks mean others than in the checkpoint, and those before this one are done; None: they mean the same.
+        model: what is on parameter servers.
+    """
+
+    number: int
+    path: str
+    position: Done
+    roll_back: int
+    renumbered: TaskNumber | None
+    model: str
+
+
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
-    | CutRecord | SavedRecord
+    | CutRecord | SavedRecord | ResumedRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -220,6 +241,7 @@ class Journal:
         roll_back: how often the job was rolled back.
         cut: the last snapshot of slots that was begun.
         saved: the last one that is whole, and how it was begun.
+        resumed: the checkpoint from which the job went on, None if it began anew.
     """
 
     length: int = 0
@@ -240,6 +262,7 @@ class Journal:
     roll_back: int = 0
     cut: CutRecord | None = None
     saved: tuple[SavedRecord, CutRecord] | None = None
+    resumed: ResumedRecord | None = None
 
     def with_record(self, record: Record) -> Journal:
         """Return what the journal says with one more record."""
@@ -281,6 +304,17 @@ class Journal:
             case SavedRecord(number):
                 assert self.cut is not None, "a snapshot is begun before it is whole"
                 return replace(after, saved=(record, self.cut)) if number == self.cut.number else after
+            case ResumedRecord(number, path, position, roll_back, _, model):
+                cut = CutRecord(number, position, roll_back - 1)
+                return replace(
+                    after,
+                    resumed=record,
+                    model=model,
+                    done=position,
+                    roll_back=roll_back,
+                    cut=cut,
+                    saved=(SavedRecord(number, path), cut),
+                )
         assert_never(record)
 
     def _placed(self, record: PlacementRecord) -> Journal:
@@ -312,6 +346,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     kept += [] if journal.shards is None else [ShardsRecord(journal.shards)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.snapshot is None else [journal.snapshot]
+    kept += [] if journal.resumed is None else [journal.resumed]
     kept += [] if journal.model is None else [ModelRecord(journal.model)]
     if journal.next_server:
         last = Server(ServerId(journal.next_server - 1), "", "")
@@ -386,6 +421,15 @@ def record_to_json(record: Record) -> dict[str, Any]:
             return {"type": "cut", **body}
         case SavedRecord(number, path):
             return {"type": "saved", "number": number, "path": path}
+        case ResumedRecord(number, path, position, roll_back, renumbered, model):
+            where = {"number": number, "path": path, "position": _done_to_json(position)}
+            return {
+                "type": "resumed",
+                **where,
+                "roll_back": roll_back,
+                "renumbered": renumbered,
+                "model": model,
+            }
     assert_never(record)
 
 
@@ -442,5 +486,13 @@ _READERS: dict[str, Any] = {
     "done": lambda b: DoneRecord(tuple(TaskNumber(int(task)) for task in b["tasks"]), int(b["roll_back"])),
     "cut": lambda b: CutRecord(int(b["number"]), _read_done(b["position"]), int(b["roll_back"])),
     "saved": lambda b: SavedRecord(int(b["number"]), str(b["path"])),
+    "resumed": lambda b: ResumedRecord(
+        int(b["number"]),
+        str(b["path"]),
+        _read_done(b["position"]),
+        int(b["roll_back"]),
+        None if b["renumbered"] is None else TaskNumber(int(b["renumbered"])),
+        str(b["model"]),
+    ),
     "position": lambda b: PositionRecord(_read_done(b["done"]), int(b["roll_back"])),
 }

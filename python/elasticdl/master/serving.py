@@ -689,7 +689,7 @@ class ServingMaster(Cutting):
         numbers = tuple(int(server.number) for server in servers)
         addresses = tuple(server.address for server in servers)
         snapshot = "" if journal.saved is None else journal.saved[0].path
-        self._tell(connection, Placed(numbers, addresses, entries, journal.roll_back, snapshot), out)
+        self._tell(connection, Placed(numbers, addresses, entries, journal.roll_back, snapshot, None), out)
         return replace(link, placed=known)
 
     def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:

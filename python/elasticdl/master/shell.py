@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import logging
 import queue
 import shutil
@@ -52,6 +53,7 @@ from elasticdl.control.stream import (
     StopWanted,
 )
 from elasticdl.control.view import MemberId
+from elasticdl.data.order import dealing_of
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, BadSetting, JobFailed
 from elasticdl.master import auditmark, relaunch
@@ -609,9 +611,20 @@ class Shell(ABC):
     # ------------------------------------------------------------------ files
 
     def _write_cut(self, cut: machine_events.WriteManifest) -> machine_events.ManifestWritten:
-        position = cut.position
-        sections = [(Path(file), section) for file, section in cut.sections]
-        manifest = Manifest(cut.number, position.low, position.above, sections)
+        journal = self._machine.journal
+        assert journal.shards is not None, "slots are cut when something is trained"
+        assert journal.model is not None, "slots are placed when the model is known"
+        manifest = Manifest(
+            number=cut.number,
+            job=self._place.name,
+            written_at=time.time(),
+            low=cut.position.low,
+            above=cut.position.above,
+            roll_back=cut.roll_back,
+            dealing=dealing_of(self._spec, journal.shards),
+            model=json.loads(journal.model),
+            sections=tuple((Path(file), section) for file, section in cut.sections),
+        )
         try:
             path = write_manifest(Path(cut.directory), manifest)
         except OSError as error:

@@ -14,7 +14,7 @@ use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::server::Server;
 use elasticdl_core::ps::slot::Head;
-use elasticdl_core::ps::snapshot::Section;
+use elasticdl_core::ps::snapshot::{Position, Section};
 use elasticdl_core::ps::stamps::Stamp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -300,15 +300,18 @@ impl PyServer {
         py: Python<'_>,
         path: PathBuf,
         slots: Vec<(u32, u64)>,
+        position: (u64, Vec<u64>),
     ) -> PyResult<Vec<PySection>> {
-        let sections = py.detach(|| self.0.cut(&path, &slots))?;
+        let (low, above) = position;
+        let position = Position { low, above };
+        let sections = py.detach(|| self.0.cut(&path, &slots, &position))?;
         let section = |one: Section| {
             let sum = format!("{:032x}", one.proof.sum);
             let place = (one.offset, one.length, one.crc);
             (
                 one.slot,
                 place,
-                (one.version, one.low, one.rows),
+                (one.version, one.low, one.until, one.rows),
                 (one.proof.count, sum),
             )
         };
@@ -323,6 +326,7 @@ impl PyServer {
         offset: u64,
         length: u64,
         crc: u32,
+        renumbered: Option<u64>,
     ) -> PyResult<()> {
         let section = Section {
             slot,
@@ -331,7 +335,7 @@ impl PyServer {
             crc,
             ..Section::default()
         };
-        py.detach(|| self.0.restore(&path, &section))
+        py.detach(|| self.0.restore(&path, &section, renumbered))
             .map_err(|error| {
                 PyValueError::new_err(format!("slot {slot} in {}: {error}", path.display()))
             })
@@ -364,8 +368,8 @@ impl PyServer {
     }
 }
 
-/// Slot; offset, length and checksum in the file; version, low, rows; pushes and the sum of their stamps' hashes.
-type PySection = (u32, (u64, u64, u32), (u64, u64, u64), (u64, String));
+/// Slot; offset, length and checksum in the file; version, low, until, rows; pushes and the sum of their stamps' hashes.
+type PySection = (u32, (u64, u64, u32), (u64, u64, u64, u64), (u64, String));
 
 #[pyclass(name = "Batch", module = "elasticdl._core", frozen)]
 struct PyBatch(Arc<Batch>);

@@ -14,7 +14,7 @@ use super::data::Data;
 use super::node::Node;
 use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
-use super::snapshot::{self, Section, Unreadable};
+use super::snapshot::{self, Position, Section, Unreadable};
 use super::stamps::Proof;
 use super::wire::{self, Ask, Dense};
 use super::words::Reader;
@@ -220,15 +220,31 @@ impl Server {
     }
 
     /// Write slots, each if it has this reign, to a new file; returns where each lies.
-    pub fn cut(&self, path: &Path, slots: &[(u32, u64)]) -> std::io::Result<Vec<Section>> {
-        snapshot::write(&self.shared.node, path, slots)
+    pub fn cut(
+        &self,
+        path: &Path,
+        slots: &[(u32, u64)],
+        position: &Position,
+    ) -> std::io::Result<Vec<Section>> {
+        snapshot::write(&self.shared.node, path, slots, position)
     }
 
     /// Let a slot that waits for its content have what lies in a file; one that waits for nothing stays as it is.
-    pub fn restore(&self, path: &Path, section: &Section) -> std::result::Result<(), Unreadable> {
+    ///
+    /// `renumbered`: tasks have other numbers than there, and those before this one are done.
+    pub fn restore(
+        &self,
+        path: &Path,
+        section: &Section,
+        renumbered: Option<u64>,
+    ) -> std::result::Result<(), Unreadable> {
         let node = &self.shared.node;
         if node.look(section.slot, |slot| slot.is_restoring()) == Some(true) {
-            node.load(section.slot, snapshot::read(path, section, node.catalog())?);
+            let mut data = snapshot::read(path, section, node.catalog())?;
+            if let Some(low) = renumbered {
+                data.stamps.renumber(low);
+            }
+            node.load(section.slot, data);
         }
         Ok(())
     }

@@ -31,8 +31,20 @@ pub struct Section {
     pub crc: u32,
     pub version: u64,
     pub low: u64,
+    /// The first task of which and of all later ones it holds nothing.
+    pub until: u64,
     pub rows: u64,
+    /// What was applied of the tasks of the position.
     pub proof: Proof,
+}
+
+/// The tasks that were done when a snapshot was begun.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Position {
+    /// All before are.
+    pub low: u64,
+    /// And these beyond, ascending.
+    pub above: Vec<u64>,
 }
 
 /// Why a slot can't be restored.
@@ -49,16 +61,26 @@ pub enum Unreadable {
 /// Write the slots of a node, each with the reign that it is expected to have, to a new file; slots of another reign are left out.
 ///
 /// Each slot is locked only while it is copied into memory. The file is synced; after an error nothing of it is left.
-pub fn write(node: &Node, path: &Path, slots: &[(u32, u64)]) -> io::Result<Vec<Section>> {
+pub fn write(
+    node: &Node,
+    path: &Path,
+    slots: &[(u32, u64)],
+    position: &Position,
+) -> io::Result<Vec<Section>> {
     let file = File::create_new(path)?;
-    let written = write_sections(node, file, slots);
+    let written = write_sections(node, file, slots, position);
     if written.is_err() {
         let _ = std::fs::remove_file(path);
     }
     written
 }
 
-fn write_sections(node: &Node, mut file: File, slots: &[(u32, u64)]) -> io::Result<Vec<Section>> {
+fn write_sections(
+    node: &Node,
+    mut file: File,
+    slots: &[(u32, u64)],
+    position: &Position,
+) -> io::Result<Vec<Section>> {
     let mut sections = Vec::new();
     let mut offset = 0;
     for (slot, reign) in slots {
@@ -66,29 +88,29 @@ fn write_sections(node: &Node, mut file: File, slots: &[(u32, u64)]) -> io::Resu
             let data = one.cut(*reign)?;
             let mut words = Vec::new();
             put(data, node.catalog(), *slot, &mut words);
-            Some((
-                words,
-                data.version,
-                data.stamps.low(),
-                data.rows(),
-                data.stamps.proof(),
-            ))
+            let stamps = &data.stamps;
+            let section = Section {
+                slot: *slot,
+                version: data.version,
+                low: stamps.low(),
+                until: stamps.until(),
+                rows: data.rows() as u64,
+                proof: stamps.proof_at(position.low, &position.above),
+                ..Section::default()
+            };
+            Some((words, section))
         });
-        let Some((words, version, low, rows, proof)) = cut.flatten() else {
+        let Some((words, section)) = cut.flatten() else {
             continue;
         };
         let bytes: &[u8] = bytemuck::cast_slice(&words);
         file.write_all(bytes)?;
         let length = bytes.len() as u64;
         sections.push(Section {
-            slot: *slot,
             offset,
             length,
             crc: crc32c::crc32c(bytes),
-            version,
-            low,
-            rows: rows as u64,
-            proof,
+            ..section
         });
         offset += length;
     }
@@ -291,7 +313,7 @@ mod tests {
             let path = folder.path().join("slots");
             let node = node(&ids);
             let slots: Vec<(u32, u64)> = (0..SLOTS).map(|slot| (slot, 1)).collect();
-            let sections = write(&node, &path, &slots).unwrap();
+            let sections = write(&node, &path, &slots, &Position::default()).unwrap();
             prop_assert_eq!(sections.len(), SLOTS as usize);
             for section in &sections {
                 let read = read(&path, section, node.catalog()).unwrap();
@@ -305,7 +327,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("slots");
             let node = node(&[1, 2, 3, 4, 5, 6, 7, 8, 1, 2]);
-            let mut section = write(&node, &path, &[(0, 1)]).unwrap()[0];
+            let mut section = write(&node, &path, &[(0, 1)], &Position::default()).unwrap()[0];
             let mut bytes = std::fs::read(&path).unwrap();
             let at = at % bytes.len();
             bytes[at] ^= 1 << bit;
@@ -322,22 +344,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slots");
         let node = node(&[1, 2, 3]);
-        assert_eq!(write(&node, &path, &[(0, 1), (1, 2)]).unwrap().len(), 1);
-        let error = write(&node, &path, &[(0, 1)]).unwrap_err();
+        let nothing = Position::default();
+        let written = write(&node, &path, &[(0, 1), (1, 2)], &nothing).unwrap();
+        assert_eq!(written.len(), 1);
+        let error = write(&node, &path, &[(0, 1)], &nothing).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         std::fs::write(&path, b"short").unwrap();
         assert!(matches!(
             read(
                 &path,
                 &Section {
-                    slot: 0,
-                    offset: 0,
                     length: 8,
-                    crc: 0,
-                    version: 0,
-                    low: 0,
-                    rows: 0,
-                    proof: Proof::default()
+                    ..Section::default()
                 },
                 node.catalog()
             ),

@@ -55,6 +55,37 @@ impl Stamps {
         self.proof
     }
 
+    /// Return count and sum of what was applied of the tasks that a position names: those before `low`, and those in `above`, ascending.
+    ///
+    /// Nothing of the tasks from `low` on may have been forgotten: the master sees to that while slots are cut.
+    pub fn proof_at(&self, low: u64, above: &[u64]) -> Proof {
+        let mut proof = self.proof;
+        let beyond = self
+            .tasks
+            .range(low..)
+            .filter(|(task, _)| above.binary_search(task).is_err());
+        for (task, words) in beyond {
+            for chunk in (0..words.len() * 64).filter(|at| words[at / 64] >> (at % 64) & 1 == 1) {
+                proof.count -= 1;
+                proof.sum = proof.sum.wrapping_sub(hash::stamp(*task, chunk as u16));
+            }
+        }
+        proof
+    }
+
+    /// Return the first task of which and of all later ones nothing is held.
+    pub fn until(&self) -> u64 {
+        self.tasks
+            .last_key_value()
+            .map_or(self.low, |(task, _)| task + 1)
+    }
+
+    /// Forget all tasks and begin at this one: from now on numbers mean other tasks. What was applied stays counted.
+    pub fn renumber(&mut self, low: u64) {
+        self.low = low;
+        self.tasks.clear();
+    }
+
     /// Return what is known of a stamp.
     pub fn look(&self, stamp: Stamp) -> Memory {
         if stamp.task < self.low {
@@ -181,6 +212,12 @@ mod tests {
                     low = low.max(next / 2);
                 }
                 prop_assert_eq!(stamps.proof(), Proof { count: seen.len() as u64, sum });
+                let past = seen.iter().filter(|one| one.task < low || one.task.is_multiple_of(3));
+                let above: Vec<u64> = (low..20).filter(|task| task.is_multiple_of(3)).collect();
+                let sum = past.clone().fold(0_u128, |sum, one| sum.wrapping_add(hash::stamp(one.task, one.chunk)));
+                prop_assert_eq!(stamps.proof_at(low, &above), Proof { count: past.count() as u64, sum });
+                let last = seen.iter().map(|one| one.task + 1).max().unwrap_or(0);
+                prop_assert_eq!(stamps.until(), last.max(low));
                 let mut bytes = Vec::new();
                 stamps.encode(&mut bytes);
                 prop_assert_eq!(&Stamps::decode(&bytes).unwrap(), &stamps);
@@ -195,6 +232,17 @@ mod tests {
                 prop_assert_eq!(again.len(), bytes.len());
             }
         }
+    }
+
+    #[test]
+    fn what_is_renumbered_knows_no_task_and_keeps_its_account() {
+        let mut stamps = Stamps::default();
+        stamps.add(Stamp { task: 70, chunk: 1 });
+        let proof = stamps.proof();
+        stamps.renumber(10);
+        assert_eq!(stamps.look(Stamp { task: 70, chunk: 1 }), Memory::Unknown);
+        assert_eq!(stamps.look(Stamp { task: 9, chunk: 0 }), Memory::Closed);
+        assert_eq!((stamps.proof(), stamps.until()), (proof, 10));
     }
 
     #[test]

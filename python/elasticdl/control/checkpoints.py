@@ -1,0 +1,155 @@
+"""Folders of checkpoints: what they are called, which one is meant by a path, and whether all of one is there.
+
+A checkpoint is written in a folder beside (`.checkpoint-3.draft`), which gets its name (`checkpoint-3`) when the manifest is in it: so one
+that has its name is whole, or was damaged later. Nothing here reads slots; servers verify what they read, `verify` all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from elasticdl.control.manifest import NAME, Manifest, read_manifest
+from elasticdl.errors import BadData, BadSetting
+
+_PREFIX = "checkpoint-"
+
+
+def folder_of(directory: Path, number: int) -> Path:
+    """Return the folder of a checkpoint."""
+    return directory / f"{_PREFIX}{number}"
+
+
+def draft_of(directory: Path, number: int) -> Path:
+    """Return the folder in which a checkpoint is written."""
+    return directory / f".{_PREFIX}{number}.draft"
+
+
+def numbers(directory: Path) -> list[int]:
+    """Return the numbers of the checkpoints in a directory, ascending; none if there is no such directory. Raises OSError."""
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return []
+    found = [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
+    return sorted(int(number) for number in found if number.isascii() and number.isdigit())
+
+
+def locate(path: Path, flag: str) -> Path:
+    """Return the folder of the checkpoint that a path means: its own, or the newest in a directory of them.
+
+    `flag` is how the path's writer calls it. Raises BadSetting.
+    """
+    try:
+        if (path / NAME).exists():
+            return path
+        if not path.is_dir():
+            what = "is no directory" if path.exists() else "does not exist"
+            raise BadSetting(
+                f"{flag}: {str(path)!r} {what}; name a checkpoint, or a directory of checkpoints"
+            )
+        found = [number for number in numbers(path) if (folder_of(path, number) / NAME).exists()]
+    except OSError as error:
+        raise BadSetting(f"{flag}: {str(path)!r} can't be read: {error.strerror}") from None
+    if not found:
+        raise BadSetting(
+            f"{flag}: there is no whole checkpoint in {str(path)!r}: no folder in it has a {NAME}"
+        )
+    return folder_of(path, found[-1])
+
+
+def read(folder: Path) -> Manifest:
+    """Read a checkpoint's manifest and look whether all its files are there, as long as they have to be. Raises BadData."""
+    manifest = read_manifest(folder / NAME)
+    for file, expected in manifest.sizes().items():
+        try:
+            size = file.stat().st_size
+        except OSError as error:
+            raise BadData(f"{file}: the checkpoint is not whole: {error.strerror}") from None
+        if size != expected:
+            raise BadData(
+                f"{file}: the checkpoint is damaged: the file has {size:,} bytes, and the manifest says {expected:,}"
+            )
+    return manifest
+
+
+def verify(manifest: Manifest) -> None:
+    """Read all of a checkpoint and compare it with its manifest. Raises BadData, naming file and slot."""
+    import mmap
+
+    from elasticdl._core import crc32c
+
+    for file in manifest.sizes():
+        try:
+            with (
+                open(file, "rb") as stream,
+                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
+            ):
+                for _, section in (one for one in manifest.sections if one[0] == file):
+                    with memoryview(content)[section.offset : section.offset + section.length] as part:
+                        found = crc32c(part)
+                    if found != section.crc:
+                        raise BadData(
+                            f"{file}: the checkpoint is damaged: the checksum of slot {section.slot} does not hold"
+                        )
+        except (OSError, ValueError) as error:
+            raise BadData(f"{file}: the checkpoint can't be read: {error}") from None
+
+
+def size_of(manifest: Manifest) -> int:
+    """Return the bytes of a checkpoint's slots."""
+    return sum(manifest.sizes().values())
+
+
+def publish(directory: Path, number: int) -> Path:
+    """Give a checkpoint whose manifest is written its name, durably; return the manifest's path. Raises OSError."""
+    draft, folder = draft_of(directory, number), folder_of(directory, number)
+    draft.rename(folder)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return folder / NAME
+
+
+def remove_older(directory: Path, kept: int, newest: int) -> None:
+    """Remove all checkpoints up to number `newest` but the last `kept` (0: none), and what is left of those that were given up.
+
+    What can't be removed stays.
+    """
+    with contextlib.suppress(OSError):
+        older = [number for number in numbers(directory) if number <= newest]
+        for number in older[:-kept] if kept else ():
+            _remove(folder_of(directory, number))
+        for draft in _drafts(directory):
+            if _number_of_draft(draft) < newest:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_drafts(directory: Path, names: Sequence[int] | None = None) -> None:
+    """Remove what is left of checkpoints that were given up: those of these numbers, or all."""
+    with contextlib.suppress(OSError):
+        for draft in _drafts(directory):
+            if names is None or _number_of_draft(draft) in names:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    # Without its manifest it is nobody's checkpoint any more, wherever the rest of this is interrupted.
+    (folder / NAME).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drafts(directory: Path) -> Iterator[Path]:
+    for path in directory.glob(f".{_PREFIX}*.draft"):
+        if _number_of_draft(path) >= 0:
+            yield path
+
+
+def _number_of_draft(path: Path) -> int:
+    number = path.name.removeprefix(f".{_PREFIX}").removesuffix(".draft")
+    return int(number) if number.isascii() and number.isdigit() else -1
