@@ -5,13 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use elasticdl_core::net::address::{Address, Listener};
 use elasticdl_core::net::error::Error;
+use elasticdl_core::ps::asking::{End, Found, Wanted};
 use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
-use elasticdl_core::ps::client::{Client, End, Found, Pushed, Wanted};
+use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::Pace;
 use elasticdl_core::ps::initial::Initial;
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::Entry;
+use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::server::Server;
 use elasticdl_core::ps::slot::Head;
 use elasticdl_core::ps::snapshot::{Position, Section};

@@ -1,0 +1,558 @@
+//! What a worker has asked of servers, as a state machine: each part is asked of whoever is the primary, again and again, until it is
+//! settled (rule R9). No sockets, no threads, no clock: whoever calls has them.
+//!
+//! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is told with `lose`. What
+//! came of it all is fetched with `take_news`.
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::batch::Batch;
+use super::catalog::Catalog;
+use super::data::Pace;
+use super::placement::{Entry, Server};
+use super::push::Pushed;
+use super::slot::Head;
+use super::stamps::Stamp;
+use super::wire::{self, Ask, Dense, Known, Outcome, Pull, PulledRows, Push};
+use super::words::Reader;
+use crate::net::frame::Kind;
+
+/// Before a part is sent again to a server that was busy.
+const BUSY: Duration = Duration::from_millis(5);
+/// Before a part is sent again that no server known wants.
+const MOVED: Duration = Duration::from_millis(20);
+/// Rows are sent at once, whatever a push has to wait for: a server that sends none for so long may be lost.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// Names what was asked.
+pub type Ticket = u32;
+
+/// The rows and variables that a worker wants.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// The chunk that they are for.
+    pub chunk: Option<Stamp>,
+    pub batches: Vec<Arc<Batch>>,
+    pub variables: Vec<usize>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Found {
+    /// Weights of each batch's distinct ids.
+    pub rows: Vec<Vec<f32>>,
+    /// Dense variables that are not as they were when they came last; `None` before the first value.
+    pub changed: Vec<(usize, Option<Vec<f32>>)>,
+    /// Slots that hold the chunk already, as all servers do that must.
+    pub held: BTreeSet<u32>,
+}
+
+/// How a push ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// All parts are settled.
+    Settled,
+    /// A server says why a part can't be applied.
+    Refused(String),
+    /// A roll-back came between: the chunk's task begins anew.
+    RolledBack,
+}
+
+/// What has come of what was asked since the last look.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct News {
+    pub found: Vec<(Ticket, Found)>,
+    pub ended: Vec<(Ticket, End)>,
+    /// Servers that could not be reached or are silent.
+    pub lost: BTreeSet<Server>,
+    /// Parts wait for newer entries of the journal than are known here.
+    pub is_astray: bool,
+}
+
+/// Parts of one ask that go to one server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Errand {
+    pub server: Server,
+    ticket: Ticket,
+    /// Slots.
+    pulls: Vec<u32>,
+    /// Places in the push's parts.
+    pushes: Vec<usize>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// To be sent, not before this time.
+    Due(Instant),
+    Asked(Server),
+    Done,
+}
+
+impl State {
+    /// Be due again if it is this server that was asked: another one may have been asked since, or have answered.
+    fn again(&mut self, of: Server, at: Instant) {
+        if *self == State::Asked(of) {
+            *self = State::Due(at);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Job {
+    wanted: Option<Wanted>,
+    found: Found,
+    pulls: BTreeMap<u32, State>,
+    pushed: Option<Pushed>,
+    pushes: Vec<State>,
+}
+
+/// One message that was sent, until all of it is answered.
+#[derive(Debug)]
+struct Request {
+    job: Ticket,
+    server: Server,
+    asked: Instant,
+    pulls: Vec<u32>,
+    /// Places in the job's parts.
+    pushes: BTreeSet<usize>,
+}
+
+/// All that a worker has asked and that is not settled.
+#[derive(Debug)]
+pub struct Asking {
+    catalog: Catalog,
+    entries: Vec<Option<Entry>>,
+    roll_back: u64,
+    /// Slots that have another primary since something was last due.
+    moved: BTreeSet<u32>,
+    jobs: BTreeMap<Ticket, Job>,
+    requests: HashMap<u32, Request>,
+    next_request: u32,
+    /// Reign and version of each variable as it came last.
+    known: Vec<Known>,
+    news: News,
+}
+
+impl Asking {
+    /// Know no servers yet.
+    pub fn new(catalog: Catalog) -> Asking {
+        let nothing = |variable| Known {
+            variable,
+            reign: 0,
+            version: 0,
+        };
+        Asking {
+            entries: vec![None; catalog.slots() as usize],
+            roll_back: 0,
+            moved: BTreeSet::new(),
+            jobs: BTreeMap::new(),
+            requests: HashMap::new(),
+            next_request: 0,
+            known: (0..catalog.variables().len()).map(nothing).collect(),
+            news: News::default(),
+            catalog,
+        }
+    }
+
+    /// Learn which servers have which slots, and how often the job was rolled back: what was asked before a later roll-back is given up.
+    pub fn learn(&mut self, entries: impl IntoIterator<Item = (u32, Entry)>, roll_back: u64) {
+        for (slot, entry) in entries {
+            self.see(slot, entry);
+        }
+        if roll_back <= self.roll_back {
+            return;
+        }
+        // Answers to what was asked before mean nothing any more (rule R24).
+        self.roll_back = roll_back;
+        self.requests.clear();
+        // What came and is dropped now would not come again.
+        for known in &mut self.known {
+            (known.reign, known.version) = (0, 0);
+        }
+        let jobs = std::mem::take(&mut self.jobs);
+        let ended = jobs.into_keys().map(|ticket| (ticket, End::RolledBack));
+        self.news.ended.extend(ended);
+    }
+
+    /// Take an entry if it is newer than what is known; tell whether it is.
+    fn see(&mut self, slot: u32, entry: Entry) -> bool {
+        let Some(known) = self.entries.get_mut(slot as usize) else {
+            return false;
+        };
+        let is_newer = known.is_none_or(|known| known.term < entry.term);
+        if is_newer {
+            if known.is_some_and(|known| known.primary != entry.primary) {
+                self.moved.insert(slot);
+            }
+            *known = Some(entry);
+        }
+        is_newer
+    }
+
+    /// Want rows, and a push to be applied; both go to a server in one message.
+    pub fn begin(
+        &mut self,
+        now: Instant,
+        ticket: Ticket,
+        wanted: Option<Wanted>,
+        pushed: Option<Pushed>,
+    ) {
+        let catalog = &self.catalog;
+        let mut found = Found::default();
+        let mut pulls = BTreeMap::new();
+        for batch in wanted.iter().flat_map(|wanted| &wanted.batches) {
+            let width = catalog.tables()[batch.table()].width;
+            found.rows.push(vec![0.0; batch.ids().len() * width]);
+            pulls.extend(batch.slots().map(|slot| (slot, State::Due(now))));
+        }
+        for variable in wanted.iter().flat_map(|wanted| &wanted.variables) {
+            pulls.insert(catalog.slot_of_variable(*variable), State::Due(now));
+        }
+        let pushes = vec![State::Due(now); pushed.as_ref().map_or(0, Pushed::len)];
+        let job = Job {
+            wanted,
+            found,
+            pulls,
+            pushed,
+            pushes,
+        };
+        self.jobs.insert(ticket, job);
+        // Who wants nothing has it.
+        self.settle(ticket);
+    }
+
+    /// Return what may be sent now, and when more may be.
+    pub fn due(&mut self, now: Instant) -> (Vec<Errand>, Option<Instant>) {
+        self.follow_moved(now);
+        let mut later: Option<Instant> = None;
+        let mut errands = Vec::new();
+        for (ticket, job) in &self.jobs {
+            let mut of_server: BTreeMap<Server, (Vec<u32>, Vec<usize>)> = BTreeMap::new();
+            let mut primary = |slot: u32, state: &State| match state {
+                State::Due(time) if *time <= now => {
+                    let entry = self.entries[slot as usize];
+                    self.news.is_astray |= entry.is_none();
+                    entry.map(|entry| entry.primary)
+                }
+                State::Due(time) => {
+                    later = Some(later.map_or(*time, |later| later.min(*time)));
+                    None
+                }
+                _ => None,
+            };
+            for (slot, state) in &job.pulls {
+                if let Some(server) = primary(*slot, state) {
+                    of_server.entry(server).or_default().0.push(*slot);
+                }
+            }
+            let slots = job.pushed.iter().flat_map(Pushed::slots);
+            for (at, (slot, state)) in slots.zip(&job.pushes).enumerate() {
+                if let Some(server) = primary(slot, state) {
+                    of_server.entry(server).or_default().1.push(at);
+                }
+            }
+            let of_job = of_server
+                .into_iter()
+                .map(|(server, (pulls, pushes))| Errand {
+                    server,
+                    ticket: *ticket,
+                    pulls,
+                    pushes,
+                });
+            errands.extend(of_job);
+        }
+        (errands, later)
+    }
+
+    /// Ask again what was asked of servers that are no primaries any more: they may never answer.
+    fn follow_moved(&mut self, now: Instant) {
+        let moved = std::mem::take(&mut self.moved);
+        if moved.is_empty() {
+            return;
+        }
+        for job in self.jobs.values_mut() {
+            let slots = job.pushed.iter().flat_map(Pushed::slots);
+            let pushes = slots.zip(&mut job.pushes);
+            let pulls = job.pulls.iter_mut().map(|(slot, state)| (*slot, state));
+            for (slot, state) in pulls.chain(pushes) {
+                let primary = self.entries[slot as usize].map(|entry| entry.primary);
+                if let State::Asked(server) = *state
+                    && moved.contains(&slot)
+                    && primary != Some(server)
+                {
+                    *state = State::Due(now);
+                }
+            }
+        }
+    }
+
+    /// Return the number and the words of the message that an errand is, which is sent now; `None` if it means nothing any more.
+    pub fn ask(&mut self, now: Instant, errand: Errand) -> Option<(u32, Vec<u64>)> {
+        let Errand {
+            server,
+            ticket,
+            pulls,
+            pushes,
+        } = errand;
+        let job = self.jobs.get_mut(&ticket)?;
+        let number = self.next_request;
+        // A server has 24 bits for it.
+        self.next_request = (number + 1) & 0xff_ffff;
+        let entries = &self.entries;
+        let term = |slot: u32| entries[slot as usize].map_or(0, |entry| entry.term);
+        let nothing = Wanted::default();
+        let wanted = job.wanted.as_ref().unwrap_or(&nothing);
+        let pulled = pulls
+            .iter()
+            .map(|slot| Pull {
+                term: term(*slot),
+                ..pull_of(&self.catalog, wanted, *slot, &self.known)
+            })
+            .collect();
+        let parts = job.pushed.iter().flat_map(|pushed| {
+            pushes.iter().map(|at| {
+                let (slot, words) = pushed.part(*at);
+                Push {
+                    slot,
+                    term: term(slot),
+                    words,
+                }
+            })
+        });
+        let ask = Ask {
+            head: job.pushed.as_ref().map_or(NOTHING, |pushed| pushed.head),
+            chunk: wanted.chunk,
+            pulls: pulled,
+            pushes: parts.collect(),
+        };
+        let words = ask.write();
+        for slot in &pulls {
+            job.pulls.insert(*slot, State::Asked(server));
+        }
+        for at in &pushes {
+            job.pushes[*at] = State::Asked(server);
+        }
+        let request = Request {
+            job: ticket,
+            server,
+            asked: now,
+            pulls,
+            pushes: pushes.into_iter().collect(),
+        };
+        self.requests.insert(number, request);
+        Some((number, words))
+    }
+
+    /// Take an answer in; nothing if it makes no sense: whatever is there is not one of this job's servers.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        server: Server,
+        kind: Kind,
+        number: u64,
+        words: &[u64],
+    ) -> Option<()> {
+        let number = u32::try_from(number).ok()?;
+        let Some(request) = self.requests.get_mut(&number) else {
+            return Some(()); // of before a roll-back
+        };
+        if request.server != server {
+            return None;
+        }
+        let ticket = request.job;
+        let Some(job) = self.jobs.get_mut(&ticket) else {
+            // Another server has answered meanwhile.
+            self.requests.remove(&number);
+            return Some(());
+        };
+        match kind {
+            Kind::Rows if job.wanted.is_none() => request.pulls.clear(),
+            Kind::Answers if job.pushed.is_none() => request.pushes.clear(),
+            Kind::Rows => {
+                let pulls = std::mem::take(&mut request.pulls);
+                let mut reader = Reader::new(words);
+                for slot in pulls {
+                    let wanted = job.wanted.as_ref()?;
+                    let asked = pull_of(&self.catalog, wanted, slot, &self.known);
+                    let pulled = wire::pulled(&mut reader, &self.catalog, &asked).ok()?;
+                    let state = job.pulls.get_mut(&slot)?;
+                    if let Some(pulled) = pulled {
+                        *state = State::Done;
+                        let (found, known) = (&mut job.found, &mut self.known);
+                        take_rows(&self.catalog, wanted, &asked, pulled, found, known);
+                    } else {
+                        state.again(server, now + MOVED);
+                        self.news.is_astray = true;
+                    }
+                }
+                reader.end().ok()?;
+            }
+            Kind::Answers => {
+                let mut reader = Reader::new(words);
+                let mut moved = Vec::new();
+                while !reader.is_empty() {
+                    let (slot, outcome) = wire::outcome(&mut reader).ok()?;
+                    let at = job.pushed.as_ref()?.of_slot(slot)?;
+                    if !request.pushes.remove(&at) {
+                        return None;
+                    }
+                    let state = &mut job.pushes[at];
+                    match outcome {
+                        Outcome::Settled | Outcome::Closed | Outcome::Refused => {
+                            *state = State::Done;
+                        }
+                        Outcome::Busy => state.again(server, now + BUSY),
+                        Outcome::Moved(entry) => {
+                            let known = self.entries[slot as usize].map_or(0, |known| known.term);
+                            let newer = entry.filter(|entry| entry.term > known);
+                            let pause = if newer.is_some() {
+                                Duration::ZERO
+                            } else {
+                                MOVED
+                            };
+                            state.again(server, now + pause);
+                            self.news.is_astray |= newer.is_none();
+                            moved.extend(newer.map(|entry| (slot, entry)));
+                        }
+                    }
+                }
+                for (slot, entry) in moved {
+                    self.see(slot, entry);
+                }
+            }
+            Kind::Refusal => {
+                let why = wire::read_text(words);
+                self.news.ended.push((ticket, End::Refused(why)));
+            }
+            _ => return None,
+        }
+        let request = self.requests.get(&number)?;
+        if request.pulls.is_empty() && request.pushes.is_empty() {
+            self.requests.remove(&number);
+        }
+        self.settle(ticket);
+        Some(())
+    }
+
+    /// Tell what is complete of a job.
+    fn settle(&mut self, ticket: Ticket) {
+        let Some(job) = self.jobs.get_mut(&ticket) else {
+            return;
+        };
+        let is_found = job.pulls.values().all(|state| *state == State::Done);
+        let is_pushed = job.pushes.iter().all(|state| *state == State::Done);
+        if is_found && job.wanted.take().is_some() {
+            let found = std::mem::take(&mut job.found);
+            self.news.found.push((ticket, found));
+        }
+        if is_pushed && job.pushed.take().is_some() {
+            self.news.ended.push((ticket, End::Settled));
+        }
+        if is_found && is_pushed {
+            self.jobs.remove(&ticket);
+        }
+    }
+
+    /// Note that a server can't be reached: its parts are asked again, of whoever is the primary by then.
+    pub fn lose(&mut self, now: Instant, server: Server) {
+        self.requests.retain(|_, request| request.server != server);
+        for job in self.jobs.values_mut() {
+            for state in job.pulls.values_mut().chain(&mut job.pushes) {
+                state.again(server, now);
+            }
+        }
+        self.news.lost.insert(server);
+        self.news.is_astray = true;
+    }
+
+    /// Note servers that send no rows; returns when to look again.
+    pub fn doubt(&mut self, now: Instant) -> Option<Instant> {
+        let mut next = None;
+        for request in self.requests.values().filter(|one| !one.pulls.is_empty()) {
+            let is_silent = now >= request.asked + SILENCE;
+            if is_silent {
+                self.news.lost.insert(request.server);
+            }
+            let at = if is_silent {
+                now + SILENCE / 2
+            } else {
+                request.asked + SILENCE
+            };
+            next = Some(next.map_or(at, |next: Instant| next.min(at)));
+        }
+        next
+    }
+
+    /// Return what has come of what was asked since the last call.
+    pub fn take_news(&mut self) -> News {
+        std::mem::take(&mut self.news)
+    }
+}
+
+const NOTHING: Head = Head {
+    stamp: None,
+    low: 0,
+    roll_back: 0,
+    pace: Pace { rate: 0.0, step: 0 },
+};
+
+/// Return what is asked of one slot, but for the term.
+fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]) -> Pull<'a> {
+    let rows = wanted
+        .batches
+        .iter()
+        .map(|batch| (batch.table(), &batch.ids()[batch.of_slot(slot)]))
+        .filter(|(_, ids)| !ids.is_empty())
+        .collect();
+    let dense = wanted
+        .variables
+        .iter()
+        .filter(|variable| catalog.slot_of_variable(**variable) == slot)
+        .map(|variable| known[*variable])
+        .collect();
+    Pull {
+        slot,
+        term: 0,
+        rows,
+        dense,
+    }
+}
+
+/// Put what was pulled of a slot where it belongs.
+fn take_rows(
+    catalog: &Catalog,
+    wanted: &Wanted,
+    asked: &Pull<'_>,
+    pulled: PulledRows<'_>,
+    found: &mut Found,
+    known: &mut [Known],
+) {
+    let mut rows = pulled.rows;
+    for (batch, out) in wanted.batches.iter().zip(&mut found.rows) {
+        let (range, width) = (
+            batch.of_slot(asked.slot),
+            catalog.tables()[batch.table()].width,
+        );
+        let of_batch;
+        (of_batch, rows) = rows.split_at(range.len() * width);
+        out[range.start * width..range.end * width].copy_from_slice(of_batch);
+    }
+    for (asked, dense) in asked.dense.iter().zip(pulled.dense) {
+        match dense {
+            Dense::Missing => found.changed.push((asked.variable, None)),
+            Dense::Unchanged => {}
+            Dense::Changed { version, weights } => {
+                known[asked.variable] = Known {
+                    variable: asked.variable,
+                    reign: pulled.reign,
+                    version,
+                };
+                found.changed.push((asked.variable, Some(weights.to_vec())));
+            }
+        }
+    }
+    if pulled.has_chunk {
+        found.held.insert(asked.slot);
+    }
+}

@@ -1,0 +1,95 @@
+//! The push of one chunk: its gradients encoded, slot by slot, so that each part is a piece of memory that can go to any server, again and again.
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::batch::Batch;
+use super::catalog::Catalog;
+use super::slot::Head;
+use super::words::{pair, put_numbers};
+
+/// A chunk's gradients, encoded.
+#[derive(Debug)]
+pub struct Pushed {
+    pub(super) head: Head,
+    words: Vec<u64>,
+    /// Slots, and where their parts lie in the words.
+    parts: Vec<(u32, std::ops::Range<usize>)>,
+}
+
+impl Pushed {
+    /// Encode gradients: of batches, whose rows are given by distinct ids, and of dense variables, or their first values.
+    pub fn new(
+        catalog: &Catalog,
+        head: Head,
+        rows: &[(Arc<Batch>, Vec<f32>)],
+        dense: &[(usize, &[f32])],
+        is_first: bool,
+    ) -> Pushed {
+        let mut variables: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (at, (variable, _)) in dense.iter().enumerate() {
+            variables
+                .entry(catalog.slot_of_variable(*variable))
+                .or_default()
+                .push(at);
+        }
+        let mut pushed = Pushed {
+            head,
+            words: Vec::new(),
+            parts: Vec::new(),
+        };
+        for slot in 0..catalog.slots() {
+            let of_slot = variables.get(&slot).map_or(&[][..], Vec::as_slice);
+            let touched: Vec<_> = rows
+                .iter()
+                .filter(|(batch, _)| !batch.of_slot(slot).is_empty())
+                .collect();
+            if of_slot.is_empty() && touched.is_empty() {
+                continue;
+            }
+            let (words, begin) = (
+                &mut pushed.words,
+                pushed.parts.last().map_or(0, |(_, range)| range.end),
+            );
+            words.push(pair(touched.len() as u32, of_slot.len() as u32));
+            for (batch, gradients) in touched {
+                let (range, width) = (batch.of_slot(slot), catalog.tables()[batch.table()].width);
+                words.push(pair(batch.table() as u32, range.len() as u32));
+                words.extend_from_slice(&batch.ids()[range.clone()]);
+                put_numbers(words, &gradients[range.start * width..range.end * width]);
+            }
+            for at in of_slot {
+                let (variable, numbers) = dense[*at];
+                words.push(pair(variable as u32, u32::from(is_first)));
+                put_numbers(words, numbers);
+            }
+            pushed.parts.push((slot, begin..pushed.words.len()));
+        }
+        pushed
+    }
+
+    /// Return the slots that it touches.
+    pub fn slots(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().map(|(slot, _)| *slot)
+    }
+
+    /// Return how many slots it touches.
+    pub fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Whether it touches none.
+    pub fn is_empty(&self) -> bool {
+        self.parts.is_empty()
+    }
+
+    /// Return which part is a slot's.
+    pub fn of_slot(&self, slot: u32) -> Option<usize> {
+        self.parts.binary_search_by_key(&slot, |(of, _)| *of).ok()
+    }
+
+    /// Return the slot of a part, and its words.
+    pub fn part(&self, at: usize) -> (u32, &[u64]) {
+        let (slot, range) = &self.parts[at];
+        (*slot, &self.words[range.clone()])
+    }
+}
