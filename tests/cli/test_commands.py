@@ -80,9 +80,8 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         if isinstance(event, StopWanted):
             event.answer(True, "the job ends at the next step boundary")
         if isinstance(event, ScaleWanted):
-            event.answer(
-                event.workers < 9, f"{event.workers} workers from now on" if event.workers < 9 else "too many"
-            )
+            numbers = [number for number in (event.workers, event.servers) if number is not None]
+            event.answer(max(numbers) < 9, f"{numbers} from now on" if max(numbers) < 9 else "too many")
 
     server = ControlServer(place.control_address, place.token(), deliver)
     workers = (
@@ -128,7 +127,8 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["stop", "nobody"], "no job is named 'nobody'"),
         (["scale", "nobody", "--num_workers=2"], "no job is named 'nobody'"),
         (["scale", "nobody", "--num_workers=0"], "0 is not in the range x>=1"),
-        (["scale", "nobody"], "missing option '--num_workers'"),
+        (["scale", "nobody", "--num_ps_pods=0"], "0 is not in the range x>=1"),
+        (["scale", "nobody"], "say how many the job is to have: --num_workers=N, --num_ps_pods=N or both"),
         (["chaos", "nobody"], "say what to inject"),
         (["audit", "nothing"], "Directory 'nothing' does not exist"),
         (["audit", "."], "holds no audit"),
@@ -249,11 +249,13 @@ def test_a_running_job(run: Run, running: tuple[JobPlace, list[ServerEvent]]) ->
 def test_stop_and_scale(run: Run, running: tuple[JobPlace, list[ServerEvent]]) -> None:
     _, asked = running
     assert run("stop", "up") == (0, "the job ends at the next step boundary\n", "")
-    assert run("scale", "up", "--num-workers", "3") == (0, "3 workers from now on\n", "")
+    assert run("scale", "up", "--num-workers", "3") == (0, "[3] from now on\n", "")
     assert run("scale", "up", "--num_workers=9") == (2, "", "error: too many\n")
+    assert run("scale", "up", "--num_ps_pods=4") == (0, "[4] from now on\n", "")
+    assert run("scale", "up", "--num_ps_pods=4", "--num_workers=2") == (0, "[2, 4] from now on\n", "")
     assert isinstance(asked[0], StopWanted)
-    assert isinstance(asked[1], ScaleWanted)
-    assert asked[1].workers == 3
+    said = [(one.workers, one.servers) for one in asked[1:] if isinstance(one, ScaleWanted)]
+    assert said == [(3, None), (9, None), (None, 4), (2, 4)]
 
 
 def test_a_master_that_is_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.errors import BadSetting
 from elasticdl.spec.place import find
 
 from .conftest import Job, Start
@@ -171,6 +172,49 @@ def test_a_drained_server_is_emptied_and_a_worker_leaves(
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
     assert summary["members"]["drained"] >= 1
+
+
+def test_servers_are_added_and_taken_away(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin(num_workers=1, environment={"GO": str(tmp_path / "go"), "PACE": "0.5"})
+
+    def scale(servers: int) -> None:
+        place = find("test")
+        with JobClient(place.control_address, place.token()) as client:
+            assert client.scale(None, servers) == f"the job wants {servers} parameter servers"
+
+    at(job, 3, lambda status: refused(1, "needs as many; received 1"))
+    at(job, 3, lambda status: scale(4))
+    holding(job, {"ps-0-1", "ps-1-1", "ps-2-1", "ps-3-1"})
+    at(job, 4, lambda status: os.kill(master_of(job), signal.SIGKILL))
+    at(job, 4, lambda status: scale(2))
+    holding(job, {"ps-0-1", "ps-1-1"})
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+    assert summary["servers"] == {"joined": 4, "at_the_end": 2}
+    assert summary["members"]["lost"] == 0
+    assert summary["members"]["drained"] == 2
+
+
+def refused(servers: int, why: str) -> None:
+    place = find("test")
+    with JobClient(place.control_address, place.token()) as client, pytest.raises(BadSetting, match=why):
+        client.scale(None, servers)
+
+
+def holding(job: Job, names: set[str]) -> None:
+    """Wait until these servers serve, and no slot is on its way any more."""
+    serving, copied = False, False
+    for item in seen(job):
+        if isinstance(item, JobStatus):
+            servers = [one for one in item.workers if one.name.startswith("ps") and one.state != "ended"]
+            serving = names == {one.name for one in servers if one.state == "serving"} and len(
+                servers
+            ) == item.wanted_servers == len(names)
+        elif item.kind in ("copying", "copied"):
+            copied = item.kind == "copied"
+        if serving and copied:
+            return
+    pytest.fail(f"the job ended before its servers were {names}")
 
 
 def test_a_stopped_job_writes_what_it_has_trained(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:

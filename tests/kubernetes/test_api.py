@@ -21,8 +21,8 @@ from elasticdl.cluster.cluster import (
     ProcessPending,
     ProcessStarted,
     Role,
+    ScaleAsked,
     StopAsked,
-    WorkersAsked,
 )
 from elasticdl.cluster.items import ConfigMapItem, Stale
 from elasticdl.cluster.kubernetes import KubernetesCluster
@@ -160,9 +160,7 @@ def test_what_there_is_is_the_history(rig: Rig) -> None:
     rig.until(ProcessStarted(worker(1), None))
     again = rig.connect()
     found = {
-        event.name: event
-        for event in again.events(SECONDS)
-        if not isinstance(event, StopAsked | WorkersAsked)
+        event.name: event for event in again.events(SECONDS) if not isinstance(event, StopAsked | ScaleAsked)
     }
     again.close()
     assert isinstance(found[worker(0)], ProcessPending)
@@ -240,7 +238,9 @@ def test_a_watch_from_too_long_ago_says_so(rig: Rig) -> None:
 
 def test_people_steer_by_annotations(rig: Rig) -> None:
     rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.WORKERS: "5"}}})
-    rig.until(WorkersAsked(5))
+    rig.until(ScaleAsked(5))
+    rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.SERVERS: "3"}}})
+    rig.until(ScaleAsked(None, 3))
     rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.WORKERS: "many"}}})
     rig.api.patch("Job", "job", {"metadata": {"annotations": {manifests.STOP: "enough"}}})
     assert rig.until(StopAsked("enough")) == []

@@ -329,13 +329,15 @@ def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:
 
 def test_steering(api: Api, zoo: Path) -> None:
     job = podjob.submit(spec(api, zoo), api)
-    job.ask_for_workers(5)
+    job.ask_to_scale(5)
+    with pytest.raises(BadSetting, match="the job has no parameter servers"):
+        job.ask_to_scale(None, 2)
     job.ask_to_stop("enough")
     notes = api.get("Job", "test-job")["metadata"]["annotations"]
     assert (notes[manifests.WORKERS], notes[manifests.STOP]) == ("5", "enough")
     with pytest.raises(JobFailed):
         PodJob(api, "nobody").ask_to_stop("enough")
     with pytest.raises(JobFailed):
-        PodJob(api, "nobody").ask_for_workers(2)
+        PodJob(api, "nobody").ask_to_scale(2)
     assert not PodJob(api, "nobody").exists()
     assert [row[0] for row in podjob.jobs(api)] == ["test-job"]

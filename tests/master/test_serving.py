@@ -44,6 +44,7 @@ from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import events
 from elasticdl.master.leases import Done, TaskNumber
+from elasticdl.master.placement import ServerId
 from elasticdl.master.processes import Processes
 from elasticdl.master.records import (
     CutRecord,
@@ -53,6 +54,7 @@ from elasticdl.master.records import (
     PlacementRecord,
     Record,
     SavedRecord,
+    WantedRecord,
 )
 from elasticdl.master.relaunch import Workforce
 from elasticdl.master.serving import ServingMaster, Settings
@@ -374,6 +376,71 @@ def test_a_server_that_leaves_is_emptied_first() -> None:
                 rig.say(name, CopyReady(one.slot, one.term, one.to, one.hands_over))
     assert rig.heard("ps-0-1", Released) == [Released("it is empty")]
     assert all(0 not in (entry.primary, entry.backup) for entry in rig.master.journal.entries)
+    assert rig.master.journal.roll_back == 0
+
+
+def copied(rig: Rig) -> None:
+    """Let all copies that are ordered come to their end."""
+    for _ in range(20):
+        rig.tick()
+        for name in list(rig.connections):
+            for one in rig.heard(name, CopyOrdered):
+                rig.say(name, CopyReady(one.slot, one.term, one.to, one.hands_over))
+
+
+def test_servers_are_added_and_taken_away() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.event(events.ScaleAsked(1, None, 4))
+    assert rig.journal[-1] == WantedRecord(None, 4)
+    assert events.Scale(None, 4) in rig.out
+    assert events.Reply(1, "the job wants 4 parameter servers") in rig.out
+    rig.connect("ps-2-1")
+    rig.connect("ps-3-1")
+    copied(rig)
+    entries = rig.master.journal.entries
+    assert {entry.primary for entry in entries} == {entry.backup for entry in entries} == {0, 1, 2, 3}
+    rig.event(events.ScaleAsked(2, None, 2))
+    rig.begin()  # the next master knows it, and asks the servers again
+    assert rig.master.wanted_servers == 2
+    assert events.Scale(None, 2) in rig.out
+    for server in range(4):
+        rig.connect(f"ps-{server}-1", server=server)
+    rig.say("ps-3-1", Leave(()))
+    rig.say("ps-2-1", Leave(()))
+    copied(rig)
+    for name in ("ps-2-1", "ps-3-1"):
+        assert rig.heard(name, Released) == [Released("it is empty")]
+    entries = rig.master.journal.entries
+    assert {frozenset((entry.primary, entry.backup)) for entry in entries} == {frozenset((0, 1))}
+    assert rig.master.journal.roll_back == 0
+
+
+def test_a_job_that_is_scaled_before_it_begins_waits_for_that_many_servers() -> None:
+    rig = Rig()
+    rig.event(events.ScaleAsked(1, None, 3))
+    rig.start("worker-0-1")
+    assert rig.master.journal.entries == ()
+    rig.connect("ps-2-1")
+    assert {entry.primary for entry in rig.master.journal.entries} == {0, 1, 2}
+
+
+def test_a_server_that_scale_takes_away_stays_until_others_have_its_copies() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.event(events.ScaleAsked(1, None, 2))
+    rig.say("ps-2-1", Leave(()))
+    had = [slot for slot, entry in enumerate(rig.master.journal.entries) if entry.names(ServerId(2))]
+    rig.die("ps-0-1")
+    copied(rig)
+    assert rig.heard("ps-2-1", Released) == []
+    assert [slot for slot, entry in enumerate(rig.master.journal.entries) if entry.names(ServerId(2))] == had
+    rig.connect("ps-0-2")
+    copied(rig)
+    assert rig.heard("ps-2-1", Released) == [Released("it is empty")]
+    assert {frozenset((entry.primary, entry.backup)) for entry in rig.master.journal.entries} == {
+        frozenset((1, 3))
+    }
     assert rig.master.journal.roll_back == 0
 
 

@@ -329,27 +329,37 @@ def stop(job: str, namespace: str | None) -> int:
 @elasticdl.command()
 @click.argument("job")
 @click.option(
-    "--num_workers",
-    required=True,
+    "--num_workers", type=click.IntRange(min=1), metavar="N", help="How many workers the job wants."
+)
+@click.option(
+    "--num_ps_pods",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many workers the job wants.",
+    help="How many parameter servers the job wants.",
 )
 @_namespace
-def scale(job: str, num_workers: int, namespace: str | None) -> int:
-    """Add workers to a running job, or drain some.
+def scale(job: str, num_workers: int | None, num_ps_pods: int | None, namespace: str | None) -> int:
+    """Add workers or parameter servers to a running job, or take some away.
+
+    Workers that are too many leave, and others go on with their tasks. Parameter servers that are too many hand their parts of the model
+    over before they leave; the job trains meanwhile.
 
     \b
-    Example:
+    Examples:
       elasticdl scale mnist-functional-api --num_workers=3
+      elasticdl scale deepfm --num_ps_pods=4
     """
+    from elasticdl.control.status import how_many
+    from elasticdl.errors import BadSetting
     from elasticdl.spec import place as places
 
+    if num_workers is None and num_ps_pods is None:
+        raise BadSetting("say how many the job is to have: --num_workers=N, --num_ps_pods=N or both")
     if namespace:
-        _pod_job(job, namespace).ask_for_workers(num_workers)
-        click.echo(f"{job} has been asked for {num_workers} workers")
+        _pod_job(job, namespace).ask_to_scale(num_workers, num_ps_pods)
+        click.echo(f"{job} has been asked for {how_many(num_workers, num_ps_pods)}")
         return 0
-    click.echo(_ask(places.find(job), lambda client: client.scale(num_workers)))
+    click.echo(_ask(places.find(job), lambda client: client.scale(num_workers, num_ps_pods)))
     return 0
 
 

@@ -115,13 +115,14 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkersAsked:
-    """Somebody wants another number of workers."""
+class ScaleAsked:
+    """Somebody wants another number of workers or parameter servers; None: as many as now."""
 
-    workers: int
+    workers: int | None
+    servers: int | None = None
 
 
-ClusterEvent = ProcessEvent | StopAsked | WorkersAsked
+ClusterEvent = ProcessEvent | StopAsked | ScaleAsked
 
 
 class Cluster(Protocol):

@@ -25,8 +25,8 @@ from elasticdl.cluster.cluster import (
     ProcessName,
     ProcessPending,
     ProcessStarted,
+    ScaleAsked,
     StopAsked,
-    WorkersAsked,
 )
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class KubernetesCluster:
         self._unmade: dict[ProcessName, int] = {}
         self._tries_again = False
         self._seen: dict[str, Object] = {}
-        self._asked: tuple[str, str] = ("", "")
+        self._asked: dict[str, str] = {}
         version = self._list_patiently()
         for target, arguments in (
             (self._carry_out, ()),
@@ -342,16 +342,15 @@ class KubernetesCluster:
         """Tell what people ask for by annotations, once for each value."""
         annotations = job["metadata"].get("annotations") or {}
         self._believe(annotations.get(manifests.DEAD, ""))
-        stop, workers = annotations.get(manifests.STOP, ""), annotations.get(manifests.WORKERS, "")
-        told_stop, told_workers = self._asked
-        self._asked = stop, workers
-        if workers and workers != told_workers:
-            if workers.isascii() and workers.isdigit() and int(workers) > 0:
-                self._news.put(WorkersAsked(int(workers)))
-            else:
-                _log.error("%s=%r is not a number of workers", manifests.WORKERS, workers)
-        if stop and stop != told_stop:
-            self._news.put(StopAsked(stop))
+        known = (manifests.STOP, manifests.WORKERS, manifests.SERVERS)
+        asked = {name: annotations[name] for name in known if annotations.get(name)}
+        news = {name: value for name, value in asked.items() if self._asked.get(name) != value}
+        self._asked = asked
+        workers, servers = (_number(name, news.get(name)) for name in (manifests.WORKERS, manifests.SERVERS))
+        if (workers, servers) != (None, None):
+            self._news.put(ScaleAsked(workers, servers))
+        if manifests.STOP in news:
+            self._news.put(StopAsked(news[manifests.STOP]))
 
     def _believe(self, names: str) -> None:
         """Take somebody's word that workers are dead of which the cluster can't say it any more."""
@@ -360,3 +359,11 @@ class KubernetesCluster:
             if isinstance(event, ProcessGone) and str(event.name) in dead:
                 text = f"declared dead ({manifests.DEAD})"
                 self._tell(ProcessEnded(event.name, None, None, Blame.CLUSTER, text))
+
+
+def _number(name: str, text: str | None) -> int | None:
+    """Read a number that somebody has written into an annotation; None if there is none."""
+    if text is None or (text.isascii() and text.isdigit() and int(text) > 0):
+        return None if text is None else int(text)
+    _log.error("%s=%r is not a number of processes", name, text)
+    return None

@@ -24,9 +24,10 @@ SERVICE_ACCOUNT = "elasticdl"
 """What the master's pod asks the API as; `elasticdl rbac` prints it with the Role that it needs."""
 PROBE = "probe"
 """Name of the container that tries an image."""
-STOP, WORKERS, DEAD = "elasticdl.org/stop", "elasticdl.org/workers", "elasticdl.org/dead"
-"""Annotations of the Job by which people steer it: the reason of an early end, how many workers are wanted, and which workers are dead of
-which the cluster can't say it any more."""
+STOP, DEAD = "elasticdl.org/stop", "elasticdl.org/dead"
+WORKERS, SERVERS = "elasticdl.org/workers", "elasticdl.org/servers"
+"""Annotations of the Job by which people steer it: the reason of an early end, which workers are dead of which the cluster can't say it any
+more, and how many workers and parameter servers are wanted."""
 PROGRESS = "elasticdl.org/progress"
 """Annotation of the Job with one line about how it stands."""
 

@@ -52,9 +52,14 @@ class JobClient:
         """Ask for an early end; return a sentence once it is recorded. Raises MasterAway, BadSetting if it is refused."""
         return self._answered(self._stub.Stop, self._wire.StopJob(reason=reason))
 
-    def scale(self, workers: int) -> str:
-        """Ask for another number of workers; return a sentence once it is recorded. Raises MasterAway, BadSetting if it is refused."""
-        return self._answered(self._stub.Scale, self._wire.ScaleRequest(num_workers=workers))
+    def scale(self, workers: int | None = None, servers: int | None = None) -> str:
+        """Ask for another number of workers or parameter servers, None: as many as now; return a sentence once it is recorded.
+
+        Raises MasterAway, BadSetting if it is refused; then both numbers stay.
+        """
+        return self._answered(
+            self._stub.Scale, self._wire.ScaleRequest(num_workers=workers, num_ps_pods=servers)
+        )
 
     def watch(self, since: float = 0.0) -> Iterator[JobStatus | JobEvent]:
         """Yield the events later than `since` (seconds since the Unix epoch), then statuses and events as they come.

@@ -49,7 +49,8 @@ class JobStatus:
         records_per_second: over the last seconds.
         seconds_left: estimate, None if unknown.
         wanted_workers: how many the job wants now.
-        workers: all that live, or ended lately.
+        workers: all that live, or ended lately; parameter servers, too.
+        wanted_servers: how many parameter servers the job wants now.
     """
 
     job_name: str
@@ -66,6 +67,7 @@ class JobStatus:
     seconds_left: float | None
     wanted_workers: int
     workers: tuple[WorkerStatus, ...]
+    wanted_servers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +94,9 @@ class JobEvent:
     step: int
     text: str
     seconds: float | None = None
+
+
+def how_many(workers: int | None, servers: int | None) -> str:
+    """Return numbers in words, `3 workers and 2 parameter servers`; None: nobody speaks of these."""
+    counted = ((workers, "workers"), (servers, "parameter servers"))
+    return " and ".join(f"{number} {what}" for number, what in counted if number is not None)

@@ -151,9 +151,10 @@ class StopWanted:
 
 @dataclass(frozen=True, slots=True)
 class ScaleWanted:
-    """A client wants another number of workers."""
+    """A client wants another number of workers, of parameter servers, or of both; None: as many as now."""
 
-    workers: int
+    workers: int | None
+    servers: int | None
     answer: Answer
 
 
@@ -305,8 +306,10 @@ class ControlServer:
                 return server._ask(lambda answer: StopWanted(request.reason, answer), context)
 
             def Scale(self, request: Any, context: grpc.ServicerContext) -> Any:
-                """Ask for another number of workers."""
-                return server._ask(lambda answer: ScaleWanted(request.num_workers, answer), context)
+                """Ask for another number of workers or parameter servers."""
+                workers = request.num_workers if request.HasField("num_workers") else None
+                servers = request.num_ps_pods if request.HasField("num_ps_pods") else None
+                return server._ask(lambda answer: ScaleWanted(workers, servers, answer), context)
 
         return Servicer()
 

@@ -75,7 +75,11 @@ def workers_text(status: JobStatus) -> str:
     training = sum(
         worker.state in ("training", "draining", "sealed", "finishing") for worker in status.workers
     )
-    return f"{training} of {status.wanted_workers} workers"
+    text = f"{training} of {status.wanted_workers} workers"
+    if not status.wanted_servers:
+        return text
+    serving = sum(worker.state == "serving" for worker in status.workers)
+    return f"{text}, {serving} of {status.wanted_servers} servers"
 
 
 def status_lines(status: JobStatus) -> list[str]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, StopAsked, WorkersAsked, process_name
+from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import LocalCluster
 from elasticdl.data.shard import Shard
@@ -126,7 +126,10 @@ def _workforces(
         ending=said.stopping is not None or (said.view is not None and said.view.final),
         stopping=said.stopping is not None,
     )
-    processes = [event for event in history if not isinstance(event, (StopAsked, WorkersAsked))]
+    if spec.num_ps_pods:
+        servers = spec.num_ps_pods if said.wanted_servers is None else said.wanted_servers
+        forces[1] = replace(forces[1], wanted=servers)
+    processes = [event for event in history if not isinstance(event, (StopAsked, ScaleAsked))]
     # The first lives are launched before anything is told, so whatever was told of a life counts.
     spoken_of = [one.event.worker for one in told if one.event.worker]
     lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors), *spoken_of)]

@@ -29,9 +29,8 @@ from elasticdl.job.clusterspec import settle
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.master.story import told_from_line
 from elasticdl.spec import podplace
-from elasticdl.spec.grammar import worker_range
-from elasticdl.spec.jobspec import JobSpec, Strategy
-from elasticdl.spec.machine import check_pods
+from elasticdl.spec.jobspec import JobSpec, Strategy, from_json
+from elasticdl.spec.machine import check_pods, check_scale, check_servers
 from elasticdl.spec.podplace import pack_zoo
 from elasticdl.spec.pods import amount
 
@@ -185,22 +184,26 @@ class PodJob:
 
     def ask_to_stop(self, reason: str) -> None:
         """Ask for an early end. Raises Unreachable, JobFailed."""
-        self._annotate(manifests.STOP, reason)
+        self._annotate({manifests.STOP: reason})
 
-    def ask_for_workers(self, workers: int) -> None:
-        """Ask for another number of workers. Raises BadSetting, Unreachable, JobFailed, also if the job has ended."""
+    def ask_to_scale(self, workers: int | None, servers: int | None = None) -> None:
+        """Ask for another number of workers or parameter servers; None: as many as now.
+
+        Raises BadSetting, Unreachable, JobFailed, also if the job has ended.
+        """
         if self.look().summary is not None:
             raise JobFailed(f"the job {self.name} has ended")
-        check_pods(workers, self._minimum(), "--num_workers")
-        self._annotate(manifests.WORKERS, str(workers))
+        check_scale(self._spec(), workers, servers)
+        wanted = {manifests.WORKERS: workers, manifests.SERVERS: servers}
+        self._annotate({name: str(number) for name, number in wanted.items() if number is not None})
 
-    def _minimum(self) -> int:
-        """Return the least number of workers with which the job trains."""
+    def _spec(self) -> JobSpec:
+        """Return the job's settings."""
         try:
             texts = self._api.get("ConfigMap", manifests.Names(self.name).spec)["data"]
         except ApiError as error:
             raise JobFailed(f"the settings of the job {self.name} can't be read: {error}") from None
-        return worker_range(json.loads(texts["spec.json"])["settings"]["num_workers"]).minimum
+        return from_json(json.loads(texts["spec.json"]))
 
     def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
         """Yield the lines of the job's pods, merged as they come, each with its process's name; `role` picks some.
@@ -301,9 +304,9 @@ class PodJob:
             raise
         return True
 
-    def _annotate(self, name: str, value: str) -> None:
+    def _annotate(self, annotations: Mapping[str, str]) -> None:
         try:
-            self._api.patch("Job", self.name, {"metadata": {"annotations": {name: value}}})
+            self._api.patch("Job", self.name, {"metadata": {"annotations": dict(annotations)}})
         except ApiError as error:
             raise JobFailed(f"the job {self.name} can't be asked: {error}") from None
 
@@ -556,6 +559,8 @@ def _check(spec: JobSpec) -> None:
             "or take --num_workers=1"
         )
     check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
+    if spec.num_ps_pods:
+        check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     for flag in ("training_data", "output", "audit", "checkpoint_dir"):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:

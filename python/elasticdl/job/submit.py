@@ -18,7 +18,7 @@ from elasticdl.job.launcher import Outcome
 from elasticdl.spec import edge
 from elasticdl.spec import place as places
 from elasticdl.spec.jobspec import JobSpec, Strategy
-from elasticdl.spec.machine import check_workers
+from elasticdl.spec.machine import check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
 from elasticdl.spec.place import JobPlace
 
@@ -137,6 +137,8 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     """
     model = check_model_file(spec)
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
+    if spec.num_ps_pods:
+        check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     edge.check_paths(spec, custom_reader=model.custom_reader)
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
     return place, place.hold()

@@ -39,7 +39,11 @@ def headline(status: JobStatus) -> str:
     training = sum(worker.state == "training" for worker in status.workers)
     # The epoch after the last is the last.
     epoch = min(status.epoch + 1, status.num_epochs or status.epoch + 1)
-    parts = [status.state, f"{training}/{status.wanted_workers} workers", f"epoch {epoch}"]
+    parts = [status.state, f"{training}/{status.wanted_workers} workers"]
+    if status.wanted_servers:
+        serving = sum(worker.state == "serving" for worker in status.workers)
+        parts.append(f"{serving}/{status.wanted_servers} servers")
+    parts.append(f"epoch {epoch}")
     if status.done is not None:
         parts.append(f"{status.done * 100:.0f} %")
     return ", ".join(parts)

@@ -118,10 +118,11 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True)
 class ScaleAsked:
-    """A client wants another number of workers; answered by `Reply` after the append."""
+    """A client wants another number of workers or parameter servers, None: as many as now; answered by `Reply` after the append."""
 
     request: int
-    workers: int
+    workers: int | None
+    servers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,9 +238,13 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """From now on the job wants this many workers (said after a `scale`, and at the start if the journal says so)."""
+    """From now on the job wants so many workers and servers, None: as many as now.
 
-    workers: int
+    Said after a `scale`, and at the start if the journal says so.
+    """
+
+    workers: int | None
+    servers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

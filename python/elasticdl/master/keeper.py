@@ -25,6 +25,7 @@ from elasticdl.control.messages import (
     ProgramFailed,
     Released,
 )
+from elasticdl.control.status import how_many
 from elasticdl.control.view import MemberId
 from elasticdl.data.shard import Shard
 from elasticdl.master.events import (
@@ -138,7 +139,7 @@ class Keeper:
         failures: program errors, by member.
         asked_stop: reason of a stop request that is not journalled yet.
         waiting_stop: client requests to answer when `stopping` is journalled.
-        asked_scale: the number of workers asked for, and by which request.
+        asked_scale: the numbers of workers and servers asked for, and by which request.
         found: shards that were found and are not journalled yet.
         give_up: the job can't go on.
         exported: the export report that waits for its record.
@@ -276,8 +277,8 @@ class Keeper:
         master = replace(self, journal=journal, started_at=now)
         if journal.shards is not None:
             master = master._with_data(journal.shards)
-        if journal.wanted is not None:
-            out.append(Scale(journal.wanted))
+        if (journal.wanted, journal.wanted_servers) != (None, None):
+            out.append(Scale(journal.wanted, journal.wanted_servers))
         if journal.terminal is not None:
             return replace(master, opened=True)._reach_end(now, out)
         return master._append(EpochRecord(journal.epoch + 1), out)
@@ -303,8 +304,8 @@ class Keeper:
                 return replace(self._with_data(shards), found=None)
             case StoppingRecord(reason):
                 return self._after_stopping(reason, out)
-            case WantedRecord(workers):
-                return self._after_scale(workers, out)
+            case WantedRecord():
+                return self._after_scale(record, out)
             case FinishedRecord() | FailedRecord():
                 return self._reach_end(now, out)
             case _:
@@ -408,21 +409,22 @@ class Keeper:
 
     def _ask_scale(self, asked: ScaleAsked, out: Out) -> Self:
         if self.journal.terminal is not None or self.journal.stopping is not None:
-            out.append(Reply(asked.request, "the job is ending; the number of workers stays"))
+            out.append(Reply(asked.request, "the job is ending; no number is changed any more"))
             return self
         if self.asked_scale is not None:
             out.append(Reply(self.asked_scale.request, "another number was asked for meanwhile"))
         return replace(self, asked_scale=asked)
 
     def _wanted_scale(self) -> Record | None:
-        return None if self.asked_scale is None else WantedRecord(self.asked_scale.workers)
-
-    def _after_scale(self, workers: int, out: Out) -> Self:
-        out.append(Scale(workers))
         asked = self.asked_scale
-        if asked is None or asked.workers != workers:
+        return None if asked is None else WantedRecord(asked.workers, asked.servers)
+
+    def _after_scale(self, record: WantedRecord, out: Out) -> Self:
+        out.append(Scale(record.workers, record.servers))
+        asked = self.asked_scale
+        if asked is None or (asked.workers, asked.servers) != (record.workers, record.servers):
             return self
-        out.append(Reply(asked.request, f"the job wants {workers} workers"))
+        out.append(Reply(asked.request, f"the job wants {how_many(record.workers, record.servers)}"))
         return replace(self, asked_scale=None)
 
     # ------------------------------------------------------------------ failures

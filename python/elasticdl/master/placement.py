@@ -130,7 +130,7 @@ def next_copies(
     """Return the copies to order next, at most `limit` under way at a time.
 
     First those that give a slot without a backup one (R19); then those that empty servers which are to leave, then those that even
-    out how many slots each server is primary of, at most `FROZEN_LIMIT` hand-overs at a time.
+    out how many slots each server is primary of, at most `FROZEN_LIMIT` hand-overs at a time; in the end those that even out backups.
     """
     staying = [server for server in sorted(living) if server not in leaving]
     room = limit - len(under_way)
@@ -139,8 +139,12 @@ def next_copies(
     primaries = _primaries(entries, staying)
     backups = Counter(dict.fromkeys(staying, 0))
     backups.update(entry.backup for entry in entries if entry.backup is not None and entry.backup in backups)
-    for copy in under_way.values():
+    for slot, copy in under_way.items():
         (primaries if copy.hands_over else backups)[copy.to] += 1
+        if copy.hands_over:
+            primaries[entries[slot].primary] -= 1
+        elif (before := entries[slot].backup) is not None:
+            backups[before] -= 1
     frozen = FROZEN_LIMIT - sum(copy.hands_over for copy in under_way.values())
     copies: list[Copy] = []
 
@@ -181,6 +185,19 @@ def next_copies(
         if primaries[to] + 2 <= primaries[entry.primary]:
             primaries[entry.primary] -= 1
             order(slot, to, hands_over=True)
+    if copies or any(copy.hands_over for copy in under_way.values()):
+        return copies  # a slot that is handed over may leave its backup elsewhere
+    for slot in free:
+        entry = entries[slot]
+        others = [server for server in staying if not entry.names(server)]
+        if entry.backup is None or not others:
+            continue
+        if len(copies) >= room:
+            break
+        to = _least(backups, others)
+        if backups[to] + 2 <= backups[entry.backup]:
+            backups[entry.backup] -= 1
+            order(slot, to, hands_over=False)
     return copies
 
 

@@ -54,9 +54,10 @@ class SnapshotRecord:
 
 @dataclass(frozen=True, slots=True)
 class WantedRecord:
-    """How many workers the job wants from now on (`scale`)."""
+    """How many workers and parameter servers the job wants from now on (`scale`); None: as many as before."""
 
-    workers: int
+    workers: int | None
+    servers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ class Journal:
         stopping: the reason of an early end, or None.
         terminal: the last record of a job that has ended.
         wanted: how many workers `scale` asked for, or None.
+        wanted_servers: how many parameter servers, or None.
         errors: the program errors that did not fail the job.
         model: what is on parameter servers, None until it is known.
         servers: parameter servers that are there, as far as anybody knows.
@@ -253,6 +255,7 @@ class Journal:
     stopping: str | None = None
     terminal: Terminal | None = None
     wanted: int | None = None
+    wanted_servers: int | None = None
     errors: tuple[ErrorRecord, ...] = ()
     model: str | None = None
     servers: Mapping[ServerId, Server] = field(default_factory=dict)
@@ -278,8 +281,12 @@ class Journal:
                 )
             case SnapshotRecord():
                 return replace(after, snapshot=record)
-            case WantedRecord(workers):
-                return replace(after, wanted=workers)
+            case WantedRecord(workers, servers):
+                return replace(
+                    after,
+                    wanted=self.wanted if workers is None else workers,
+                    wanted_servers=self.wanted_servers if servers is None else servers,
+                )
             case ErrorRecord():
                 return replace(after, errors=(*self.errors, record))
             case StoppingRecord(reason):
@@ -357,7 +364,8 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     if journal.saved is not None:
         kept += reversed(journal.saved)
     kept += [] if journal.cut is None or journal.cut in kept else [journal.cut]
-    kept += [] if journal.wanted is None else [WantedRecord(journal.wanted)]
+    wanted = WantedRecord(journal.wanted, journal.wanted_servers)
+    kept += [] if wanted == WantedRecord(None) else [wanted]
     kept += journal.errors
     kept += [] if journal.stopping is None else [StoppingRecord(journal.stopping)]
     kept += [] if journal.terminal is None else [journal.terminal]
@@ -378,8 +386,8 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "type": "snapshot", "view": view_id, "state": [state.step, state.view],
                 "position": [position.epoch, position.first_task, position.slots, position.chunk], "path": path,
             }  # fmt: skip
-        case WantedRecord(workers):
-            return {"type": "wanted", "workers": workers}
+        case WantedRecord(workers, servers):
+            return {"type": "wanted", "workers": workers, "servers": servers}
         case ErrorRecord(worker, signature):
             return {"type": "error", "worker": worker, "signature": signature}
         case StoppingRecord(reason):
@@ -464,7 +472,9 @@ _READERS: dict[str, Any] = {
     "snapshot": lambda b: SnapshotRecord(
         ViewId(int(b["view"])), StateId(*b["state"]), Position(*b["position"]), str(b["path"])
     ),
-    "wanted": lambda b: WantedRecord(int(b["workers"])),
+    "wanted": lambda b: WantedRecord(
+        *(None if b[what] is None else int(b[what]) for what in ("workers", "servers"))
+    ),
     "error": lambda b: ErrorRecord(str(b["worker"]), str(b["signature"])),
     "stopping": lambda b: StoppingRecord(str(b["reason"])),
     "finished": lambda b: FinishedRecord(

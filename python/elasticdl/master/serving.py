@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from elasticdl.cluster.cluster import process_name
 from elasticdl.control.frozen import replace
 from elasticdl.control.messages import (
     Evicted,
@@ -87,7 +88,7 @@ class Settings(keeper.Settings):
     """What the master of a job with parameter servers takes from its settings.
 
     Attributes:
-        servers: how many parameter servers the job wants.
+        servers: how many parameter servers the job wants (until `scale` says otherwise).
         replicas: servers that hold each slot, 1 or 2.
         snapshots: directory for snapshots, empty if there are none.
         checkpoint_steps: chunks between two, 0: one each epoch.
@@ -155,6 +156,12 @@ class ServingMaster(Cutting):
     records: int = 0
     loss: float | None = None
     trouble: tuple[Trouble, ...] = ()
+
+    @property
+    def wanted_servers(self) -> int:
+        """Return how many parameter servers the job wants now."""
+        wanted = self.journal.wanted_servers
+        return self.settings.servers if wanted is None else wanted
 
     # ------------------------------------------------------------------ for people
 
@@ -397,7 +404,7 @@ class ServingMaster(Cutting):
         numbered = enumerate(waiting, journal.next_server)
         joined = tuple(Server(ServerId(number), seen.name, seen.address) for number, seen in numbered)
         if not journal.entries:
-            if len(joined) < self.settings.servers:
+            if len(joined) < self.wanted_servers:
                 return None
             slots = int(json.loads(journal.model)["slots"])
             numbers = [server.number for server in joined]
@@ -430,12 +437,25 @@ class ServingMaster(Cutting):
             after = placement.outcome(journal.entries, copy)
             if after is not None and copy.to in living:
                 changed[copy.slot] = after
+        pressed = self._pressed(leaving)
         for slot, entry in placement.at_once(
-            journal.entries, living, leaving, self.settings.replicas
+            journal.entries, living, pressed, self.settings.replicas
         ).items():
             changed.setdefault(slot, entry)
         empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.entries, server))
         return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
+
+    def _pressed(self, leaving: set[ServerId]) -> set[ServerId]:
+        """Return the leaving servers that can't wait for others to come: their next lives begin when they have ended.
+
+        Those that `scale` takes away can, and keep the second copy of what nobody else could hold.
+        """
+        servers = self.journal.servers
+        if len(servers) - len(leaving) >= self.wanted_servers:
+            return leaving
+        return {
+            server for server in leaving if process_name(servers[server].name).index < self.wanted_servers
+        }
 
     def _after_placement(self, now: float, before: Journal, record: PlacementRecord, out: Out) -> Self:
         slots = dict(record.entries)

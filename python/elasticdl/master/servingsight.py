@@ -55,6 +55,7 @@ class ServingSight:
             seconds_left=story.seconds_left(now, machine.order),
             wanted_workers=self.forces[0].wanted,
             workers=tuple(self._processes(now)),
+            wanted_servers=self.forces[1].wanted,
         )
 
     def _state(self) -> tuple[str, str]:
@@ -73,7 +74,7 @@ class ServingSight:
         if journal.model is None:
             return "starting", "the first worker builds the model"
         if not journal.entries:
-            return "starting", f"{self.spec.num_ps_pods} parameter servers are being started"
+            return "starting", f"{self.machine.wanted_servers} parameter servers are being started"
         gone = {server for server in journal.servers.values() if server.name in machine.gone}
         if len(gone) == len(journal.servers):
             return "waiting", "no parameter server is left; new ones are being started"

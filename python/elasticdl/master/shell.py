@@ -34,14 +34,14 @@ from elasticdl.cluster.cluster import (
     ProcessPending,
     ProcessStarted,
     Role,
+    ScaleAsked,
     StopAsked,
-    WorkersAsked,
     process_name,
 )
 from elasticdl.control.manifest import Manifest, write_manifest
 from elasticdl.control.messages import FoundShards, MemberMessage
 from elasticdl.control.refusals import RefusalLog
-from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus
+from elasticdl.control.status import INTERRUPT, JobEvent, JobStatus, how_many
 from elasticdl.control.stream import (
     Answer,
     ControlServer,
@@ -75,7 +75,7 @@ from elasticdl.master.scribe import Outcome, Overtaken, Scribe, Unwritten, Writt
 from elasticdl.master.story import Story, Told
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.machine import check_pods, check_workers
+from elasticdl.spec.machine import check_scale
 from elasticdl.spec.place import Place
 
 _log = logging.getLogger(__name__)
@@ -348,10 +348,10 @@ class Shell(ABC):
                 self._handle(machine_events.StopAsked(self._request(answer), reason))
             case StopAsked(reason):
                 self._handle(machine_events.StopAsked(self._request(_log_answer), reason))
-            case ScaleWanted(workers, answer):
-                self._scale(workers, answer)
-            case WorkersAsked(workers):
-                self._scale(workers, _log_answer)
+            case ScaleWanted(workers, servers, answer):
+                self._scale(workers, servers, answer)
+            case ScaleAsked(workers, servers):
+                self._scale(workers, servers, _log_answer)
             case Written(append):
                 self._after_append(append)
             case Unwritten():
@@ -370,14 +370,13 @@ class Shell(ABC):
             case _:
                 assert_never(event)
 
-    def _scale(self, workers: int, answer: Answer) -> None:
+    def _scale(self, workers: int | None, servers: int | None, answer: Answer) -> None:
         try:
-            check = check_pods if self._spec.on_kubernetes else check_workers
-            check(workers, self._spec.num_workers.minimum, "--num_workers")
+            check_scale(self._spec, workers, servers)
         except BadSetting as error:
             answer(False, str(error))
         else:
-            self._handle(machine_events.ScaleAsked(self._request(answer), workers))
+            self._handle(machine_events.ScaleAsked(self._request(answer), workers, servers))
 
     def _find(self, shards: tuple[Shard, ...], event: Callable[[], machine_events.Event]) -> None:
         """Tell the machine of shards that can be trained on; others end the job."""
@@ -467,10 +466,9 @@ class Shell(ABC):
             case machine_events.Kill(worker, reason):
                 self._tell("note", f"{worker} is killed: {reason}", worker=worker)
                 self._cluster.signal(process_name(worker), signal.SIGKILL)
-            case machine_events.Scale(workers):
-                if workers != self._force.wanted:
-                    self._tell("scaled", f"the job wants {workers} workers from now on")
-                self._direct(relaunch.Wanted(workers))
+            case machine_events.Scale(workers, servers):
+                self._want(Role.WORKER, workers)
+                self._want(Role.PS, servers)
             case machine_events.Announce():
                 self._announce(instruction)
             case machine_events.End():
@@ -508,6 +506,15 @@ class Shell(ABC):
         self._run(events)
 
     # ------------------------------------------------------------------ processes
+
+    def _want(self, role: Role, number: int | None) -> None:
+        """See to it that so many processes of a role run."""
+        if number is None:
+            return
+        if number != self._forces[role].wanted:
+            said = how_many(number, None) if role is Role.WORKER else how_many(None, number)
+            self._tell("scaled", f"the job wants {said} from now on")
+        self._direct(relaunch.Wanted(number), role)
 
     def _direct(self, event: relaunch.Event, role: Role = Role.WORKER) -> None:
         """Ask which processes of a role should run, and see to it."""

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadSetting
+
+if TYPE_CHECKING:
+    from elasticdl.spec.jobspec import JobSpec
 
 _PER_CORE = 8
 _ALWAYS = 16
 _PODS = 1024
-"""Workers of a job on Kubernetes: its journal has to fit into an object of the cluster."""
+"""Workers of a job on Kubernetes, and parameter servers: its journal has to fit into an object of the cluster."""
 
 
 def cores() -> int:
@@ -38,6 +42,33 @@ def check_pods(workers: int, minimum: int, flag: str) -> None:
         raise BadSetting(
             f"{flag}: a job on Kubernetes has at most {_PODS:,} workers, the most that its journal has room for; received {workers:,}"
         )
+
+
+def check_servers(spec: JobSpec, servers: int, flag: str) -> None:
+    """Refuse a number of parameter servers that a job can't have, or not with its settings. Raises BadSetting."""
+    if not spec.num_ps_pods:
+        raise BadSetting(
+            f"{flag}: the job has no parameter servers, its workers hold the model; a job has them from its start on or never"
+        )
+    if servers < spec.replicas:
+        raise BadSetting(
+            f"{flag}: {spec.replicas} servers hold each part of the job's model (ps_replicas), so it needs as many; received {servers}"
+            if servers > 0
+            else f"{flag}: a job with parameter servers has at least 1; received {servers} (`elasticdl stop` ends it)"
+        )
+    most = _PODS if spec.on_kubernetes else max(_ALWAYS, _PER_CORE * cores())
+    if servers > most:
+        where = "a job on Kubernetes" if spec.on_kubernetes else f"a job on this machine with {cores()} cores"
+        raise BadSetting(f"{flag}: {where} has at most {most:,} parameter servers; received {servers:,}")
+
+
+def check_scale(spec: JobSpec, workers: int | None, servers: int | None) -> None:
+    """Refuse numbers of workers and parameter servers that a running job can't have; None: as many as now. Raises BadSetting."""
+    if workers is not None:
+        check = check_pods if spec.on_kubernetes else check_workers
+        check(workers, spec.num_workers.minimum, "--num_workers")
+    if servers is not None:
+        check_servers(spec, servers, "--num_ps_pods")
 
 
 def _check_minimum(workers: int, minimum: int, flag: str) -> None:
