@@ -2,8 +2,9 @@
 //!
 //! From below: `hash`, `initial`, `words` (bytes and numbers), `index`, `rows`, `table` (memory), `optimizer` and `catalog` (what the
 //! model is), `part`, `stamps`, `data` (a slot's content), `placement`, `stream` and `slot` (the protocol, rules R1 to R18), `node` (all
-//! slots of a server), `snapshot` (slots in files); on the network `wire` (what is said), `server`, and on the other end `batch`, `push`, `asking` (the
-//! client's part of the protocol, rule R9) and `client`.
+//! slots of a server), `snapshot` (slots in files); on the network `wire` (what is said), `answering`, `server`, and on the other end
+//! `batch`, `push`, `asking` (the client's part of the protocol, rule R9) and `client`.
+mod answering;
 pub mod asking;
 pub mod batch;
 pub mod catalog;

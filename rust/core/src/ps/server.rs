@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::answering;
 use super::catalog::Catalog;
 use super::data::Data;
 use super::node::Node;
@@ -16,7 +17,7 @@ use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
 use super::snapshot::{self, Position, Section, Unreadable};
 use super::stamps::Proof;
-use super::wire::{self, Ask, Dense};
+use super::wire::{self, Ask};
 use super::words::Reader;
 use crate::net::address::{Address, Listener, Stream};
 use crate::net::channel::{Channel, Packet};
@@ -457,7 +458,11 @@ impl Shared {
                 }
                 let ask = Ask::read(&packet.words, self.node.catalog())
                     .map_err(|_| Malformed::Content)?;
-                self.answer(number, packet.number as u32, &ask, channel);
+                let request = packet.number as u32;
+                let tickets = |slot| ticket(number, request, slot);
+                for packet in answering::answer(&self.node, request, &ask, tickets) {
+                    channel.send(packet);
+                }
                 if self.see_to_streams().is_err() {
                     return Ok(());
                 }
@@ -466,11 +471,13 @@ impl Shared {
             let mut answers = std::mem::take(&mut *lock(&desk.answers));
             answers.sort_by_key(|(request, slot, _)| (*request, *slot));
             for group in answers.chunk_by(|one, other| one.0 == other.0) {
-                let group_of: Vec<(u32, &Answer)> = group
+                let answers: Vec<(u32, Answer)> = group
                     .iter()
-                    .map(|(_, slot, answer)| (*slot, answer))
+                    .map(|(_, slot, answer)| (*slot, answer.clone()))
                     .collect();
-                self.send_answers(group[0].0, &group_of, channel);
+                for packet in answering::report(&self.node, group[0].0, &answers) {
+                    channel.send(packet);
+                }
             }
             channel.flush()?;
             let mut polls = [
@@ -483,104 +490,6 @@ impl Shared {
             }
         }
         Ok(())
-    }
-
-    /// Apply the pushes of an ask, and send the rows that it asks for and what is known of the pushes.
-    fn answer(&self, desk: u32, request: u32, ask: &Ask<'_>, channel: &mut Channel) {
-        let answers: Vec<(u32, Answer)> = ask
-            .pushes
-            .iter()
-            .filter_map(|push| {
-                let ticket = ticket(desk, request, push.slot);
-                let answer = self
-                    .node
-                    .push(push.slot, &ask.head, push.term, push.words, ticket)?;
-                Some((push.slot, answer))
-            })
-            .collect();
-        if !ask.pulls.is_empty() {
-            let words = self.rows(ask);
-            channel.send(Packet {
-                kind: Kind::Rows,
-                number: request.into(),
-                mark: self.node.me(),
-                words,
-            });
-        }
-        if !answers.is_empty() {
-            let answers: Vec<(u32, &Answer)> = answers
-                .iter()
-                .map(|(slot, answer)| (*slot, answer))
-                .collect();
-            self.send_answers(request, &answers, channel);
-        }
-    }
-
-    fn rows(&self, ask: &Ask<'_>) -> Vec<u64> {
-        let catalog = self.node.catalog();
-        let mut words = Vec::new();
-        for pull in &ask.pulls {
-            let found = self.node.look(pull.slot, |slot| {
-                let (entry, data) = (slot.entry()?, slot.read()?);
-                let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
-                let count = pull
-                    .rows
-                    .iter()
-                    .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
-                    .sum();
-                let mut numbers =
-                    wire::put_rows(&mut words, pull.slot, has_chunk, entry.reign, count);
-                for (table, ids) in &pull.rows {
-                    let of_table;
-                    (of_table, numbers) =
-                        numbers.split_at_mut(catalog.tables()[*table].width * ids.len());
-                    data.pull(catalog, *table, ids, of_table);
-                }
-                for known in &pull.dense {
-                    let dense = match data.variable(catalog, known.variable) {
-                        None => Dense::Missing,
-                        Some((_, version))
-                            if (entry.reign, version) == (known.reign, known.version) =>
-                        {
-                            Dense::Unchanged
-                        }
-                        Some((weights, version)) => Dense::Changed { version, weights },
-                    };
-                    wire::put_dense(&mut words, known.variable, dense);
-                }
-                Some(())
-            });
-            if found.flatten().is_none() {
-                wire::put_elsewhere(&mut words, pull.slot);
-            }
-        }
-        words
-    }
-
-    fn send_answers(&self, request: u32, answers: &[(u32, &Answer)], channel: &mut Channel) {
-        let mut words = Vec::with_capacity(answers.len());
-        for (slot, answer) in answers {
-            let entry = match answer {
-                Answer::Moved => self.node.look(*slot, |slot| slot.entry()).flatten(),
-                _ => None,
-            };
-            wire::put_outcome(&mut words, *slot, answer, entry);
-            if let Answer::Refused(what) = answer {
-                let text = wire::text(what);
-                channel.send(Packet {
-                    kind: Kind::Refusal,
-                    number: request.into(),
-                    mark: (*slot).into(),
-                    words: text,
-                });
-            }
-        }
-        channel.send(Packet {
-            kind: Kind::Answers,
-            number: request.into(),
-            mark: self.node.me(),
-            words,
-        });
     }
 
     // ------------------------------------------------------------------ other servers
@@ -687,7 +596,7 @@ impl Shared {
             way.wake.lower();
             if let Some(next) = next.as_mut() {
                 while channel.backlog() < UNDER_WAY
-                    && let Some(packet) = Self::packet(way, next)
+                    && let Some(packet) = packet(way, next, PACKET)
                 {
                     channel.send(packet);
                     channel.flush()?;
@@ -711,26 +620,6 @@ impl Shared {
             }
         }
         Ok(())
-    }
-
-    /// Return the next messages of a stream as one packet, and go on behind them.
-    fn packet(way: &super::node::Way, next: &mut u64) -> Option<Packet> {
-        let outgoing = way.outgoing();
-        let number = *next;
-        let mut words = Vec::new();
-        while words.len() < PACKET
-            && let Some(message) = outgoing.get(*next)
-        {
-            wire::put_message(&mut words, message);
-            *next += 1;
-        }
-        let mark = outgoing.first();
-        (*next > number).then_some(Packet {
-            kind: Kind::Stream,
-            number,
-            mark,
-            words,
-        })
     }
 
     /// Go on with all copies under way, a piece of each in turn.
@@ -757,4 +646,24 @@ impl Shared {
             );
         }
     }
+}
+
+/// Return the next messages of a stream as one packet of about so many words, and go on behind them.
+pub(super) fn packet(way: &super::node::Way, next: &mut u64, room: usize) -> Option<Packet> {
+    let outgoing = way.outgoing();
+    let number = *next;
+    let mut words = Vec::new();
+    while words.len() < room
+        && let Some(message) = outgoing.get(*next)
+    {
+        wire::put_message(&mut words, message);
+        *next += 1;
+    }
+    let mark = outgoing.first();
+    (*next > number).then_some(Packet {
+        kind: Kind::Stream,
+        number,
+        mark,
+        words,
+    })
 }
