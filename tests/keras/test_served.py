@@ -17,6 +17,7 @@ from elasticdl.keras.modelfile import UserModel
 from elasticdl.keras.served import KerasServedAdapter
 from elasticdl.ps.catalog import InitialKind
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.worker.pulled import Pulled
 
 IDS, WIDTH = 50, 3
 
@@ -134,7 +135,9 @@ def test_the_exported_model_is_plain_keras(tmp_path: Path) -> None:
     first = adapter.first_values()
     for variable, value in enumerate(first):
         adapter.take(variable, value + 1)
-    adapter.export(str(tmp_path / "m.keras"), "keras", lambda table, ids: tables[table][ids])
+    adapter.export(
+        str(tmp_path / "m.keras"), "keras", Pulled(adapter.catalog, lambda table, ids: tables[table][ids])
+    )
     loaded = keras.models.load_model(tmp_path / "m.keras")
     for described, table in zip(adapter.catalog.tables, tables, strict=True):
         layer = loaded.get_layer(described.name)

@@ -189,12 +189,13 @@ class KerasAdapter:
 
     def export(self, path: str, kind: str) -> None:
         """Write the model for plain users of Keras; the state stays as it is. Raises OSError with what was at `path` intact."""
-        before = self.image()
+        before, spec = self.image(), self._pipeline.spec
+        assert spec is not None, "feed has been traced"
         attached = self.model.__dict__.pop("optimizer", None)
         try:
             self._callbacks.end()
             self.optimizer.finalize_variable_values(self.model.trainable_variables)
-            export(self.model, path, kind)
+            export(self.model, path, kind, spec[0])
         finally:
             if attached is not None:
                 self.model.optimizer = attached

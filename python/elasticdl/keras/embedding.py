@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
@@ -197,14 +196,3 @@ def _scaled(initializer: Any, layer: ServedLayer) -> Initial:
         # cut off at two deviations, a normal variable keeps this share of its own
         return Initial(InitialKind.TRUNCATED_NORMAL, 0.0, math.sqrt(scale) / 0.87962566103423978)
     return Initial(InitialKind.NORMAL, 0.0, math.sqrt(scale))
-
-
-def put_back(layer: Any, rows: Any) -> None:
-    """Make a served layer a plain embedding as the user wrote it, with these rows, of shape [input_dim, output_dim]."""
-    layer.__class__ = layer.plain
-    layer.built = False
-    layer._tracker.unlock()
-    with keras.name_scope(layer.name):
-        keras.layers.Embedding.build(layer)
-    layer._tracker.lock()
-    layer._embeddings.assign(np.asarray(rows))

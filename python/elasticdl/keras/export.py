@@ -7,33 +7,27 @@ a SavedModel carries the computation itself.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
+from elasticdl.data.output import made_beside
 from elasticdl.errors import BadSetting
+from elasticdl.keras.streaming import Matrix, write_keras, write_saved_model
 
 
-def export(model: Any, path: str, kind: str) -> None:
-    """Write `model` to exactly `path`: one file for `keras`, a directory for `saved_model`.
+def export(model: Any, path: str, kind: str, features: Any, matrices: Sequence[Matrix] = ()) -> None:
+    """Write `model`, which takes `features`, to exactly `path`: one file for `keras`, a directory for `saved_model`.
 
+    `features` is a structure of tensors' specifications. With `matrices` the model is of no use afterwards.
     Folders that are missing are made; what was there is replaced at the end.
     Raises OSError (no space, no permission) with what was at `path` intact.
     """
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # beside the target, for a rename within one file system
-    with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
-        match kind:
-            case "keras":
-                written = Path(room) / "model.keras"
-                model.save(written)
-            case "saved_model":
-                written = Path(room) / "model"
-                model.export(str(written), format="tf_saved_model", verbose=False)
-            case _:
-                raise BadSetting(f"--output_format: expected keras or saved_model, received {kind!r}")
-        if target.is_dir():
-            shutil.rmtree(target)
-        written.replace(target)
+    match kind:
+        case "keras":
+            with made_beside(path, "model.keras") as written:
+                write_keras(model, written, matrices)
+        case "saved_model":
+            with made_beside(path, "model") as written:
+                write_saved_model(model, written, matrices, features)
+        case _:
+            raise BadSetting(f"--output_format: expected keras or saved_model, received {kind!r}")

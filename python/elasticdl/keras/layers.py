@@ -143,7 +143,7 @@ class Embedding(keras.layers.Embedding):  # type: ignore[misc]  # Keras has no t
             raise BadModel(f"the embedding {self.name} takes integers as ids; received {ids.dtype.name}")
         # a cast need not keep the bits of what int64 can't express
         ids = tf.bitcast(ids, tf.int64) if ids.dtype == tf.uint64 else tf.cast(ids, tf.int64)
-        # there is a matrix once this was built, or rows were put back, where no servers are
+        # there is a matrix if this was built where no servers are
         whole = hasattr(self, "_embeddings")
         return tf.gather(self.embeddings, ids) if whole else rows_of_table(self, ids)
 

@@ -6,7 +6,7 @@ It composes the parts (feed, embeddings, step, export) and holds the worker's co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any
 
@@ -17,7 +17,7 @@ import tensorflow as tf
 from elasticdl._core import Batch
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
-from elasticdl.keras.embedding import Recorded, looking_up, put_back, serving, table_of
+from elasticdl.keras.embedding import Recorded, looking_up, serving, table_of
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
@@ -25,12 +25,11 @@ from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.seeds import chunk_seeds
 from elasticdl.keras.servedstep import ServedStep
+from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.ps.catalog import Catalog, Variable
+from elasticdl.ps.learnt import Learnt
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.adapter import Gradients, Records, ServedBatch
-
-_BLOCK = 1 << 16
-"""Rows that are fetched together when a table is written."""
 
 
 class KerasServedAdapter:
@@ -112,7 +111,7 @@ class KerasServedAdapter:
                 )
             if self._spec.output and layer.input_dim is None:
                 raise BadModel(
-                    f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of an exported model can hold its "
+                    f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its "
                     "rows; leave out --output, or give the layer input_dim"
                 )
 
@@ -186,31 +185,36 @@ class KerasServedAdapter:
 
     # ------------------------------------------------------------------ the result
 
-    def export(
-        self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
-    ) -> str:
-        """Write the model for plain users of Keras; this object is of no use afterwards. Raises OSError with what was at `path` intact.
+    def export(self, path: str, kind: str, learnt: Learnt) -> str:
+        """Write the model for plain users of Keras; this object is of no use afterwards.
+
+        No table is in memory as a whole. Raises OSError with what was at `path` intact.
 
         Without a path nothing is written, and the digest is of the dense variables only.
         """
         digest = hashlib.blake2b(digest_size=16)
         layout = self._step.layout
-        for variable, place in zip((*layout.trained, *layout.changed), self._places, strict=True):
-            value = self._dense[place]
+        values = [self._dense[place] for place in self._places]
+        for variable, value in zip((*layout.trained, *layout.changed), values, strict=True):
             digest.update(value.tobytes())
             variable.assign(value.reshape(variable.shape))
-        if not path:
-            return digest.hexdigest()  # tables may be larger than what this process has
-        for table, layer in enumerate(self._step.layers):
-            assert layer.input_dim is not None, "prepare refuses to write tables of any range"
-            matrix = np.empty((layer.input_dim, layer.output_dim), np.float32)
-            for start in range(0, layer.input_dim, _BLOCK):
-                ids = np.arange(start, min(start + _BLOCK, layer.input_dim))
-                matrix[start : start + len(ids)] = rows(table, ids)
-            digest.update(matrix.data)
-            put_back(layer, matrix)
-        export(self.model, path, kind)
+        if path:
+            spec = self._pipeline.spec
+            assert spec is not None, "feed has been traced"
+            export(self.model, path, kind, spec[0], self._matrices(learnt, digest))
         return digest.hexdigest()
+
+    def _matrices(self, learnt: Learnt, digest: hashlib.blake2b) -> list[Matrix]:
+        def told(blocks: Blocks) -> Blocks:
+            for block in blocks:
+                digest.update(block.data)
+                yield block
+
+        matrices = []
+        for table, layer in enumerate(self._step.layers):
+            assert layer.input_dim is not None, "prepare refuses to write tables of any range as matrices"
+            matrices.append(Matrix(layer, told(learnt.matrix(table, layer.input_dim))))
+        return matrices
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

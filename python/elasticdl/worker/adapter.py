@@ -7,7 +7,7 @@ groups, and the ring never sees a framework's type: both meet in flat buffers. S
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from elasticdl._core import Batch
 from elasticdl.ps.catalog import Catalog
+from elasticdl.ps.learnt import Learnt
 
 Records = Sequence[Any]
 """Raw records of one chunk as a reader gives them: bytes each, or lists of strings (CSV)."""
@@ -177,7 +178,8 @@ class ServedAdapter(Protocol):
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""
 
-    def export(
-        self, path: str, kind: str, rows: Callable[[int, npt.NDArray[np.int64]], npt.NDArray[np.float32]]
-    ) -> str:
-        """Write the model for plain users of the framework, and return a digest of its weights; `rows`: of a table, by ids."""
+    def export(self, path: str, kind: str, learnt: Learnt) -> str:
+        """Write the model for plain users of the framework, and return a digest of its weights.
+
+        Without a path nothing is written, and the digest is of the dense variables only: tables may be larger than memory.
+        """

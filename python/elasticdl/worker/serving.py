@@ -56,6 +56,7 @@ from elasticdl.errors import BadInput, BadModel
 from elasticdl.worker.adapter import Gradients, ServedAdapter, ServedBatch
 from elasticdl.worker.auditlog import ServedAuditLog
 from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
+from elasticdl.worker.pulled import Pulled
 from elasticdl.worker.synchronous import AHEAD, PROGRAM_ERRORS, LoopSettings, program_error, unpublished_path
 
 _log = logging.getLogger(__name__)
@@ -559,9 +560,13 @@ class ServingWorker:
         if output is not None and wanted.steps:
             path = unpublished_path(output, wanted.steps, wanted.attempt)
         self._written = True
+
+        def read(table: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
+            return self._read(table, ids, roll_back)
+
         try:
             digest = self._adapter.export(
-                path, self._settings.output_format, lambda table, ids: self._read(table, ids, roll_back)
+                path, self._settings.output_format, Pulled(self._adapter.catalog, read)
             )
         except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
             what = f"the model can't be written to {output}: {error.strerror or error}"

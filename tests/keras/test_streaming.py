@@ -1,0 +1,159 @@
+"""Tables are written into Keras models in blocks: plain processes load them, and no table is ever in memory as a whole."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from elasticdl.errors import BadModel
+from elasticdl.keras import streaming
+from elasticdl.ps import learnt
+from elasticdl.worker.pulled import Pulled
+from tests.keras.test_served import IDS, RECORDS, Own, adapter_of, functional
+
+PLAIN = """
+import sys
+sys.modules["elasticdl"] = None  # any import of it fails
+import keras, numpy as np, tensorflow as tf
+path, = sys.argv[1:]
+with np.load("in.npz") as features:
+    features = {name: tf.constant(value) for name, value in features.items()}
+is_keras = path.endswith(".keras")
+model = keras.models.load_model(path) if is_keras else tf.saved_model.load(path)
+np.save("out.npy", (model if is_keras else model.serve)(features))
+"""
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table has blocks that do not divide it, and several slices of several blocks."""
+    monkeypatch.setattr(learnt, "BLOCK", 7 * 3 * 4)
+    monkeypatch.setattr(streaming, "_SLICE", 2 * 7 * 3 * 4)
+
+
+def predictions(adapter: Any, features: Any, tables: list[Any]) -> Any:
+    """What a job's model predicts at the variables that the adapter has taken and these tables."""
+    layers = {layer.name: table for layer, table in zip(adapter._step.layers, tables, strict=True)}
+
+    class Whole:
+        def look_up(self, layer: Any, ids: Any) -> Any:
+            return tf.gather(layers[layer.name], ids)
+
+    from elasticdl.keras.embedding import looking_up
+
+    layout = adapter._step.layout
+    for variable, place in zip((*layout.trained, *layout.changed), adapter._places, strict=True):
+        variable.assign(adapter._dense[place].reshape(variable.shape))
+    with looking_up(Whole()):
+        return adapter.model(features, training=False).numpy()
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(functional, "m.keras"), (functional, "m"), (Own, "m")], ids=["keras", "saved", "own"]
+)
+def test_a_plain_process_gets_the_same_predictions(
+    model: Callable[[], keras.Model], name: str, tmp_path: Path
+) -> None:
+    adapter = adapter_of(model)
+    tables = [
+        np.random.default_rng(width).normal(size=(IDS, width)).astype(np.float32)
+        for width in (table.width for table in adapter.catalog.tables)
+    ]
+    for variable, value in enumerate(adapter.first_values()):
+        adapter.take(variable, value * 0.9 + 0.1)
+    features = adapter.convert(RECORDS).data[0][0]
+    expected = predictions(adapter, features, tables)
+    rows = Pulled(adapter.catalog, lambda table, ids: tables[table][ids])
+    kind = "keras" if name.endswith(".keras") else "saved_model"
+    assert adapter.export(str(tmp_path / name), kind, rows)
+    assert [one.name for one in tmp_path.iterdir()] == [name]
+    np.savez(tmp_path / "in.npz", **{key: value.numpy() for key, value in features.items()})
+    command = [sys.executable, "-c", PLAIN, name]
+    done = subprocess.run(command, cwd=tmp_path, timeout=250, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, rtol=1e-5, atol=1e-6)
+    if kind == "saved_model":
+        assert (
+            len(list((tmp_path / name / "variables").iterdir())) > 5
+        )  # slices, and nothing but files of variables
+
+
+def test_a_layer_that_keras_does_not_save_is_refused(tmp_path: Path) -> None:
+    hidden: list[Any] = []
+
+    class Hiding(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            hidden[:] = [keras.layers.Embedding(IDS, 2, name="hidden")]
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(hidden[0](inputs["second"])[:, 0])
+
+    adapter = adapter_of(Hiding)
+    rows = Pulled(adapter.catalog, lambda _, ids: np.ones((len(ids), 2), np.float32))
+    with pytest.raises(BadModel, match="the embedding hidden is not among what Keras saves"):
+        adapter.export(str(tmp_path / "m.keras"), "keras", rows)
+    assert list(tmp_path.iterdir()) == []
+
+
+ROWS, WIDTH = 1 << 20, 128
+"""A table of 512 MiB."""
+MORE = 192 << 20
+"""Bytes that a process may use to write it."""
+
+BOUNDED = """
+import resource, sys
+from pathlib import Path
+import keras, numpy as np
+from elasticdl.worker.pulled import Pulled
+from tests.keras import test_streaming as test
+from tests.keras.test_served import adapter_of
+
+def model():
+    other = keras.Input((2,), dtype="int64", name="first")
+    ids = keras.Input((1,), dtype="int32", name="second")
+    rows = keras.layers.Embedding(test.ROWS, test.WIDTH)(ids)
+    return keras.Model({"first": other, "second": ids}, keras.layers.Dense(1)(keras.layers.Flatten()(rows)))
+
+adapter = adapter_of(model)
+rows = Pulled(adapter.catalog, lambda _, ids: np.repeat(ids.astype(np.float32)[:, None], test.WIDTH, 1))
+status = Path("/proc/self/status").read_text().splitlines()
+used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
+limit = used + test.MORE
+resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+try:
+    np.ones((test.ROWS, test.WIDTH), np.float32)
+except MemoryError:
+    print("a table is too much")
+adapter.export(sys.argv[1], sys.argv[2], rows)
+print("written")
+"""
+
+
+@pytest.mark.parametrize(("kind", "name"), [("keras", "m.keras"), ("saved_model", "m")])
+def test_a_table_larger_than_what_may_be_used_is_written(kind: str, name: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", BOUNDED, str(tmp_path / name), kind]
+    done = subprocess.run(command, timeout=300, capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == ["a table is too much", "written"], done.stderr
+    last = np.full(WIDTH, ROWS - 1, np.float32)
+    if kind == "keras":
+        with zipfile.ZipFile(tmp_path / name) as archive:
+            archive.extract("model.weights.h5", tmp_path)
+        with h5py.File(tmp_path / "model.weights.h5") as file:
+            matrix = file["layers/embedding/vars/0"]
+            assert matrix.shape == (ROWS, WIDTH)
+            np.testing.assert_array_equal(matrix[ROWS - 1], last)
+    else:
+        sizes = [one.stat().st_size for one in (tmp_path / name / "variables").iterdir()]
+        assert ROWS * WIDTH * 4 < sum(sizes) < ROWS * WIDTH * 4 + (1 << 20)
