@@ -26,5 +26,5 @@ pub mod snapshot;
 pub mod stamps;
 pub mod stream;
 mod table;
-mod wire;
-mod words;
+pub mod wire;
+pub mod words;

@@ -93,7 +93,7 @@ impl Update {
     pub fn new(rule: Rule, rate: f32, decay: f32, step: u64) -> Update {
         let corrected = match rule {
             Rule::Adam { beta_1, beta_2, .. } => {
-                let time = (step + 1) as f32;
+                let time = step.saturating_add(1) as f32;
                 let (first, second) = ((beta_1 as f32).powf(time), (beta_2 as f32).powf(time));
                 rate * (1.0 - second).sqrt() / (1.0 - first)
             }

@@ -417,7 +417,9 @@ impl Shared {
         }
         let begun = if hello.purpose == Purpose::Stream {
             self.spawn("edl-ps-hear", move |shared| {
-                let _ = shared.hear(hello.view, Channel::new(stream));
+                let mut channel = Channel::new(stream);
+                let end = shared.hear(hello.view, &mut channel);
+                shared.count(&end);
             })
         } else {
             self.spawn("edl-ps-serve", move |shared| {
@@ -425,6 +427,13 @@ impl Shared {
             })
         };
         if begun.is_err() {
+            self.refusals.count();
+        }
+    }
+
+    /// Count a connection that did not speak the protocol.
+    fn count(&self, end: &std::result::Result<(), Lost>) {
+        if matches!(end, Err(Lost::Malformed(_))) {
             self.refusals.count();
         }
     }
@@ -441,7 +450,8 @@ impl Shared {
             wake,
         });
         lock(&self.desks).insert(number, desk.clone());
-        let _ = self.serve(number, &desk, &mut channel);
+        let end = self.serve(number, &desk, &mut channel);
+        self.count(&end);
         lock(&self.desks).remove(&number);
     }
 
@@ -495,8 +505,12 @@ impl Shared {
     // ------------------------------------------------------------------ other servers
 
     /// Hear another server's stream until its connection ends.
-    fn hear(&self, from: placement::Server, mut channel: Channel) -> std::result::Result<(), Lost> {
-        self.acknowledge(from, 0, &mut channel);
+    fn hear(
+        &self,
+        from: placement::Server,
+        channel: &mut Channel,
+    ) -> std::result::Result<(), Lost> {
+        self.acknowledge(from, 0, channel);
         while !self.closed.is_raised() {
             let mut known = None;
             while let Some(packet) = channel.receive()? {
@@ -518,7 +532,7 @@ impl Shared {
                 }
             }
             if let Some(known) = known {
-                self.acknowledge(from, known, &mut channel);
+                self.acknowledge(from, known, channel);
             }
             channel.flush()?;
             let mut polls = [channel.interest(), readable(&self.closed)];

@@ -159,7 +159,8 @@ pub fn read(path: &Path, section: &Section, catalog: &Catalog) -> Result<Data, U
     Ok(take(&words, section.slot, catalog)?)
 }
 
-fn take(words: &[u64], slot: u32, catalog: &Catalog) -> Result<Data, Malformed> {
+/// Read a slot from the words of its section.
+pub fn take(words: &[u64], slot: u32, catalog: &Catalog) -> Result<Data, Malformed> {
     let mut reader = Reader::new(words);
     if reader.word()? != FORMAT {
         return Err(Malformed("it is no slot of this format"));

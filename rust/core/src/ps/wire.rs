@@ -10,6 +10,7 @@ use super::slot::{Answer, Head};
 use super::stamps::Stamp;
 use super::stream::Message;
 use super::words::{Reader, pair, put_numbers};
+use crate::net::frame::MESSAGE;
 
 const NO_STAMP: u64 = 1 << 16;
 /// Bytes of a refusal's text.
@@ -124,7 +125,7 @@ impl<'a> Ask<'a> {
         };
         let chunk = stamp(&mut reader)?;
         let (pulls, pushes) = reader.pair()?;
-        let pulls = (0..pulls)
+        let pulls: Vec<Pull<'a>> = (0..pulls)
             .map(|_| Pull::read(&mut reader, catalog))
             .collect::<Result<_, _>>()?;
         let pushes = (0..pushes)
@@ -136,6 +137,10 @@ impl<'a> Ask<'a> {
             })
             .collect::<Result<_, Malformed>>()?;
         reader.end()?;
+        let most: usize = pulls.iter().map(|pull| pull.answer(catalog)).sum();
+        if most > MESSAGE / 8 {
+            return Err(Malformed("it asks for more than one message can hold"));
+        }
         Ok(Ask {
             head,
             chunk,
@@ -146,6 +151,21 @@ impl<'a> Ask<'a> {
 }
 
 impl<'a> Pull<'a> {
+    /// Return the words that its answer takes at most.
+    pub fn answer(&self, catalog: &Catalog) -> usize {
+        let rows: usize = self
+            .rows
+            .iter()
+            .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
+            .sum();
+        let dense: usize = self
+            .dense
+            .iter()
+            .map(|known| 2 + catalog.variables()[known.variable].length.div_ceil(2))
+            .sum();
+        3 + rows.div_ceil(2) + dense
+    }
+
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
         let (slot, tables) = reader.pair()?;
         let (term, variables) = (reader.word()?, reader.word()?);
@@ -345,7 +365,8 @@ pub fn outcome(reader: &mut Reader<'_>) -> Result<(u32, Outcome), Malformed> {
 
 /// Return a text in words: its length in bytes, then UTF-8 filled up with zeros.
 pub fn text(text: &str) -> Vec<u64> {
-    let bytes = &text.as_bytes()[..text.len().min(TEXT)];
+    let end = (0..=text.len().min(TEXT)).rfind(|end| text.is_char_boundary(*end));
+    let bytes = &text.as_bytes()[..end.unwrap_or(0)];
     let mut words = vec![0; 1 + bytes.len().div_ceil(8)];
     words[0] = bytes.len() as u64;
     bytemuck::cast_slice_mut(&mut words[1..])[..bytes.len()].copy_from_slice(bytes);
