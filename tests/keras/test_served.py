@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.embedding import ServedEmbedding
+from elasticdl.keras.layers import Embedding
 from elasticdl.keras.modelfile import UserModel
 from elasticdl.keras.served import KerasServedAdapter
 from elasticdl.ps.catalog import InitialKind
@@ -169,14 +170,94 @@ def test_initial_weights(initializer: Any, kind: InitialKind, first: float, seco
     assert (initial.first, initial.second) == pytest.approx((first, second))
 
 
-def test_what_rows_on_servers_can_not_have_is_refused() -> None:
-    def model() -> keras.Model:
-        ids = keras.Input((2,), dtype="int64", name="first")
-        rows = keras.layers.Embedding(IDS, WIDTH, embeddings_regularizer="l2", name="vectors")(ids)
-        return keras.Model({"first": ids}, keras.layers.Dense(1)(keras.layers.Flatten()(rows)))
+def with_layer(layer: Callable[[], Any]) -> keras.Model:
+    """Return a model of one embedding, whose rows are averaged."""
+    ids = keras.Input((2,), dtype="int64", name="first")
+    other = keras.Input((1,), dtype="int32", name="second")
+    pooled = keras.layers.GlobalAveragePooling1D()(layer()(ids))
+    return keras.Model({"first": ids, "second": other}, keras.layers.Dense(1)(pooled))
 
-    with pytest.raises(BadModel, match="the embedding vectors has embeddings_regularizer"):
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"embeddings_regularizer": "l2"}, "embeddings_regularizer"),
+        ({"embeddings_constraint": "max_norm"}, "embeddings_constraint"),
+        ({"lora_rank": 2}, "lora_rank"),
+        ({"dtype": "int8_from_float32"}, "quantization"),
+        ({"dtype": "float64"}, "weights of type float64"),
+        ({"weights": [np.ones((IDS, WIDTH), np.float32)]}, "weights that are given to it"),
+    ],
+)
+def test_what_rows_on_servers_can_not_have_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadModel, match=f"the embedding vectors has {said}, which rows on parameter servers"):
+        adapter_of(lambda: with_layer(lambda: keras.layers.Embedding(IDS, WIDTH, name="vectors", **given)))
+
+
+@pytest.mark.parametrize("kind", [keras.layers.Embedding, Embedding])
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        (lambda layer: layer.set_weights([np.ones((IDS, WIDTH))]), "weights that are given to it"),
+        (lambda layer: layer.enable_lora(2), "lora_rank"),
+    ],
+)
+def test_what_is_done_to_a_layer_without_a_matrix_is_refused(
+    kind: type, act: Callable[[Any], None], said: str
+) -> None:
+    def model() -> keras.Model:
+        model = with_layer(lambda: kind(input_dim=IDS, output_dim=WIDTH, name="vectors"))
+        act(model.get_layer("vectors"))
+        return model
+
+    with pytest.raises(BadModel, match=f"the embedding vectors has {said}"):
         adapter_of(model)
+
+
+def test_weights_from_a_file_are_refused(tmp_path: Path) -> None:
+    def model() -> keras.Model:
+        return with_layer(lambda: keras.layers.Embedding(IDS, WIDTH, name="vectors"))
+
+    model().save(tmp_path / "model.keras")
+    model().save_weights(tmp_path / "own.weights.h5")
+
+    def loaded() -> keras.Model:
+        found = model()
+        found.load_weights(tmp_path / "own.weights.h5")
+        return found
+
+    for made in (loaded, lambda: keras.models.load_model(tmp_path / "model.keras")):
+        with pytest.raises(BadModel, match="the embedding vectors has weights from a file"):
+            adapter_of(made)
+
+
+def test_padding_is_masked() -> None:
+    def model() -> keras.Model:
+        return with_layer(
+            lambda: keras.layers.Embedding(
+                IDS, WIDTH, embeddings_initializer="ones", mask_zero=True, activity_regularizer="l2"
+            )
+        )
+
+    adapter = adapter_of(model)
+    batch = adapter.convert([["3", "0", "2", "1"]])
+    found = adapter.compute(batch, [np.ones(2 * WIDTH, np.float32)], 0, 0)
+    plain = model()
+    features = {"first": tf.constant([[3, 0]]), "second": tf.constant([[2]])}
+    plain.layers[-1].set_weights(
+        [
+            np.reshape(value, variable.shape)
+            for value, variable in zip(adapter.first_values(), plain.layers[-1].variables, strict=True)
+        ]
+    )
+    with tf.GradientTape() as tape:
+        predictions = plain(features, training=True)
+        loss = tf.reduce_mean(keras.losses.mean_squared_error(tf.constant([[1.0]]), predictions))
+        loss += sum(plain.losses)
+    slope = tf.convert_to_tensor(tape.gradient(loss, plain.layers[1].embeddings.value))
+    ids = np.frombuffer(batch.batches[0].ids(), np.uint64).astype(int)
+    np.testing.assert_allclose(found.rows[0].reshape(-1, WIDTH), slope.numpy()[ids], rtol=1e-5, atol=1e-7)
+    assert found.loss == pytest.approx(float(loss), rel=1e-5)
 
 
 def test_tables_of_one_name_are_two() -> None:
@@ -215,16 +296,37 @@ def test_ids_beyond_the_table_are_bad_data() -> None:
         adapter.convert([["1", "-1", "2", "1"]])
 
 
-def test_gradients_are_clipped_as_keras_does() -> None:
-    adapter = adapter_of(functional, lambda: keras.optimizers.SGD(0.1, global_clipnorm=0.01))
-    batch = adapter.convert(RECORDS)
-    rows = [
-        np.ones(len(ids) * table.width, np.float32)
-        for ids, table in zip(batch.batches, adapter.catalog.tables, strict=True)
-    ]
-    found = adapter.compute(batch, rows, 0, 0)
-    norm = np.sqrt(sum(float(np.square(part).sum()) for part in (*found.dense, *found.rows)))
-    assert norm == pytest.approx(0.01, rel=1e-3)
+@pytest.mark.parametrize("clipping", [{"clipvalue": 0.003}, {"clipnorm": 0.01}, {"global_clipnorm": 0.01}])
+def test_gradients_are_clipped_as_keras_does(clipping: dict[str, float]) -> None:
+    """Rows as the table's gradient, together with the dense variables."""
+
+    def gradients(**given: float) -> list[Any]:
+        adapter = adapter_of(functional, lambda: keras.optimizers.SGD(0.1, **given))
+        batch = adapter.convert(RECORDS)
+        rows = [
+            np.ones(len(ids) * table.width, np.float32)
+            for ids, table in zip(batch.batches, adapter.catalog.tables, strict=True)
+        ]
+        found = adapter.compute(batch, rows, 0, 0)
+        return [*found.dense, *found.rows]
+
+    whole = [tf.constant(part) for part in gradients()]
+    expected = keras.optimizers.SGD(0.1, **clipping)._clip_gradients(whole)
+    for part, clipped, before in zip(gradients(**clipping), expected, whole, strict=True):
+        np.testing.assert_allclose(part, clipped, rtol=1e-4, atol=1e-8)
+        assert np.abs(part).sum() < np.abs(before).sum()
+
+
+def test_tables_decay_as_the_optimizer_says() -> None:
+    def optimizer(*names: str) -> Any:
+        found = keras.optimizers.AdamW(weight_decay=0.1)
+        found.exclude_from_weight_decay(var_names=list(names))
+        return found
+
+    for names, expected in (((), True), (("bias",), True), (("embeddings",), False)):
+        catalog = adapter_of(functional, lambda names=names: optimizer(*names)).catalog
+        assert [table.decays for table in catalog.tables] == [expected] * 2
+        assert catalog.rule.weight_decay == pytest.approx(0.1)
 
 
 def test_a_schedule_goes_by_the_chunk_s_number() -> None:

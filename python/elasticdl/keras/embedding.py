@@ -71,7 +71,35 @@ def rows_of_table(layer: ServedLayer, ids: Any) -> Any:
     return _lookups.get().look_up(layer, ids)
 
 
-class ServedEmbedding(keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
+class WithoutMatrix:
+    """What a layer refuses whose rows are on servers, with a sentence of its own: Keras would speak of variables that are not there."""
+
+    name: str
+
+    def _has_matrix(self) -> bool:
+        return hasattr(self, "_embeddings")
+
+    def _refuse_without_matrix(self, what: str) -> None:
+        if not self._has_matrix():
+            raise _can_not(self, what)
+
+    def set_weights(self, weights: Any) -> None:
+        """Set the matrix. Raises BadModel if rows on servers are in its place."""
+        self._refuse_without_matrix("weights that are given to it")
+        super().set_weights(weights)  # type: ignore[misc]
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the matrix. Raises BadModel if rows on servers are in its place."""
+        self._refuse_without_matrix("weights from a file")
+        super().load_own_variables(store)  # type: ignore[misc]
+
+    def enable_lora(self, *args: Any, **kwargs: Any) -> None:
+        """Adapt the matrix by one of low rank. Raises BadModel if rows on servers are in its place."""
+        self._refuse_without_matrix("lora_rank")
+        super().enable_lora(*args, **kwargs)  # type: ignore[misc]
+
+
+class ServedEmbedding(WithoutMatrix, keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
     """A Keras embedding without a variable: its rows are looked up where `looking_up` says."""
 
     plain = keras.layers.Embedding
@@ -141,19 +169,27 @@ def _check(layer: Any) -> None:
         "embeddings_regularizer": layer.embeddings_regularizer,
         "embeddings_constraint": layer.embeddings_constraint,
         "lora_rank": layer.lora_rank,
-        "quantization": layer.quantization_mode,
+        "quantization": layer.quantization_mode or layer.quantization_config,
+        f"weights of type {layer.variable_dtype}": layer.variable_dtype != "float32",
     }
     for what, value in refused.items():
         if value:
-            raise BadModel(
-                f"the embedding {layer.name} has {what}, which rows on parameter servers can't have; leave it out, or keep the table "
-                f"in the workers with a larger --embedding_threshold"
-            )
+            raise _can_not(layer, what)
 
 
-def table_of(layer: ServedLayer, name: str, admission: int) -> Table:
-    """Describe a layer's table. Raises BadModel for initial weights that are not drawn for each by itself."""
-    return Table(name, layer.output_dim, _initial(layer), admission)
+def _can_not(layer: Any, what: str) -> BadModel:
+    return BadModel(
+        f"the embedding {layer.name} has {what}, which rows on parameter servers can't have; leave it out, or keep the table "
+        f"in the workers: a Keras embedding, with a larger --embedding_threshold"
+    )
+
+
+def table_of(layer: ServedLayer, name: str, admission: int, decays: bool) -> Table:
+    """Describe a layer's table; `decays`: the optimizer's weight decay is for it.
+
+    Raises BadModel for initial weights that are not drawn for each by itself.
+    """
+    return Table(name, layer.output_dim, _initial(layer), admission, decays)
 
 
 def _initial(layer: ServedLayer) -> Initial:

@@ -12,13 +12,13 @@ import keras
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
-from elasticdl.keras.embedding import is_looking_up, rows_of_table
+from elasticdl.keras.embedding import WithoutMatrix, is_looking_up, rows_of_table
 
 COMBINERS = ("sum", "mean", "sqrtn")
 
 
 @keras.saving.register_keras_serializable("elasticdl")
-class Embedding(keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
+class Embedding(WithoutMatrix, keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
     """Keras' Embedding, for ids of any range, whose rows may be combined over the last dimension of the ids.
 
     Ids are integers of any type and shape: dense, `tf.SparseTensor` or `tf.RaggedTensor`; negative ones, and the upper half of uint64,

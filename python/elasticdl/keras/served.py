@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ from elasticdl.ps.catalog import Catalog, Variable
 from elasticdl.ps.learnt import Learnt
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.adapter import Gradients, Records, ServedBatch
+
+_MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
+"""What a table's variable would be called, for optimizers that decay weights by name."""
 
 
 class KerasServedAdapter:
@@ -82,7 +86,8 @@ class KerasServedAdapter:
         ]
         names = _distinct(layer.path for layer in self._step.layers)
         tables = [
-            table_of(layer, name, admission) for layer, name in zip(self._step.layers, names, strict=True)
+            table_of(layer, name, admission, bool(decays(_MATRIX)))
+            for layer, name in zip(self._step.layers, names, strict=True)
         ]
         self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
         self._core = self.catalog.core()

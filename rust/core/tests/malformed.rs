@@ -13,16 +13,18 @@ use std::time::Duration;
 use elasticdl_core::net::address::{Address, Listener};
 use elasticdl_core::net::frame::{HEADER, Header, Kind};
 use elasticdl_core::net::handshake::{Caller, Hello, Purpose, Said, Token, Verdict};
+use elasticdl_core::ps::asking::{End, Wanted};
 use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::catalog::Catalog;
-use elasticdl_core::ps::client::{Client, End, Pushed, Wanted};
+use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::{Data, Pace};
 use elasticdl_core::ps::node::Node;
 use elasticdl_core::ps::part::{self, Part, Rows};
 use elasticdl_core::ps::placement::Entry;
+use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::server::{Server, name_of};
 use elasticdl_core::ps::slot::{Answer, Head};
-use elasticdl_core::ps::snapshot::{self, Section};
+use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::stream::{Deed, Message};
 use elasticdl_core::ps::wire::{self, Ask, Dense, Known, Pull, Push};
@@ -299,7 +301,7 @@ fn sections(ids: &[u64]) -> (Vec<u64>, Vec<Section>) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("slots");
     let slots: Vec<(u32, u64)> = (0..SLOTS).map(|slot| (slot, 1)).collect();
-    let sections = snapshot::write(&node(ids), &path, &slots).unwrap();
+    let sections = snapshot::write(&node(ids), &path, &slots, &Position::default()).unwrap();
     (words(&std::fs::read(&path).unwrap()), sections)
 }
 
