@@ -281,7 +281,7 @@ def catalog() -> Any:
 def be_server(number: int, folder: Path) -> None:
     """Serve until the process is killed."""
     core = importlib.import_module("elasticdl._core")
-    server = core.ParameterServer(address(folder, number), number, TOKEN, catalog())
+    server = core.ParameterServer(core.Listener(address(folder, number)), number, TOKEN, catalog())
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
         order = json.loads(line)

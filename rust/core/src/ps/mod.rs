@@ -1,10 +1,11 @@
 //! A parameter server: the rows and variables of a model, in slots that live on two servers each.
 //!
-//! From below: `hash`, `initial`, `words` (bytes and numbers), `index`, `rows`, `table` (memory), `optimizer` and `catalog` (what the
-//! model is), `part`, `stamps`, `data` (a slot's content), `placement`, `stream` and `slot` (the protocol, rules R1 to R18), `node` (all
-//! slots of a server), `snapshot` (slots in files); on the network `wire` (what is said), `answering`, `server`, and on the other end
-//! `batch`, `push`, `asking` (the client's part of the protocol, rule R9) and `client`.
+//! From below: `hash`, `initial`, `words` (bytes and numbers), `arena`, `prefetch`, `index`, `rows`, `table` (memory), `optimizer` and
+//! `catalog` (what the model is), `part`, `stamps`, `data` (a slot's content), `placement`, `stream` and `slot` (the protocol, rules R1 to
+//! R18), `node` (all slots of a server), `snapshot` (slots in files); on the network `wire` (what is said), `answering`, `server`, and on
+//! the other end `batch`, `push`, `asking` (the client's part of the protocol, rule R9) and `client`.
 mod answering;
+mod arena;
 pub mod asking;
 pub mod batch;
 pub mod catalog;
@@ -18,6 +19,7 @@ pub mod node;
 pub mod optimizer;
 pub mod part;
 pub mod placement;
+mod prefetch;
 pub mod push;
 mod rows;
 pub mod server;

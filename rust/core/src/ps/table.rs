@@ -1,14 +1,22 @@
 //! One table's rows in one slot.
+use std::collections::BTreeMap;
+
 use super::catalog::Catalog;
-use super::index::{Index, SIGHTED};
+use super::hash::mix;
+use super::index::Index;
 use super::optimizer::Update;
 use super::rows::Rows;
+
+/// Ids that are looked for together: their waits for memory pass at the same time.
+const GROUP: usize = 64;
 
 /// The rows, and which ids they are of.
 #[derive(Debug, Clone)]
 pub struct Table {
     index: Index,
     rows: Rows,
+    /// How often ids were seen that have no row yet.
+    sighted: BTreeMap<u64, u32>,
 }
 
 impl Table {
@@ -17,6 +25,7 @@ impl Table {
         Table {
             index: Index::default(),
             rows: Rows::new(stride),
+            sighted: BTreeMap::new(),
         }
     }
 
@@ -25,20 +34,22 @@ impl Table {
         self.rows.count()
     }
 
-    /// Return the memory it takes, in bytes.
+    /// Return the memory it takes, in bytes; of sightings about that.
     pub fn bytes(&self) -> usize {
-        self.index.bytes() + self.rows.bytes()
+        let sighted = self.sighted.len() * 2 * size_of::<(u64, u32)>();
+        self.index.bytes() + self.rows.bytes() + sighted
     }
 
     /// Append the weights of rows to `out`; a row that is not there has its initial ones, and stays away (rule R7).
     pub fn pull(&self, catalog: &Catalog, table: usize, ids: &[u64], out: &mut [f32]) {
         let width = catalog.tables()[table].width;
-        for (id, weights) in ids.iter().zip(out.chunks_exact_mut(width)) {
-            match self.index.get(*id) {
-                Some(cell) if cell.row != SIGHTED => {
-                    weights.copy_from_slice(&self.rows.get(cell.row)[..width])
+        for (ids, out) in ids.chunks(GROUP).zip(out.chunks_mut(GROUP * width)) {
+            self.prefetch(ids, width);
+            for (id, weights) in ids.iter().zip(out.chunks_exact_mut(width)) {
+                match self.row(*id) {
+                    Some(row) => weights.copy_from_slice(&self.rows.get(row)[..width]),
+                    None => catalog.begin_row(table, *id, weights),
                 }
-                _ => catalog.begin_row(table, *id, weights),
             }
         }
     }
@@ -54,67 +65,110 @@ impl Table {
         time: u32,
     ) {
         let described = &catalog.tables()[table];
-        for (id, gradient) in ids.iter().zip(gradients.chunks_exact(described.width)) {
-            let cell = self.index.entry(*id);
-            if cell.row == SIGHTED {
-                cell.meta += 1;
-                if cell.meta < described.admission {
-                    continue;
-                }
-                cell.row = self.rows.take();
-                catalog.begin_row(table, *id, self.rows.get_mut(cell.row));
+        let (width, stride) = (described.width, catalog.stride(table));
+        for (ids, gradients) in ids.chunks(GROUP).zip(gradients.chunks(GROUP * width)) {
+            self.prefetch(ids, stride);
+            for (id, gradient) in ids.iter().zip(gradients.chunks_exact(width)) {
+                let row = match self.row(*id) {
+                    Some(row) => row,
+                    None if !self.is_admitted(*id, described.admission) => continue,
+                    None => {
+                        let row = self.make(*id);
+                        catalog.begin_row(table, *id, self.rows.get_mut(row).1);
+                        row
+                    }
+                };
+                let (last, numbers) = self.rows.get_mut(row);
+                *last = time;
+                update.apply(numbers, gradient);
             }
-            cell.meta = time;
-            update.apply(self.rows.get_mut(cell.row), gradient);
         }
     }
 
     /// Forget rows that were pushed last before `time`, and all sightings.
     pub fn expire(&mut self, time: u32) {
-        let old: Vec<(u64, u32)> = self
+        self.sighted.clear();
+        let old: Vec<u32> = self
             .index
-            .iter()
-            .filter(|cell| cell.row == SIGHTED || cell.meta < time)
-            .map(|cell| (cell.id, cell.row))
+            .rows()
+            .filter(|row| self.rows.time(*row) < time)
             .collect();
-        for (id, row) in old {
-            self.index.remove(id);
-            if row != SIGHTED {
-                self.rows.give(row);
-            }
+        for row in old {
+            self.remove(self.rows.id(row));
         }
     }
 
     /// Return the ids that it knows, with or without a row.
     pub fn ids(&self) -> Vec<u64> {
-        self.index.iter().map(|cell| cell.id).collect()
+        let rows = self.index.rows().map(|row| self.rows.id(row));
+        rows.chain(self.sighted.keys().copied()).collect()
     }
 
     /// Return what is kept of an id: when it was pushed last and its row, or how often it was seen and nothing.
     pub fn kept(&self, id: u64) -> Option<(u32, &[f32])> {
-        let cell = self.index.get(id)?;
-        let row = if cell.row == SIGHTED {
-            &[]
-        } else {
-            self.rows.get(cell.row)
-        };
-        Some((cell.meta, row))
+        match self.row(id) {
+            Some(row) => Some((self.rows.time(row), self.rows.get(row))),
+            None => Some((*self.sighted.get(&id)?, &[])),
+        }
     }
 
     /// Set what is kept of an id, as `kept` returned it.
     pub fn keep(&mut self, id: u64, meta: u32, row: &[f32]) {
-        let cell = self.index.entry(id);
-        cell.meta = meta;
         if row.is_empty() {
-            if cell.row != SIGHTED {
-                self.rows.give(cell.row);
-                cell.row = SIGHTED;
-            }
+            self.remove(id);
+            self.sighted.insert(id, meta);
             return;
         }
-        if cell.row == SIGHTED {
-            cell.row = self.rows.take();
+        self.sighted.remove(&id);
+        let number = self.row(id).unwrap_or_else(|| self.make(id));
+        let (time, numbers) = self.rows.get_mut(number);
+        *time = meta;
+        numbers.copy_from_slice(row);
+    }
+
+    #[inline]
+    fn row(&self, id: u64) -> Option<u32> {
+        self.index.get(id, |row| self.rows.id(row))
+    }
+
+    /// Count a sighting of an id without a row; tell whether it may have one now.
+    fn is_admitted(&mut self, id: u64, admission: u32) -> bool {
+        if admission <= 1 {
+            return true;
         }
-        self.rows.get_mut(cell.row).copy_from_slice(row);
+        let seen = self.sighted.entry(id).or_default();
+        *seen += 1;
+        if *seen < admission {
+            return false;
+        }
+        self.sighted.remove(&id);
+        true
+    }
+
+    /// Give a row to an id that has none.
+    fn make(&mut self, id: u64) -> u32 {
+        let row = self.rows.take(id);
+        self.index.put(id, row, |row| self.rows.id(row));
+        row
+    }
+
+    fn remove(&mut self, id: u64) {
+        if let Some(row) = self.index.remove(id, |row| self.rows.id(row)) {
+            self.rows.give(row);
+        }
+    }
+
+    /// Begin to bring the rows of some ids near, of each so many numbers: first their cells, all at once, then the rows.
+    fn prefetch(&self, ids: &[u64], numbers: usize) {
+        let mut hashes = [0; GROUP];
+        for (id, hash) in ids.iter().zip(&mut hashes) {
+            *hash = mix(*id);
+            self.index.prefetch(*hash);
+        }
+        for hash in &hashes[..ids.len()] {
+            if let Some(row) = self.index.guess(*hash) {
+                self.rows.prefetch(row, numbers);
+            }
+        }
     }
 }
