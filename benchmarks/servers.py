@@ -12,7 +12,11 @@ DeepFM: the model zoo's on the flights of New York, parsed by the same `feed`. O
 to its end, as its summary says. TensorFlow's is a plain loop in the same layers, Keras is `model.fit`; both without start, tracing and
 first steps, and with the CSV file's cells in memory, which ours reads from the file meanwhile.
 
-Snapshots are not measured: there are none yet.
+Snapshots: the server of that table writes all slots to a file and syncs it, while one worker pushes and waits for each push. The stall is
+what the slowest push meanwhile took longer than the median of as many without a snapshot.
+
+Beside the medians of time each row on pushes and pulls has the processor time that all processes of a side took for a step: it says
+more on a machine that has other work.
 
 As a module with `--role` it is also the process of a server, of a worker or of Keras.
 """
@@ -40,7 +44,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, recovered, seconds
+from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, seconds
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobStatus
 from elasticdl.data.writing import write_tfrecord
@@ -109,8 +113,8 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
-        steps, memory = turns(directory)
-        return [*steps, *deepfm(directory), memory, second_replica(directory), failover(directory)]
+        steps, others = turns(directory)
+        return [*steps, *deepfm(directory), *others, second_replica(directory), failover(directory)]
 
 
 # ------------------------------------------------------------------ processes that obey
@@ -169,19 +173,47 @@ class Side(Protocol):
     def seconds(self, what: str, steps: int) -> float:
         """Run so many steps of all workers together; return the time that they took."""
 
+    def pids(self) -> list[int]:
+        """Return all processes."""
+
     def close(self) -> None:
         """End all processes."""
 
 
-def alternate(sides: dict[str, Side], what: str, steps: int, rounds: int) -> dict[str, float]:
-    """Return the sides' medians of steps per second, in turns after one that warms up."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How fast one side is.
+
+    Attributes:
+        rate: steps per second, the median of the turns.
+        effort: seconds of processors for a step, all processes together, the median of the turns.
+    """
+
+    rate: float
+    effort: float
+
+    def __str__(self) -> str:
+        return f"{self.rate:.1f} steps/s ({1e3 * self.effort:.1f} ms of processors a step)"
+
+
+def alternate(sides: dict[str, Side], what: str, steps: int, rounds: int) -> dict[str, Pace]:
+    """Return the sides' paces, in turns after one that warms up."""
     rates: dict[str, list[float]] = {name: [] for name in sides}
+    efforts: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds + 1):
         for name, side in sides.items():
+            before = busy(side.pids())
             took = side.seconds(what, steps)
             if turn:
                 rates[name].append(steps / took)
-    return {name: statistics.median(found) for name, found in rates.items()}
+                efforts[name].append((busy(side.pids()) - before) / steps)
+    return {name: Pace(statistics.median(rates[name]), statistics.median(efforts[name])) for name in sides}
+
+
+def busy(pids: list[int]) -> float:
+    """Return the seconds of processors that processes have taken so far, their own and the kernel's for them."""
+    stats = (Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids)
+    return sum(int(fields[11]) + int(fields[12]) for fields in stats) / os.sysconf("SC_CLK_TCK")
 
 
 # ------------------------------------------------------------------ ours
@@ -240,6 +272,25 @@ class Ours:
         self.servers[0].say(what="load")
         return grown / ROWS, self.servers[0].hear()["bytes"] / ROWS
 
+    def pids(self) -> list[int]:
+        """Return all processes."""
+        return [program.pid for program in (*self.workers, *self.servers)]
+
+    def pushes(self, steps: int) -> list[float]:
+        """Let the first worker push and wait for each push; return the seconds of each."""
+        self.workers[0].say(what="settled push", steps=steps, low=self._low, workers=1)
+        self._low += steps
+        times: list[float] = self.workers[0].hear()["times"]
+        return times
+
+    def cut(self, path: Path) -> None:
+        """Let the first server write all its slots; `cut_took` waits for it."""
+        self.servers[0].say(cut=str(path))
+
+    def cut_took(self) -> float:
+        """Return the seconds that it took."""
+        return float(self.servers[0].hear()["seconds"])
+
     def close(self) -> None:
         """End all processes."""
         for program in (*self.workers, *self.servers):
@@ -282,12 +333,18 @@ def be_server(number: int, folder: Path) -> None:
     """Serve until the process is killed."""
     core = importlib.import_module("elasticdl._core")
     server = core.ParameterServer(core.Listener(address(folder, number)), number, TOKEN, catalog())
+    slots: list[tuple[int, int]] = []
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
         order = json.loads(line)
         if "entries" in order:
             addresses = {int(number): place for number, place in order["addresses"].items()}
             server.learn(addresses, [tuple(entry) for entry in order["entries"]])
+            slots = [(slot, reign) for slot, _, reign, *_ in order["entries"]]
+        elif "cut" in order:
+            began = time.perf_counter()
+            server.cut(order["cut"], slots, (0, []))
+            print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
         else:
             print(json.dumps({"bytes": server.load()[1]}), flush=True)
 
@@ -304,13 +361,17 @@ class Worker:
         self._minibatches = itertools.cycle(np.load(data))
         self._slopes = np.full(IDS * WIDTH, 0.01, np.float32)
         self._open: list[int] = []
+        self.times: list[float] = []
 
     def batch(self) -> Any:
         """Return the distinct ids of the next minibatch."""
         return self._core.Batch(self._catalog, 0, next(self._minibatches).data)
 
     def obey(self, what: str, steps: int, low: int, workers: int) -> None:
-        """Run steps whose tasks have numbers from `low` on, of which each worker has its own."""
+        """Run steps whose tasks have numbers from `low` on, of which each worker has its own.
+
+        After pushes that are settled one by one `times` has the seconds of each.
+        """
         tasks = iter(range(low + self._number, low + (steps + 1) * workers, workers))
         match what:
             case "both":
@@ -320,15 +381,19 @@ class Worker:
                     self._push(self.batch(), next(tasks), low)
                     self._settle(UNSETTLED - 1)
             case "settled push":
+                self.times = []
                 for _ in range(steps):
+                    began = time.perf_counter()
                     self._push(self.batch(), next(tasks), low)
                     self._settle()
+                    self.times.append(time.perf_counter() - began)
             case "pull":
                 for _ in range(steps):
                     self._sum(self.client.pull(None, [self.batch()], []))
             case "fill":
                 for ids in np.array_split(np.random.default_rng(0).permutation(ROWS), steps):
-                    self._push(self._core.Batch(self._catalog, 0, ids.data), next(tasks), low)
+                    task = next(tasks)
+                    self._push(self._core.Batch(self._catalog, 0, ids.data), task, task)
                     self._settle()
         self._settle()
 
@@ -375,7 +440,7 @@ def be_worker(number: int, data: Path) -> None:
             worker.client.learn(addresses, [tuple(entry) for entry in order["entries"]], 0)
         else:
             worker.obey(**order)
-            print(json.dumps({}), flush=True)
+            print(json.dumps({"times": worker.times}), flush=True)
 
 
 # ------------------------------------------------------------------ TensorFlow's
@@ -404,6 +469,10 @@ class TensorFlow:
         self._programs[0].say(what=what, steps=steps)
         return float(self._programs[0].hear()["seconds"])
 
+    def pids(self) -> list[int]:
+        """Return all processes."""
+        return [program.pid for program in self._programs]
+
     def close(self) -> None:
         """End all processes."""
         for program in self._programs:
@@ -413,8 +482,8 @@ class TensorFlow:
 # ------------------------------------------------------------------ what is measured
 
 
-def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[list[Row], Row]:
-    """Return the rows on pushes and pulls, and that on memory."""
+def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[list[Row], list[Row]]:
+    """Return the rows on pushes and pulls, and those on memory and snapshots."""
     wanted = (
         ("both", "push + pull", 5, 8),
         ("push", "push only", 6, 10),
@@ -428,22 +497,48 @@ def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[li
             f"memory above weights and optimizer state, {ROWS:,} × {WIDTH}",
             f"{grown:.1f} bytes a row resident, {counted:.1f} of them in tables, {bare} bare", "", grown - bare, 34, 24, " bytes a row",
         )  # fmt: skip
+        others = [memory, *snapshots(ours, directory, rounds)]
         peer = TensorFlow(directory, "rows", pool(directory, 0), [ROWS, WIDTH])
         with contextlib.closing(peer):
             found = []
             for what, name, must, aim in wanted:
-                rates = alternate({"ours": ours, "peer": peer}, what, steps, rounds)
+                paces = alternate({"ours": ours, "peer": peer}, what, steps, rounds)
                 found.append(
                     Row(
                         f"{name}, {ROWS:,} × {WIDTH}, {IDS:,} ids",
-                        f"{rates['ours']:.1f} steps/s",
-                        f"TF ParameterServerStrategy {rates['peer']:.1f} steps/s",
-                        rates["ours"] / rates["peer"],
+                        f"{paces['ours']}",
+                        f"TF ParameterServerStrategy {paces['peer']}",
+                        paces["ours"].rate / paces["peer"].rate,
                         must,
                         aim,
                     )
                 )
-    return found, memory
+    return found, others
+
+
+def snapshots(ours: Ours, directory: Path, rounds: int) -> list[Row]:
+    """Return the rows on how fast a full server writes its slots, and how long a push waits because of it."""
+    rates, stalls = [], []
+    path = directory / "snapshot"
+    for turn in range(rounds + 1):
+        usual = statistics.median(ours.pushes(STEPS // 2))
+        ours.cut(path)
+        slowest = max(ours.pushes(STEPS // 2))
+        took = ours.cut_took()
+        if turn:
+            rates.append(path.stat().st_size / 1e9 / took)
+            stalls.append(1e3 * max(0.0, slowest - usual))
+        path.unlink()
+    return [
+        Row(
+            f"snapshot of {ROWS:,} × {WIDTH} written and synced, during pushes",
+            f"{statistics.median(rates):.2f} GB/s", "", statistics.median(rates), 0.5, 1, " GB/s",
+        ),
+        Row(
+            "the slowest push during a snapshot, above the median without",
+            f"{statistics.median(stalls):.1f} ms", "", statistics.median(stalls), 20, 5, " ms",
+        ),
+    ]  # fmt: skip
 
 
 def second_replica(directory: Path, steps: int = STEPS // 2, rounds: int = ROUNDS) -> Row:
@@ -455,11 +550,12 @@ def second_replica(directory: Path, steps: int = STEPS // 2, rounds: int = ROUND
             )
             for name, replicas in (("one", 1), ("two", 2))
         }
-        rates = alternate(sides, "settled push", steps, rounds)
+        paces = alternate(sides, "settled push", steps, rounds)
     return Row(
         "a push settled with two replicas, two servers",
-        f"{1e3 / rates['two']:.1f} ms", f"one replica {1e3 / rates['one']:.1f} ms",
-        rates["one"] / rates["two"], 2, 1.5,
+        f"{1e3 / paces['two'].rate:.1f} ms ({1e3 * paces['two'].effort:.1f} of processors)",
+        f"one replica {1e3 / paces['one'].rate:.1f} ms ({1e3 * paces['one'].effort:.1f} of processors)",
+        paces["one"].rate / paces["two"].rate, 2, 1.5,
     )  # fmt: skip
 
 
@@ -569,12 +665,23 @@ def failover(directory: Path, kills: int = KILLS) -> Row:
             killed = time.time()
             os.kill(victim, signal.SIGKILL)
             time.sleep(QUIET_SECONDS)
-            ends = [recovered(commits(stamps, worker), killed) for worker in pids(status, "worker")]
+            ends = [settled(commits(stamps, worker), killed) for worker in pids(status, "worker")]
             found.append(max(ends) - killed)
     return Row(
         "a server of two is killed, two replicas: until all workers' next push is settled",
         seconds(statistics.median(found)), "", statistics.median(found), 1, 0.3, " s",
     )  # fmt: skip
+
+
+def settled(pushes: list[float], killed: float) -> float:
+    """Return when a worker's first push after a kill was certainly settled, given when each push began.
+
+    With one earlier push unsettled at most it is when the second push after it begins. All pushes have rows on all servers.
+    """
+    after = [at for at in pushes if at > killed]
+    if len(after) <= UNSETTLED:
+        raise RuntimeError(f"no push was settled within {QUIET_SECONDS:.0f} s of a kill")
+    return after[UNSETTLED]
 
 
 def pids(status: JobStatus, role: str) -> list[int]:
