@@ -1,4 +1,5 @@
 //! Binding of the parameter server and its client; see the module of the same name in `elasticdl-core`.
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -546,13 +547,13 @@ impl PyClient {
             }
         }
         Ok(py.detach(|| {
-            let rows: Vec<(Arc<Batch>, Vec<f32>)> = gradients
+            let rows: Vec<(Arc<Batch>, Cow<'_, [f32]>)> = gradients
                 .into_iter()
                 .map(|(batch, numbers, width, is_distinct)| {
                     let sums = if is_distinct {
-                        numbers.to_vec()
+                        Cow::Borrowed(numbers)
                     } else {
-                        batch.sum(width, numbers)
+                        Cow::Owned(batch.sum(width, numbers))
                     };
                     (batch, sums)
                 })

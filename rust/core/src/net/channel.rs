@@ -7,7 +7,8 @@ use rustix::event::PollFd;
 use super::address::Stream;
 use super::frame::{HEADER, Header, Kind, Lost, Malformed};
 
-/// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little.
+/// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
+/// for the next message.
 const GROWTH: usize = 4 << 20;
 
 /// A message: what it is, the two numbers of its head, and its words.
@@ -35,6 +36,8 @@ pub struct Channel {
     /// Bytes of the head, or of the words, that have come.
     got: usize,
     words: Vec<u64>,
+    /// Memory of a message that has been read, for the next one.
+    spare: Vec<u64>,
     leaving: VecDeque<Leaving>,
 }
 
@@ -47,6 +50,7 @@ impl Channel {
             header: None,
             got: 0,
             words: Vec::new(),
+            spare: Vec::new(),
             leaving: VecDeque::new(),
         }
     }
@@ -65,6 +69,13 @@ impl Channel {
             words: packet.words,
             sent: 0,
         });
+    }
+
+    /// Take back the words of a message that has been read: the next one needs memory that is there already.
+    pub fn reuse(&mut self, words: Vec<u64>) {
+        if words.len() > self.spare.len() && words.len() * 8 <= GROWTH {
+            self.spare = words;
+        }
     }
 
     /// Return how many messages wait to go out.
@@ -126,6 +137,11 @@ impl Channel {
                     mark: header.step,
                     words: std::mem::take(&mut self.words),
                 }));
+            }
+            if self.words.is_empty() {
+                // What it holds is written over before it is read.
+                self.words = std::mem::take(&mut self.spare);
+                self.words.truncate(length / 8);
             }
             if self.got == self.words.len() * 8 {
                 let more = (length - self.got).min(GROWTH.max(self.got));

@@ -2,7 +2,7 @@
 //! the packets.
 use super::node::Node;
 use super::slot::{Answer, Ticket};
-use super::wire::{self, Ask, Dense};
+use super::wire::{self, Ask, Dense, Pull};
 use crate::net::channel::Packet;
 use crate::net::frame::Kind;
 
@@ -40,16 +40,19 @@ pub fn answer(
 
 fn rows(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let catalog = node.catalog();
-    let mut words = Vec::new();
+    let numbers = |pull: &Pull<'_>| -> usize {
+        let rows = pull.rows.iter();
+        rows.map(|(table, ids)| catalog.tables()[*table].width * ids.len())
+            .sum()
+    };
+    // A slot's rows have a head of three words, and fill their last word perhaps by half.
+    let room = ask.pulls.iter().map(|pull| 4 + numbers(pull) / 2).sum();
+    let mut words = Vec::with_capacity(room);
     for pull in &ask.pulls {
         let found = node.look(pull.slot, |slot| {
             let (entry, data) = (slot.entry()?, slot.read()?);
             let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
-            let count = pull
-                .rows
-                .iter()
-                .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
-                .sum();
+            let count = numbers(pull);
             let mut numbers = wire::put_rows(&mut words, pull.slot, has_chunk, entry.reign, count);
             for (table, ids) in &pull.rows {
                 let of_table;

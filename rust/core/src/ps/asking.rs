@@ -105,6 +105,8 @@ struct Job {
     pulls: BTreeMap<u32, State>,
     pushed: Option<Pushed>,
     pushes: Vec<State>,
+    /// Whether any part may be due; there are many, and mostly all of them have been asked.
+    may_be_due: bool,
 }
 
 /// One message that was sent, until all of it is answered.
@@ -216,6 +218,7 @@ impl Asking {
             pulls,
             pushed,
             pushes,
+            may_be_due: true,
         };
         self.jobs.insert(ticket, job);
         // Who wants nothing has it.
@@ -227,15 +230,18 @@ impl Asking {
         self.follow_moved(now);
         let mut later: Option<Instant> = None;
         let mut errands = Vec::new();
-        for (ticket, job) in &self.jobs {
+        for (ticket, job) in self.jobs.iter_mut().filter(|(_, job)| job.may_be_due) {
+            job.may_be_due = false;
             let mut of_server: BTreeMap<Server, (Vec<u32>, Vec<usize>)> = BTreeMap::new();
             let mut primary = |slot: u32, state: &State| match state {
                 State::Due(time) if *time <= now => {
+                    job.may_be_due = true;
                     let entry = self.entries[slot as usize];
                     self.news.is_astray |= entry.is_none();
                     entry.map(|entry| entry.primary)
                 }
                 State::Due(time) => {
+                    job.may_be_due = true;
                     later = Some(later.map_or(*time, |later| later.min(*time)));
                     None
                 }
@@ -282,6 +288,7 @@ impl Asking {
                     && primary != Some(server)
                 {
                     *state = State::Due(now);
+                    job.may_be_due = true;
                 }
             }
         }
@@ -366,6 +373,7 @@ impl Asking {
             self.requests.remove(&number);
             return Some(());
         };
+        job.may_be_due = true;
         match kind {
             Kind::Rows if job.wanted.is_none() => request.pulls.clear(),
             Kind::Answers if job.pushed.is_none() => request.pushes.clear(),
@@ -458,6 +466,7 @@ impl Asking {
     pub fn lose(&mut self, now: Instant, server: Server) {
         self.requests.retain(|_, request| request.server != server);
         for job in self.jobs.values_mut() {
+            job.may_be_due = true;
             for state in job.pulls.values_mut().chain(&mut job.pushes) {
                 state.again(server, now);
             }

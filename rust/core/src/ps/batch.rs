@@ -1,6 +1,7 @@
 //! One minibatch's ids of a table: each once, those of a slot together, so that what goes to or comes from a slot is one piece of memory.
 use super::catalog::Catalog;
 use super::hash::mix;
+use super::prefetch::prefetch;
 
 /// The distinct ids of a minibatch, and where each of its ids is among them.
 #[derive(Debug, Clone)]
@@ -13,31 +14,83 @@ pub struct Batch {
 }
 
 const NOBODY: u32 = u32::MAX;
+/// Ids whose cells are brought near together.
+const GROUP: usize = 16;
+
+/// The ids found so far, to each the place where it was found first.
+struct Seen {
+    /// Id and place; a power of two of them, a quarter of them free at least.
+    cells: Vec<(u64, u32)>,
+    ids: Vec<u64>,
+}
+
+impl Seen {
+    /// Expect some ids, of which many are the same.
+    fn new(count: usize) -> Seen {
+        Seen {
+            cells: vec![(0, NOBODY); (count / 2).next_power_of_two().max(GROUP)],
+            ids: Vec::with_capacity(count / 2),
+        }
+    }
+
+    #[inline]
+    fn cell(&self, id: u64) -> usize {
+        mix(id) as usize & (self.cells.len() - 1)
+    }
+
+    /// Return the place of an id, a new one if it was not found before.
+    #[inline]
+    fn place(&mut self, id: u64) -> u32 {
+        let mut at = self.cell(id);
+        loop {
+            match self.cells[at] {
+                (_, NOBODY) => return self.add(at, id),
+                (found, place) if found == id => return place,
+                _ => at = (at + 1) & (self.cells.len() - 1),
+            }
+        }
+    }
+
+    fn add(&mut self, at: usize, id: u64) -> u32 {
+        let place = self.ids.len() as u32;
+        self.cells[at] = (id, place);
+        self.ids.push(id);
+        if self.ids.len() > self.cells.len() / 4 * 3 {
+            self.grow();
+        }
+        place
+    }
+
+    fn grow(&mut self) {
+        let size = self.cells.len() * 2;
+        self.cells.clear();
+        self.cells.resize(size, (0, NOBODY));
+        for (place, id) in self.ids.iter().enumerate() {
+            let mut at = self.cell(*id);
+            while self.cells[at].1 != NOBODY {
+                at = (at + 1) & (size - 1);
+            }
+            self.cells[at] = (*id, place as u32);
+        }
+    }
+}
 
 impl Batch {
     /// Sort the ids of a table.
     pub fn new(catalog: &Catalog, table: usize, ids: &[u64]) -> Batch {
-        let mut found: Vec<u64> = Vec::new();
-        let mut slots: Vec<u32> = Vec::new();
+        let mut seen = Seen::new(ids.len());
         let mut inverse = Vec::with_capacity(ids.len());
-        let size = (ids.len() * 2).next_power_of_two();
-        let mut places = vec![NOBODY; size];
-        for id in ids {
-            let mut at = mix(*id) as usize & (size - 1);
-            let place = loop {
-                match places[at] {
-                    NOBODY => {
-                        places[at] = found.len() as u32;
-                        found.push(*id);
-                        slots.push(catalog.slot_of_row(table, *id));
-                        break places[at];
-                    }
-                    place if found[place as usize] == *id => break place,
-                    _ => at = (at + 1) & (size - 1),
-                }
-            };
-            inverse.push(place);
+        for group in ids.chunks(GROUP) {
+            for id in group {
+                prefetch(&seen.cells[seen.cell(*id)]);
+            }
+            inverse.extend(group.iter().map(|id| seen.place(*id)));
         }
+        let found = seen.ids;
+        let slots: Vec<u32> = found
+            .iter()
+            .map(|id| catalog.slot_of_row(table, *id))
+            .collect();
         let mut starts = vec![0; catalog.slots() as usize + 1];
         for slot in &slots {
             starts[*slot as usize + 1] += 1;

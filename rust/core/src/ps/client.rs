@@ -413,6 +413,8 @@ impl<'a> Hand<'a> {
                         let taken = self.asking.take(now, server, kind, number, &words);
                         if taken.is_none() {
                             self.lose(server);
+                        } else if let Some(Line::Standing(channel)) = self.lines.get_mut(&server) {
+                            channel.reuse(words);
                         }
                     }
                     Ok(None) => break,

@@ -63,7 +63,9 @@ impl<'a> Part<'a> {
                     described.name
                 ));
             }
-            if let Some(at) = gradients.iter().position(|number| !number.is_finite()) {
+            if !are_finite(gradients)
+                && let Some(at) = gradients.iter().position(|number| !number.is_finite())
+            {
                 return Err(format!(
                     "the gradient of row {} of table {} holds {}",
                     ids[at / described.width],
@@ -96,7 +98,9 @@ impl<'a> Part<'a> {
                     described.name
                 ));
             }
-            if let Some(number) = numbers.iter().find(|number| !number.is_finite()) {
+            if !are_finite(numbers)
+                && let Some(number) = numbers.iter().find(|number| !number.is_finite())
+            {
                 let what = if kind == 1 { "first value" } else { "gradient" };
                 return Err(format!(
                     "the {what} of variable {} holds {number}",
@@ -125,4 +129,11 @@ impl<'a> Part<'a> {
             put_numbers(words, dense.numbers);
         }
     }
+}
+
+/// Tell whether all numbers are finite; looks at all of them, many at a time, because nearly always they are.
+fn are_finite(numbers: &[f32]) -> bool {
+    numbers
+        .iter()
+        .fold(true, |are, number| are & number.is_finite())
 }

@@ -1,4 +1,5 @@
 //! The push of one chunk: its gradients encoded, slot by slot, so that each part is a piece of memory that can go to any server, again and again.
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ impl Pushed {
     pub fn new(
         catalog: &Catalog,
         head: Head,
-        rows: &[(Arc<Batch>, Vec<f32>)],
+        rows: &[(Arc<Batch>, Cow<'_, [f32]>)],
         dense: &[(usize, &[f32])],
         is_first: bool,
     ) -> Pushed {
@@ -32,9 +33,15 @@ impl Pushed {
                 .or_default()
                 .push(at);
         }
+        // Of each slot a head, and one for each table; a table's numbers fill their last word perhaps by half.
+        let heads = catalog.slots() as usize * (1 + 2 * rows.len());
+        let numbers = rows
+            .iter()
+            .map(|(batch, gradients)| batch.ids().len() + gradients.len() / 2);
+        let values = dense.iter().map(|(_, numbers)| 2 + numbers.len() / 2);
         let mut pushed = Pushed {
             head,
-            words: Vec::new(),
+            words: Vec::with_capacity(heads + numbers.chain(values).sum::<usize>()),
             parts: Vec::new(),
         };
         for slot in 0..catalog.slots() {

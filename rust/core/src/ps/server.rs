@@ -473,6 +473,7 @@ impl Shared {
                 for packet in answering::answer(&self.node, request, &ask, tickets) {
                     channel.send(packet);
                 }
+                channel.reuse(packet.words);
                 if self.see_to_streams().is_err() {
                     return Ok(());
                 }

@@ -74,7 +74,7 @@ impl<'a> Ask<'a> {
     /// pull (slot, tables), term, number of variables, for each table (table, ids) and the ids, for each variable itself, reign, version;
     /// for each push (slot, words), term and the words.
     pub fn write(&self) -> Vec<u64> {
-        let mut words = Vec::new();
+        let mut words = Vec::with_capacity(self.room());
         put_stamp(&mut words, self.head.stamp);
         words.extend([
             self.head.low,
@@ -101,6 +101,16 @@ impl<'a> Ask<'a> {
             words.extend_from_slice(push.words);
         }
         words
+    }
+
+    /// Return how many words it takes.
+    fn room(&self) -> usize {
+        let pulls = self.pulls.iter().map(|pull| {
+            let rows = pull.rows.iter().map(|(_, ids)| 1 + ids.len());
+            3 + rows.sum::<usize>() + 3 * pull.dense.len()
+        });
+        let pushes = self.pushes.iter().map(|push| 2 + push.words.len());
+        9 + pulls.sum::<usize>() + pushes.sum::<usize>()
     }
 
     /// Read what `write` wrote; pulls are checked against the catalog, pushes are not.
