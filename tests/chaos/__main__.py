@@ -27,7 +27,7 @@ from elasticdl.audit import audit
 from elasticdl.control.client import JobClient
 from elasticdl.errors import AuditFailed, BadInput, MasterAway
 from elasticdl.job.chaos import Injected, Plan, inject
-from elasticdl.job.faults import GROUP, SERVING, FaultKind
+from elasticdl.job.faults import GROUP, MOMENTS, SERVING, FaultKind
 from elasticdl.spec import place as places
 from elasticdl.spec.place import JobPlace
 
@@ -48,6 +48,8 @@ EVERY_SECONDS = 2.0
 RUN_SECONDS = 900.0
 """Longest time of one run: a bound, not an expectation."""
 WHOLE_SECONDS = 120.0
+PACE_SECONDS = "0.1"
+"""Of a chunk of a job with parameter servers while faults are injected: the data has to last, and processes that start need the cores."""
 PATIENCE_SECONDS = 60.0
 """A run whose faults are over is ended early if its data would last longer than this."""
 
@@ -55,6 +57,7 @@ PATIENCE_SECONDS = 60.0
 MORE_SERVING = {
     FaultKind.KILL: 3, FaultKind.DRAIN: 1, FaultKind.MASTER: 1, FaultKind.SERVER: 5, FaultKind.SERVERS: 1, FaultKind.SERVER_HANG: 1,
     FaultKind.SERVER_DRAIN: 2, FaultKind.COPY: 2, FaultKind.HANDOVER: 2, FaultKind.PROMOTION: 2, FaultKind.WORKERS: 1,
+    FaultKind.UNACKNOWLEDGED: 3, FaultKind.SNAPSHOT: 2, FaultKind.MORE_SERVERS: 3, FaultKind.FEWER_SERVERS: 3,
 }  # fmt: skip
 
 
@@ -264,14 +267,18 @@ class Harness:
         """Return the report: per kind of fault and per run."""
         hits = self.hits()
         tried = Counter(fault.kind for run in self.runs for fault in run.injected)
-        lines = ["", f"{'fault':<34} {'wanted':>6} {'hit':>5} {'missed':>6}"]
+        lines = ["", f"{'fault':<46} {'wanted':>6} {'hit':>5} {'missed':>6}"]
         lines += [
-            f"{kind:<34} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6}"
+            f"{kind:<46} {self.quota[kind]:>6} {hits[kind]:>5} {tried[kind] - hits[kind]:>6}"
             for kind in self.quota
         ]
         lines.append(
-            f"{'all':<34} {sum(self.quota.values()):>6} {hits.total():>5} {tried.total() - hits.total():>6}"
+            f"{'all':<46} {sum(self.quota.values()):>6} {hits.total():>5} {tried.total() - hits.total():>6}"
         )
+        moments = Counter({MOMENTS[kind]: 0 for kind in self.quota if kind in MOMENTS})
+        for kind in self.quota.keys() & MOMENTS.keys():
+            moments[MOMENTS[kind]] += hits[kind]
+        lines += ["", *(f"{moment:<44} {count:>15}" for moment, count in sorted(moments.items()))]
         lines += [
             "",
             "run      workers faults  steps views redone   records data     digests seconds outcome",
@@ -308,7 +315,7 @@ class ServingHarness(Harness):
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: `counted` waits a moment with each chunk until a file is there."""
         self.go = self.directory / f"{run.name}-go"
-        os.environ["GO"] = str(self.go)
+        os.environ |= {"GO": str(self.go), "PACE": PACE_SECONDS}
         return {
             "model_zoo": ROOT / "tests/job/zoo",
             "model_def": "counted.custom_model",
@@ -319,6 +326,7 @@ class ServingHarness(Harness):
             "num_minibatches_per_task": 4,
             "embedding_threshold": 0,
             "witness_seconds": 3,
+            "checkpoint_steps": 80,
         }
 
     def finish(self, place: JobPlace) -> None:

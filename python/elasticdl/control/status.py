@@ -51,6 +51,10 @@ class JobStatus:
         wanted_workers: how many the job wants now.
         workers: all that live, or ended lately; parameter servers, too.
         wanted_servers: how many parameter servers the job wants now.
+        slots_alone: slots of the parameter servers that have no second copy and should have one.
+        copies: slots that are being copied to another server.
+        handovers: slots that are being handed over to another server.
+        snapshot: number of the snapshot of the servers that is under way, 0 if there is none.
     """
 
     job_name: str
@@ -68,6 +72,10 @@ class JobStatus:
     wanted_workers: int
     workers: tuple[WorkerStatus, ...]
     wanted_servers: int = 0
+    slots_alone: int = 0
+    copies: int = 0
+    handovers: int = 0
+    snapshot: int = 0
 
 
 @dataclass(frozen=True, slots=True)

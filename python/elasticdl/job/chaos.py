@@ -34,6 +34,7 @@ from elasticdl.job.faults import (
     FaultKind,
     Pause,
     Request,
+    Scale,
     Send,
     Sight,
     Until,
@@ -78,14 +79,14 @@ class _Fault:
         self._request: Request | None = None
         self._since = now
 
-    def advance(self, now: float, sight: Sight) -> tuple[list[Send], bool | None]:
-        """Go on as far as possible: signals to be sent now, and the script's verdict once it is over."""
-        sends: list[Send] = []
+    def advance(self, now: float, sight: Sight) -> tuple[list[Send | Scale], bool | None]:
+        """Go on as far as possible: what is to be done now, and the script's verdict once it is over."""
+        sends: list[Send | Scale] = []
         while True:
             match self._request:
                 case None:
                     answer: Any = None
-                case Send():
+                case Send() | Scale():
                     answer = sight
                 case Pause(seconds):
                     if now < self._since + seconds:
@@ -104,6 +105,8 @@ class _Fault:
             self._since = now
             if isinstance(self._request, Send):
                 self._note(self._request)
+                sends.append(self._request)
+            elif isinstance(self._request, Scale):
                 sends.append(self._request)
             elif isinstance(self._request, Pause) and sends:
                 return sends, None  # what was asked for happens before time passes
@@ -155,8 +158,8 @@ class Plan:
         """Return how many faults of a kind have hit."""
         return sum(fault.hit for fault in self.injected if fault.kind is kind)
 
-    def decide(self, now: float, sight: Sight) -> tuple[list[Send], str | None]:
-        """Return the signals to send now, and a sentence when a fault begins or ends."""
+    def decide(self, now: float, sight: Sight) -> tuple[list[Send | Scale], str | None]:
+        """Return what is to be done now, and a sentence when a fault begins or ends."""
         if self._fault is not None:
             return self._advance(now, sight)
         if self._next_at is None:
@@ -170,7 +173,7 @@ class Plan:
         self._next_at = now + self._gap()
         self._fault = _Fault(kind, now, sight, self._dice)
         sends, _ = self._advance(now, sight)
-        targets = ", ".join(f"{signal.Signals(send.number).name} {send.name}" for send in sends)
+        targets = ", ".join(map(_sentence, sends))
         return sends, f"{kind}: {targets}" if targets else f"{kind}: waits for its moment"
 
     def give_up(self) -> list[Send]:
@@ -178,7 +181,7 @@ class Plan:
         fault, self._fault = self._fault, None
         return [] if fault is None else [Send(name, signal.SIGCONT) for name in fault.stopped]
 
-    def _advance(self, now: float, sight: Sight) -> tuple[list[Send], str | None]:
+    def _advance(self, now: float, sight: Sight) -> tuple[list[Send | Scale], str | None]:
         fault = self._fault
         assert fault is not None
         sends, hit = fault.advance(now, sight)
@@ -203,6 +206,12 @@ class Plan:
 
     def _gap(self) -> float:
         return self._every * self._dice.uniform(0.5, 1.5)
+
+
+def _sentence(send: Send | Scale) -> str:
+    if isinstance(send, Scale):
+        return f"{send.servers} parameter servers"
+    return f"{signal.Signals(send.number).name} {send.name}"
 
 
 def plan_from_flags(
@@ -282,7 +291,11 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
                 sight = replace(sight, events=())  # what happens before a fault is no evidence for it
             sends, sentence = plan.decide(time.monotonic(), sight)
             for send in sends:
-                _carry_out(cluster, send, masters)
+                if isinstance(send, Scale):
+                    arguments = (place, token, send.servers)
+                    threading.Thread(target=_scale, args=arguments, name="chaos scale", daemon=True).start()
+                else:
+                    _carry_out(cluster, send, masters)
             if sentence is not None:
                 tell(sentence)
     finally:
@@ -324,6 +337,20 @@ def _carry_out(cluster: LocalCluster, send: Send, masters: int) -> None:
     name = ProcessName(Role.MASTER, 0, masters) if send.name == MASTER else process_name(send.name)
     with contextlib.suppress(OSError):  # the launcher has gone: so has the job, and the next look says so
         cluster.signal(name, send.number)
+
+
+def _scale(place: JobPlace, token: bytes, servers: int) -> None:
+    """Ask for another number of servers; what comes of it is seen in the status."""
+    from elasticdl.control.client import JobClient
+
+    until = time.monotonic() + _START_SECONDS
+    with contextlib.suppress(BadSetting), JobClient(place.control_address, token) as client:
+        while time.monotonic() < until:
+            try:
+                client.scale(None, servers)
+                return
+            except MasterAway:  # the one that is asked may have been killed a moment ago
+                time.sleep(_LOOK_SECONDS)
 
 
 def _masters(place: JobPlace) -> int:

@@ -26,6 +26,19 @@ _PAIR_SECONDS = 0.1
 _PATIENCE_SECONDS = 180.0
 """For what takes a process's start: imports and a first trace on a busy machine."""
 
+_LAST_WORDS_SECONDS = 0.03
+"""What a master has said before it stood still arrives within milliseconds."""
+
+_WAITING_SECONDS = 0.3
+"""Twice this is less than it takes until a server that stands still counts as lost, and once more than a status comes after a step."""
+
+_MOMENT_SECONDS = 60.0
+"""For what begins soon, and more than once."""
+
+_TRIES = 50
+_FEWEST, _MOST = 2, 5
+"""Servers between which `scale` moves: two hold each slot."""
+
 
 class FaultKind(StrEnum):
     """What can be injected."""
@@ -49,6 +62,30 @@ class FaultKind(StrEnum):
     HANDOVER = "a parameter server while it is emptied"
     PROMOTION = "the master when a server has died"
     WORKERS = "all workers within 100 ms"
+    UNACKNOWLEDGED = "a parameter server that waits for its backups"
+    SNAPSHOT = "a server or the master during a snapshot"
+    MORE_SERVERS = "scale: a parameter server more"
+    FEWER_SERVERS = "scale: a parameter server less"
+
+
+class Moment(StrEnum):
+    """What must be under way when a fault hits, for some kinds of faults."""
+
+    ACKNOWLEDGEMENT = "between apply and acknowledgement"
+    COPY = "during a copy"
+    HANDOVER = "during a hand-over"
+    PROMOTION = "during a promotion"
+    SNAPSHOT = "during a snapshot"
+
+
+MOMENTS: Mapping[FaultKind, Moment] = {
+    FaultKind.UNACKNOWLEDGED: Moment.ACKNOWLEDGEMENT,
+    FaultKind.COPY: Moment.COPY,
+    FaultKind.HANDOVER: Moment.HANDOVER,
+    FaultKind.PROMOTION: Moment.PROMOTION,
+    FaultKind.SNAPSHOT: Moment.SNAPSHOT,
+}
+"""Kinds of which a fault hits only at its moment, as was observed while the master stood still."""
 
 
 GROUP = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.SERVER)]
@@ -159,6 +196,13 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
+class Scale:
+    """Ask the master for another number of parameter servers."""
+
+    servers: int
+
+
+@dataclass(frozen=True, slots=True)
 class Pause:
     """Let time pass."""
 
@@ -173,9 +217,9 @@ class Until:
     seconds: float
 
 
-Request = Send | Pause | Until
+Request = Send | Scale | Pause | Until
 Script = Generator[Request, Any, bool]
-"""Yields requests, gets a sight for `Send` and `Pause` and the condition's answer for `Until`; returns whether it hit."""
+"""Yields requests, gets a sight for `Send`, `Scale` and `Pause` and the condition's answer for `Until`; returns whether it hit."""
 
 MASTER = "master"
 
@@ -341,28 +385,108 @@ def _server_drain(sight: Sight, dice: random.Random) -> Script:
     return bool(released == (0, None))
 
 
+def _hold(
+    under_way: Callable[[JobStatus], int], victims: Callable[[Sight], Sequence[str]]
+) -> Generator[Request, Any, Sight | None]:
+    """Stop the master when something is under way that it alone can end; return what is seen then, None if that never was."""
+
+    def begun(sight: Sight) -> bool | None:
+        if sight.ending:
+            return False
+        return True if sight.status is not None and under_way(sight.status) and victims(sight) else None
+
+    for _ in range(_TRIES):
+        if not (yield Until(begun, _MOMENT_SECONDS)):
+            return None
+        yield Send(MASTER, signal.SIGSTOP)
+        sight: Sight = yield Pause(_LAST_WORDS_SECONDS)
+        if begun(sight):
+            return sight
+        yield Send(MASTER, signal.SIGCONT)  # it was over before the master stood still
+    return None
+
+
+def _kill_while(
+    under_way: Callable[[JobStatus], int], victims: Callable[[Sight], Sequence[str]], dice: random.Random
+) -> Script:
+    """Kill somebody while something is under way and the master can't end it; the master itself may be the victim."""
+    held = yield from _hold(under_way, victims)
+    if held is None:
+        return False
+    victim = dice.choice(victims(held))
+    yield Send(victim, signal.SIGKILL)
+    if victim == MASTER:
+        return (yield Until(lambda sight: sight.masters > held.masters or None, 30)) is not None
+    killed = yield Until(lambda sight: sight.killed(victim) or None, 10)
+    yield Send(MASTER, signal.SIGCONT)
+    return killed is not None
+
+
 def _copy(sight: Sight, dice: random.Random) -> Script:
     """Kill a server, and when its slots are copied to others, one of those."""
-    first, *others = dice.sample(sight.serving, len(sight.serving))
+    first = dice.choice(sight.serving)
     yield Send(first, signal.SIGKILL)
     if (yield Until(lambda sight: sight.heard("lost", worker=first), 30)) is None:
         return False
-    yield Pause(dice.uniform(0, 0.05))
-    yield Send(others[0], signal.SIGKILL)
-    sight = yield Until(lambda sight: sight if sight.killed(others[0]) else None, 10)
-    return sight is not None and sight.heard("copied") is None
+    return (yield from _kill_while(lambda status: status.copies, lambda sight: sight.serving, dice))
 
 
 def _handover(sight: Sight, dice: random.Random) -> Script:
-    """Ask a server to leave, and kill it while its slots are handed over."""
+    """Ask a server to leave, and while its slots are handed over kill it, or one that takes them."""
     leaver = dice.choice(sight.serving)
     yield Send(leaver, signal.SIGTERM)
     if (yield Until(lambda sight: sight.heard("leaving", worker=leaver), 30)) is None:
         return False
-    yield Pause(dice.uniform(0, 0.05))
-    yield Send(leaver, signal.SIGKILL)
-    killed = yield Until(lambda sight: sight.ended.get(leaver), 10)
-    return bool(killed == (None, signal.SIGKILL))
+
+    def victims(sight: Sight) -> list[str]:
+        return [*sight.serving, *sight.workers("draining")] if leaver in sight.live else []
+
+    return (yield from _kill_while(lambda status: status.handovers, victims, dice))
+
+
+def _snapshot(sight: Sight, dice: random.Random) -> Script:
+    return (
+        yield from _kill_while(lambda status: status.snapshot, lambda sight: [MASTER, *sight.serving], dice)
+    )
+
+
+def _unacknowledged(sight: Sight, dice: random.Random) -> Script:
+    """Stop all servers but one, so that its backups accept nothing, and kill it when pushes wait for them."""
+    victim, *others = dice.sample(sight.serving, len(sight.serving))
+    for other in others:
+        yield Send(other, signal.SIGSTOP)
+    first = yield Pause(_WAITING_SECONDS)
+    last = yield Pause(_WAITING_SECONDS)
+    yield Send(victim, signal.SIGKILL)
+    killed = yield Until(lambda sight: sight.killed(victim) or None, 10)
+    for other in others:
+        yield Send(other, signal.SIGCONT)
+    # Whoever trains has pushed, and nothing was settled: what this server applied waited for the others.
+    waited = first.status.step == last.status.step and bool(last.training)
+    return killed is not None and waited and last.heard("lost", "ended") is None
+
+
+def _more_servers(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _scale(sight, 1, lambda sight, before: bool(set(sight.serving) - before)))
+
+
+def _fewer_servers(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _scale(sight, -1, lambda sight, before: sight.heard("leaving") is not None))
+
+
+def _scale(sight: Sight, by: int, follows: Callable[[Sight, set[str]], bool]) -> Script:
+    """Ask for another number of servers, and wait until what has to follow begins."""
+    assert sight.status is not None
+    wanted, before = sight.status.wanted_servers + by, set(sight.serving)
+    yield Scale(wanted)
+
+    def begun(sight: Sight) -> bool | None:
+        if sight.ending:
+            return False
+        asked = sight.status is not None and sight.status.wanted_servers == wanted
+        return True if asked and follows(sight, before) else None
+
+    return bool((yield Until(begun, _PATIENCE_SECONDS)))
 
 
 def _promotion(sight: Sight, dice: random.Random) -> Script:
@@ -386,6 +510,10 @@ class Form:
     joiner: bool = False
     final: bool = False
     servers: int = 0
+    wanted: tuple[int, int] = (0, _MOST)
+    """Numbers of servers that the job may want."""
+    whole: bool = False
+    """Every slot has its second copy."""
 
 
 FORMS: Mapping[FaultKind, Form] = {
@@ -405,9 +533,13 @@ FORMS: Mapping[FaultKind, Form] = {
     FaultKind.SERVER_HANG: Form(_server_hang, 1, servers=2),
     FaultKind.SERVER_DRAIN: Form(_server_drain, 1, servers=2),
     FaultKind.COPY: Form(_copy, 1, servers=3),
-    FaultKind.HANDOVER: Form(_handover, 1, servers=2),
+    FaultKind.HANDOVER: Form(_handover, 1, servers=3),
     FaultKind.PROMOTION: Form(_promotion, 1, servers=2),
     FaultKind.WORKERS: Form(_workers, 2),
+    FaultKind.UNACKNOWLEDGED: Form(_unacknowledged, 1, servers=2, whole=True),
+    FaultKind.SNAPSHOT: Form(_snapshot, 1, servers=2),
+    FaultKind.MORE_SERVERS: Form(_more_servers, 1, servers=1, wanted=(1, _MOST - 1)),
+    FaultKind.FEWER_SERVERS: Form(_fewer_servers, 1, servers=2, wanted=(_FEWEST + 1, _MOST)),
 }
 
 
@@ -417,6 +549,11 @@ def possible(kind: FaultKind, sight: Sight) -> bool:
     if form.final:
         return len(sight.workers("finishing")) >= form.workers
     if sight.ending or len(sight.training) < form.workers or len(sight.serving) < form.servers:
+        return False
+    status = sight.status
+    if status is not None and not form.wanted[0] <= status.wanted_servers <= form.wanted[1]:
+        return False
+    if form.whole and (status is None or status.slots_alone):
         return False
     return bool(sight.coming) if form.joiner else True
 

@@ -66,7 +66,9 @@ class ServingShell(Shell):
 
     def _moment(self) -> Hashable:
         machine = self._machine
-        return len(machine.seen), len(machine.journal.servers), bool(machine.journal.entries)
+        copies = [copy.hands_over for copy in machine.copies.values()]
+        under_way = any(copies), not all(copies), machine.cut
+        return len(machine.seen), len(machine.journal.servers), bool(machine.journal.entries), under_way
 
     def _after_record(self, record: Record) -> None:
         if isinstance(record, SavedRecord):

@@ -56,6 +56,10 @@ class ServingSight:
             wanted_workers=self.forces[0].wanted,
             workers=tuple(self._processes(now)),
             wanted_servers=self.forces[1].wanted,
+            slots_alone=self._alone(),
+            copies=sum(not copy.hands_over for copy in machine.copies.values()),
+            handovers=sum(copy.hands_over for copy in machine.copies.values()),
+            snapshot=0 if machine.cut is None else machine.cut.number,
         )
 
     def _state(self) -> tuple[str, str]:
@@ -81,10 +85,13 @@ class ServingSight:
         if not machine.leases.held and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
         who = f"{len(machine.leases.held)} workers, {len(journal.servers)} parameter servers"
-        slots = len(journal.entries)
-        alone = sum(entry.backup is None for entry in journal.entries) if self.spec.replicas > 1 else 0
+        slots, alone = len(journal.entries), self._alone()
         # Until then the loss of another server would take some of them along.
         return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
+
+    def _alone(self) -> int:
+        entries = self.machine.journal.entries
+        return sum(entry.backup is None for entry in entries) if self.spec.replicas > 1 else 0
 
     def _processes(self, now: float) -> list[WorkerStatus]:
         members = {seen.name: member for member, seen in self.machine.seen.items()}
