@@ -163,10 +163,10 @@ def test_a_hung_server_is_replaced(begin: Start, tmp_path: Path, ids: np.ndarray
     assert [one["member"] for one in summary["recoveries"]] == ["ps-1-1"]
 
 
-def test_a_drained_server_is_emptied_and_a_worker_leaves(
+def test_the_only_server_hands_over_to_its_successor_and_a_worker_leaves(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    job = begin(num_ps_pods=3)
+    job = begin(num_ps_pods=1)
     at(job, 20, lambda status: os.kill(processes(status, "ps")[0], signal.SIGTERM))
     at_step(job, 40, lambda status: kill(training(status)[0], signal.SIGTERM))
     summary = check(job, tmp_path, ids)

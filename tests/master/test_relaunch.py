@@ -27,6 +27,7 @@ from elasticdl.master.relaunch import (
     Instruction,
     Joined,
     Launch,
+    Leaving,
     Over,
     Retire,
     Tick,
@@ -350,3 +351,16 @@ def test_the_list_of_pods_is_the_history() -> None:
     state = recall(Workforce(3, 1), history, [])
     assert state.running() == [worker(0, 2), worker(1)]
     assert decide(0.0, state, Tick())[1] == (Launch(worker(2, 2)),)
+
+
+def test_the_successor_of_a_server_that_leaves_is_there_before_it_ends() -> None:
+    force = Force(2)
+    force(Tick())
+    assert force(Leaving(worker(0)), after=60.0) == [Launch(worker(0, 2))]
+    assert force.state.running() == [worker(0), worker(0, 2), worker(1)]
+    assert force(Leaving(worker(0))) == []
+    assert force(ended(worker(0), 0)) == []
+    assert force.state.running() == [worker(0, 2), worker(1)]
+    # who is taken away has no successor
+    assert force(Wanted(1)) == [Retire(worker(1))]
+    assert force(Leaving(worker(1))) == []

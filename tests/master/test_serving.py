@@ -27,6 +27,7 @@ from elasticdl.control.serving import (
     Holding,
     Leased,
     Leave,
+    LeaveWanted,
     LetGo,
     Placed,
     Settled,
@@ -57,7 +58,7 @@ from elasticdl.master.records import (
     WantedRecord,
 )
 from elasticdl.master.relaunch import Workforce
-from elasticdl.master.serving import ServingMaster, Settings
+from elasticdl.master.serving import SUCCESSOR_SECONDS, ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.story import Story
 from elasticdl.master.witnesses import Times
@@ -425,11 +426,47 @@ def test_a_job_that_is_scaled_before_it_begins_waits_for_that_many_servers() -> 
     assert {entry.primary for entry in rig.master.journal.entries} == {0, 1, 2}
 
 
+def test_a_server_is_asked_to_leave_as_often_as_it_takes() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.event(events.ScaleAsked(1, None, 2))
+    assert rig.heard("ps-2-1", LeaveWanted) == [LeaveWanted()]
+    rig.disconnect("ps-2-1")
+    rig.connect("ps-2-1", server=2)
+    assert rig.heard("ps-2-1", LeaveWanted) == [LeaveWanted()]
+    assert rig.heard("ps-0-1", LeaveWanted) == []
+
+
+def test_the_only_server_hands_over_to_its_successor() -> None:
+    rig = Rig(servers=1, replicas=1)
+    rig.start("worker-0-1")
+    rig.say("ps-0-1", Leave(()))
+    copied(rig)
+    assert rig.heard("ps-0-1", Released) == []
+    rig.connect("ps-0-2")
+    copied(rig)
+    assert rig.heard("ps-0-1", Released) == [Released("it is empty")]
+    assert {(entry.primary, entry.backup) for entry in rig.master.journal.entries} == {(1, None)}
+    assert rig.master.journal.roll_back == 0
+
+
+def test_one_of_two_servers_waits_a_while_for_its_successor() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("ps-0-1", Leave(()))
+    rig.tick(SUCCESSOR_SECONDS - 1)
+    assert all(entry.backup is not None for entry in rig.master.journal.entries)
+    rig.tick(2)  # a pod is killed some time after it was asked
+    assert {(entry.primary, entry.backup) for entry in rig.master.journal.entries} == {(1, None)}
+    assert rig.heard("ps-0-1", Released) == [Released("it is empty")]
+
+
 def test_a_server_that_scale_takes_away_stays_until_others_have_its_copies() -> None:
     rig = Rig(servers=3)
     rig.start("worker-0-1")
     rig.event(events.ScaleAsked(1, None, 2))
     rig.say("ps-2-1", Leave(()))
+    rig.tick(1)
     had = [slot for slot, entry in enumerate(rig.master.journal.entries) if entry.names(ServerId(2))]
     rig.die("ps-0-1")
     copied(rig)

@@ -51,6 +51,7 @@ from elasticdl.control.serving import (
     Holding,
     Leased,
     Leave,
+    LeaveWanted,
     LetGo,
     Model,
     Placed,
@@ -115,6 +116,7 @@ _TO_MEMBER: dict[type, str] = {
     CopiesVoid: "copies_void",
     CutOrdered: "cut_ordered",
     AccountsWanted: "accounts_wanted",
+    LeaveWanted: "leave_wanted",
     WriteResult: "write_result",
 }
 _NOT_PLAIN = frozenset({FoundShards, Register, NextView, Progress, Saved, Exported, Data, NewView})

@@ -281,6 +281,11 @@ class AccountsWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class LeaveWanted:
+    """The job wants fewer servers: this one is to leave, as if it were asked by SIGTERM; nothing kills it before it is empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class WriteResult:
     """A worker is to write the trained model, and to report `Exported` of state (steps, attempt)."""
 
@@ -290,5 +295,5 @@ class WriteResult:
 
 ServingMasterMessage = (
     Enrolled | Model | Placed | Leased | Watermark | LetGo | CopyOrdered | CopiesVoid | CutOrdered | AccountsWanted
-    | WriteResult
+    | LeaveWanted | WriteResult
 )  # fmt: skip

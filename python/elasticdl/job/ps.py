@@ -39,6 +39,7 @@ from elasticdl.control.serving import (
     Enroll,
     Enrolled,
     Leave,
+    LeaveWanted,
     Model,
     Placed,
     SlotAccount,
@@ -138,8 +139,7 @@ class ServerProcess:
                 case _Term():
                     if self._server is None:
                         return RELEASED
-                    self._leaving = True
-                    self._stream.send(Leave(()))
+                    self._leave()
                 case _Broken(why):
                     _log.error("this server can't go on: %s", why)
                     return 1
@@ -149,6 +149,10 @@ class ServerProcess:
         self._send(Enroll(self._id, self._name, address, self._epoch, self._number, (), 0, self._leaving))
         for ready in self._ready.values():
             self._send(ready)
+
+    def _leave(self) -> None:
+        self._leaving = True
+        self._send(Leave(()))
 
     def _send(self, message: MemberMessage) -> None:
         self._stream.send(message)
@@ -175,6 +179,8 @@ class ServerProcess:
             case CutOrdered():
                 arguments = (self._serving(), message)
                 threading.Thread(target=self._cut, args=arguments, name="snapshot", daemon=True).start()
+            case LeaveWanted():
+                self._leave()
             case AccountsWanted():
                 self._send(Accounts(tuple(SlotAccount(*one) for one in self._serving().accounts())))
             case Failed() | Evicted():

@@ -40,6 +40,7 @@ class Link(keeper.Link):
         cut: number of the snapshot for which slots were asked for last.
         cut_at: when.
         stopped: `Stop` was told.
+        left: it was asked to leave.
         accounts: accounts were asked for when this was the newest change of a slot.
         result: the attempt for which the result was asked for.
     """
@@ -52,6 +53,7 @@ class Link(keeper.Link):
     cut: int = 0
     cut_at: float = 0.0
     stopped: bool = False
+    left: bool = False
     accounts: int = -1
     result: int = 0
 
@@ -73,6 +75,7 @@ class Seen:
         connection: its control stream, None if it broke.
         registered_at: when it enrolled first.
         leaving: it wants to go.
+        left_at: when it said so.
         cut_at: when its control stream broke.
         beat_at: when its last heartbeat came, None before the first.
         beat: what that said of its progress: odd while it has work under way.
@@ -86,6 +89,7 @@ class Seen:
     connection: int | None
     registered_at: float
     leaving: bool = False
+    left_at: float = 0.0
     cut_at: float | None = None
     beat_at: float | None = None
     beat: int = 0
@@ -126,7 +130,9 @@ class Attendance(Keeper):
     def _register(self, now: float, connection: int, enroll: Enroll) -> Self:
         known = self.seen.get(enroll.member)
         is_server = self.links[connection].is_server
-        seen = Seen(enroll.name, enroll.address, is_server, enroll.server, connection, now, enroll.leaving)
+        seen = Seen(
+            enroll.name, enroll.address, is_server, enroll.server, connection, now, enroll.leaving, now
+        )
         if known is not None:
             seen = replace(
                 known, server=enroll.server, connection=connection, leaving=enroll.leaving, cut_at=None

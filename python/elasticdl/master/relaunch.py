@@ -52,6 +52,13 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Leaving:
+    """A server empties itself before it ends: its successor is what it can hand over to, and begins now."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
 class Ending:
     """The last view is decided or wanted: one worker is enough to write the result.
 
@@ -72,7 +79,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Wanted | Joined | Ending | Over | Tick | ProcessEvent
+Event = Wanted | Joined | Leaving | Ending | Over | Tick | ProcessEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,7 @@ class Workforce:
         wanted: how many the job wants; they have the indices 0 … wanted - 1.
         limit: faults per index that do not fail the job.
         posts: by index.
+        leaving: lives that empty themselves while their successors are there already.
         ran: a worker has been started, or has joined: what can't be started now could be elsewhere, or before.
         ending: see `Ending`.
         stopping: see `Ending`.
@@ -149,6 +157,7 @@ class Workforce:
     limit: int
     role: Role = Role.WORKER
     posts: Mapping[int, Post] = field(default_factory=dict)
+    leaving: frozenset[ProcessName] = frozenset()
     ran: bool = False
     ending: bool = False
     stopping: bool = False
@@ -158,7 +167,8 @@ class Workforce:
 
     def running(self) -> list[ProcessName]:
         """Return the workers that run."""
-        return [self.name(index, post) for index, post in sorted(self.posts.items()) if post.running]
+        posts = sorted(self.posts.items())
+        return sorted((*self.leaving, *(self.name(index, post) for index, post in posts if post.running)))
 
     def name(self, index: int, post: Post) -> ProcessName:
         """Return the name of an index's present life."""
@@ -207,6 +217,13 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             if post is not None and post.life == name.life:
                 state = state._with(name.index, replace(post, joined=True, short=0))
             state = replace(state, ran=True)
+        case Leaving(name):
+            post = state.posts.get(name.index)
+            stays = name.index < state.wanted and not state.ending
+            if post is not None and post.running and post.life == name.life and stays:
+                state = replace(state, leaving=state.leaving | {name})
+                state = state._with(name.index, replace(post, running=False, due=now))
+                reason = f"{name} leaves; its successor takes over from it"
         case Ending(stopping):
             state = replace(state, ending=True, stopping=state.stopping or stopping)
             reason = "the job is ending"
@@ -218,6 +235,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
                 state = replace(state, ran=True)
         case ProcessEnded() | ProcessGone():
             before = state.posts.get(event.name.index, Post())
+            state = replace(state, leaving=state.leaving - {event.name})
             if event.name.role is not state.role or event.name.life < before.life or not before.running:
                 return state, (), ""
             state, reason = _ended(now, state, before, event)

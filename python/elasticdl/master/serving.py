@@ -39,6 +39,7 @@ from elasticdl.control.serving import (
     FoundModel,
     Leased,
     Leave,
+    LeaveWanted,
     LetGo,
     Model,
     Placed,
@@ -80,6 +81,8 @@ COPIES = 64
 """Copies of slots under way at a time: more of them would only share the same bandwidth."""
 BATCH_SECONDS = 0.1
 """Tasks that are done are journalled together, so often at most: nobody waits for that but `low`."""
+SUCCESSOR_SECONDS = 10.0
+"""So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
 NO_VIEW = ViewId(0)
 
 
@@ -268,7 +271,7 @@ class ServingMaster(Cutting):
                 copy = Copy(slot, term, ServerId(to), hands_over)
                 return self if copy in self.ready else replace(self, ready=(*self.ready, copy))
             case Leave():
-                return self._let_leave(link, message, out)
+                return self._let_leave(now, link, message, out)
             case SlotsCut():
                 return self._take_cut(link, message, out)
             case Accounts(slots):
@@ -361,7 +364,7 @@ class ServingMaster(Cutting):
     def _release(self, name: str) -> Self:
         return replace(self, leases=self.leases.released(name))
 
-    def _let_leave(self, link: Link, leave: Leave, out: Out) -> Self:
+    def _let_leave(self, now: float, link: Link, leave: Leave, out: Out) -> Self:
         seen = self.seen.get(link.member)
         if seen is None:
             return self
@@ -371,7 +374,9 @@ class ServingMaster(Cutting):
         elif not seen.leaving and self.journal.stopping is None:
             text = f"{link.name} has left; others go on with its tasks"
             out.append(Announce("drained", link.name, 0, self.steps_done, text))
-        master = self._note(link.member, replace(seen, leaving=True))
+        if not seen.leaving:
+            seen = replace(seen, leaving=True, left_at=now)
+        master = self._note(link.member, seen)
         if link.is_server:
             return master
         tasks = {TaskNumber(task): chunk for task, chunk in leave.holds}
@@ -411,7 +416,7 @@ class ServingMaster(Cutting):
             first = placement.first(numbers, slots, self.settings.replicas)
             return PlacementRecord(joined, (), tuple(enumerate(first)))
         lost = frozenset(self._lost_servers(now))
-        record = self._after_losses(joined, lost) if lost else self._improved(joined)
+        record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
         return None if record == PlacementRecord() else record
 
     def _after_losses(self, joined: tuple[Server, ...], lost: frozenset[ServerId]) -> PlacementRecord:
@@ -429,7 +434,7 @@ class ServingMaster(Cutting):
         position = snapshot if bare else None
         return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
 
-    def _improved(self, joined: tuple[Server, ...]) -> PlacementRecord:
+    def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
         journal = self.journal
         living, leaving = set(journal.servers), self._leaving_servers()
         changed: dict[int, Entry] = {}
@@ -437,7 +442,7 @@ class ServingMaster(Cutting):
             after = placement.outcome(journal.entries, copy)
             if after is not None and copy.to in living:
                 changed[copy.slot] = after
-        pressed = self._pressed(leaving)
+        pressed = self._pressed(now, leaving)
         for slot, entry in placement.at_once(
             journal.entries, living, pressed, self.settings.replicas
         ).items():
@@ -445,17 +450,13 @@ class ServingMaster(Cutting):
         empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.entries, server))
         return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
 
-    def _pressed(self, leaving: set[ServerId]) -> set[ServerId]:
-        """Return the leaving servers that can't wait for others to come: their next lives begin when they have ended.
-
-        Those that `scale` takes away can, and keep the second copy of what nobody else could hold.
-        """
+    def _pressed(self, now: float, leaving: set[ServerId]) -> set[ServerId]:
+        """Return the leaving servers that do not wait any more for others, to which they could hand over."""
         servers = self.journal.servers
         if len(servers) - len(leaving) >= self.wanted_servers:
             return leaving
-        return {
-            server for server in leaving if process_name(servers[server].name).index < self.wanted_servers
-        }
+        waited = {seen.name for seen in self.seen.values() if now - seen.left_at >= SUCCESSOR_SECONDS}
+        return {server for server in leaving if servers[server].name in waited}
 
     def _after_placement(self, now: float, before: Journal, record: PlacementRecord, out: Out) -> Self:
         slots = dict(record.entries)
@@ -648,6 +649,9 @@ class ServingMaster(Cutting):
         if not link.welcomed:
             self._tell(connection, Enrolled(self.journal.epoch, number), out)
             link = replace(link, welcomed=True)
+        if not link.left and process_name(link.name).index >= self.wanted_servers:
+            self._tell(connection, LeaveWanted(), out)
+            link = replace(link, left=True)
         link = self._tell_placement(connection, link, out)
         mine = {copy for slot, copy in self.copies.items() if self.journal.entries[slot].primary == number}
         for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):

@@ -11,7 +11,7 @@ from collections.abc import Collection, Hashable, Set
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cluster.cluster import Role, process_name
+from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.messages import MemberMessage
 from elasticdl.control.serving import Settled, TaskDone
 from elasticdl.control.status import JobStatus
@@ -61,6 +61,9 @@ class ServingShell(Shell):
     def _lives_of(self, name: str) -> Collection[MemberId]:
         return [member for member, seen in self._machine.seen.items() if seen.name == name]
 
+    def _leaves_when_told(self, name: ProcessName) -> bool:
+        return any(server.name == str(name) for server in self._machine.journal.servers.values())
+
     def _after_process(self) -> None:
         """Say nothing more: nobody's end holds a job up for long."""
 
@@ -82,9 +85,10 @@ class ServingShell(Shell):
         if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, FinishedRecord):
             # Before the record: a master that comes later can't ask servers that have ended.
             self._write_accounts()
-        if isinstance(instruction, machine_events.Announce) and instruction.kind == "joined":
+        if isinstance(instruction, machine_events.Announce) and instruction.kind in ("joined", "leaving"):
             name = process_name(instruction.worker)
-            self._direct(relaunch.Joined(name), name.role)
+            joined = instruction.kind == "joined"
+            self._direct(relaunch.Joined(name) if joined else relaunch.Leaving(name), name.role)
         super()._carry_out(instruction, events)
 
     def _write_accounts(self) -> None:

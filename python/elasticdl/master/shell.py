@@ -278,6 +278,10 @@ class Shell(ABC):
         """Return the members that a process was."""
 
     @abstractmethod
+    def _leaves_when_told(self, name: ProcessName) -> bool:
+        """Tell whether the machine asks this process to leave, which then has the time that it needs; a pod has seconds after a signal."""
+
+    @abstractmethod
     def _after_process(self) -> None:
         """Say what people should know when a process has ended."""
 
@@ -533,7 +537,8 @@ class Shell(ABC):
                     self._cluster.launch(name, memory)
                     self._tell("launched", f"{name} is started", worker=str(name))
                 case relaunch.Retire(name):
-                    self._cluster.signal(name, signal.SIGTERM)
+                    if not self._leaves_when_told(name):
+                        self._cluster.signal(name, signal.SIGTERM)
                 case relaunch.Hopeless(name, why):
                     self._handle(machine_events.GiveUp(why, "program", str(name), self._last_words(name)))
                 case _:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Hashable, Set
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cluster.cluster import process_name
+from elasticdl.cluster.cluster import ProcessName, process_name
 from elasticdl.control.messages import MemberMessage, NextView, Register
 from elasticdl.control.status import JobStatus
 from elasticdl.control.view import MemberId, View
@@ -62,6 +62,9 @@ class SynchronousShell(Shell):
 
     def _lives_of(self, name: str) -> Collection[MemberId]:
         return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
+
+    def _leaves_when_told(self, name: ProcessName) -> bool:
+        return False
 
     def _after_process(self) -> None:
         lost = all_lost(self._machine.view, self._machine.gone, self._processes.unproven, self._spec)
