@@ -132,11 +132,18 @@ class Rig:
                 self.event(events.Beat(member(name), 0, 0, 0, 0.0))
             self.event(events.Tick())
 
-    def connect(self, name: str, holds: tuple[Holding, ...] = (), server: int | None = None) -> None:
+    def connect(
+        self,
+        name: str,
+        holds: tuple[Holding, ...] = (),
+        server: int | None = None,
+        *,
+        leaving: bool = False,
+    ) -> None:
         self.connections[name] = next(self.numbers)
         self.event(events.ConnectionOpened(self.connections[name], member(name), name))
         roll_back = self.master.journal.roll_back
-        self.say(name, Enroll(member(name), name, f"unix:/{name}", 0, server, holds, roll_back, False))
+        self.say(name, Enroll(member(name), name, f"unix:/{name}", 0, server, holds, roll_back, leaving))
 
     def say(self, name: str, message: MemberMessage) -> None:
         self.event(events.Heard(self.connections[name], message))
@@ -354,6 +361,37 @@ def test_a_master_that_comes_back_asks_nobody_to_begin_anew() -> None:
     assert rig.master.steps == 2
     rig.connect("worker-1-1")
     assert [lease.task for lease in rig.heard("worker-1-1", Leased)] == [3, 4]
+
+
+def test_copies_to_a_server_that_was_lost_without_a_master_are_void() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.connect("ps-3-1")
+    copied(rig)
+    slot, entry = next((slot, one) for slot, one in enumerate(rig.master.journal.entries) if one.primary == 0)
+    other = next(ServerId(one) for one in (1, 2) if one != entry.backup)
+    rig.die("ps-3-1")
+    rig.begin()
+    rig.connect("ps-0-1", server=0)
+    assert CopiesVoid(3) in rig.heard("ps-0-1", CopiesVoid)
+    entry = rig.master.journal.entries[slot]
+    # Everything was at the receiver, and that is gone: the server waits until the copy is void.
+    rig.say("ps-0-1", CopyReady(slot, entry.term, 3, False))
+    assert rig.master.journal.entries[slot] == entry.with_backup(entry.backup)
+    # One that is there counts, whichever master ordered it.
+    rig.say("ps-0-1", CopyReady(slot, entry.term + 1, other, False))
+    assert rig.master.journal.entries[slot] == entry.with_backup(None).with_backup(other)
+
+
+def test_a_server_that_leaves_while_there_is_no_master_is_emptied() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.begin()
+    for server in range(3):
+        rig.connect(f"ps-{server}-1", server=server, leaving=server == 2)
+    assert [one.worker for one in rig.announced("leaving")] == ["ps-2-1"]
+    copied(rig)
+    assert rig.heard("ps-2-1", Released) == [Released("it is empty")]
 
 
 def test_a_server_that_counts_as_lost_may_not_come_back() -> None:

@@ -294,6 +294,8 @@ class ServingMaster(Cutting):
         known = self.seen.get(enroll.member)
         master = self._register(now, connection, enroll)
         if link.is_server:
+            if enroll.leaving and (known is None or not known.leaving):
+                self._tell_leaving(link.name, out)
             return master
         if known is None:
             out.append(Announce("joined", link.name, 0, self.steps_done, f"{link.name} has joined"))
@@ -369,8 +371,7 @@ class ServingMaster(Cutting):
         if seen is None:
             return self
         if not seen.leaving and link.is_server:
-            text = f"{link.name} is emptied before it leaves"
-            out.append(Announce("leaving", link.name, 0, self.steps_done, text))
+            self._tell_leaving(link.name, out)
         elif not seen.leaving and self.journal.stopping is None:
             text = f"{link.name} has left; others go on with its tasks"
             out.append(Announce("drained", link.name, 0, self.steps_done, text))
@@ -381,6 +382,9 @@ class ServingMaster(Cutting):
             return master
         tasks = {TaskNumber(task): chunk for task, chunk in leave.holds}
         return replace(master, leases=self.leases.taken_up(link.name, tasks).released(link.name))
+
+    def _tell_leaving(self, name: str, out: Out) -> None:
+        out.append(Announce("leaving", name, 0, self.steps_done, f"{name} is emptied before it leaves"))
 
     def _lease_tasks(self, now: float) -> Self:
         """Give whoever computes as many tasks as it may hold."""
@@ -440,8 +444,10 @@ class ServingMaster(Cutting):
         changed: dict[int, Entry] = {}
         for copy in self.ready:
             after = placement.outcome(journal.entries, copy)
-            if after is not None and copy.to in living:
-                changed[copy.slot] = after
+            if after is not None:
+                # Its receiver may have been lost while there was no master, or before this one knew of the copy (renew).
+                entry = journal.entries[copy.slot]
+                changed[copy.slot] = after if copy.to in living else entry.with_backup(entry.backup)
         pressed = self._pressed(now, leaving)
         for slot, entry in placement.at_once(
             journal.entries, living, pressed, self.settings.replicas
@@ -706,7 +712,9 @@ class ServingMaster(Cutting):
             for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
             if at > since
         )
-        before = frozenset[ServerId]() if link.placed is None else link.placed[0]
+        # Whoever has just found this master may be copying to a server that was lost meanwhile, or while there was no master.
+        ever = frozenset(map(ServerId, range(journal.next_server)))
+        before = ever if link.placed is None else link.placed[0]
         for gone in sorted(before - known[0]) if link.is_server else ():
             self._tell(connection, CopiesVoid(gone), out)
         servers = sorted(journal.servers.values(), key=lambda server: server.number)
