@@ -33,6 +33,9 @@ def test_sums_are_those_of_the_tasks(counts: list[int], epochs: int, max_step: i
     all_chunks = whole.chunks_before(whole.total)
     assert chunks == (min(max_step, all_chunks) if max_step else all_chunks)
     assert order.is_cut() == (0 < max_step < all_chunks)
+    last = order.total - 1
+    assert (order.partial is None) == (order.chunks(last) == order.ledger.num_chunks(order.task(last)))
+    assert order.partial in (None, last)
 
 
 def test_a_job_without_end() -> None:

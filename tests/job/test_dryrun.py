@@ -102,3 +102,25 @@ def test_a_form_without_a_dry_run(capsys: pytest.CaptureFixture[str]) -> None:
     command: list[Any] = [one for one in COMMAND if one != "--dry-run"]
     assert cli.run([*command, "-o", "yaml"]) == 2
     assert "-o says how --dry_run prints" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--checkpoint_dir=/data/c"], "--checkpoint_dir: '/data/c' lies on no --volume"),
+        (["--checkpoint_dir_for_init=/data/c"], "--checkpoint_dir_for_init: '/data/c' lies on no --volume"),
+        (["--checkpoint_dir_for_init=c"], "begins with '/'; received 'c'"),
+        (["--checkpoint_dir_for_init=/s/c", "--volume=empty_dir=disk,mount_path=/s"], "an empty directory (/s)"),
+        (["--checkpoint_dir=/d/c", "--volume=claim_name=d,mount_path=/d,read_only=true"], "can't be written to"),
+    ],
+)  # fmt: skip
+def test_checkpoints_have_to_lie_where_pods_can_find_them(
+    capsys: pytest.CaptureFixture[str], more: list[str], why: str
+) -> None:
+    assert cli.run([*COMMAND, "--num_ps_pods=2", *more]) == 2
+    assert why in capsys.readouterr().err
+
+
+def test_a_checkpoint_on_a_volume_is_only_read(capsys: pytest.CaptureFixture[str]) -> None:
+    volume = "--volume=claim_name=d,mount_path=/d,read_only=true"
+    assert "readOnly: true" in printed(capsys, "--num_ps_pods=2", "--checkpoint_dir_for_init=/d/c", volume)

@@ -34,7 +34,8 @@ def ids(tmp_path: Path) -> np.ndarray:
 
 
 @pytest.fixture
-def begin(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start jobs that count ids, and write nothing."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return functools.partial(
         start,
@@ -48,10 +49,13 @@ def begin(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.Mon
         minibatch_size=16,
         num_minibatches_per_task=4,
         embedding_threshold=0,
-        audit=tmp_path / "audit",
-        output=tmp_path / "counted.keras",
         witness_seconds=2,
     )
+
+
+@pytest.fixture
+def begin(plain: Start, tmp_path: Path) -> Start:
+    return functools.partial(plain, audit=tmp_path / "audit", output=tmp_path / "counted.keras")
 
 
 def check(job: Job, directory: Path, ids: np.ndarray) -> dict[str, object]:

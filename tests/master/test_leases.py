@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -85,6 +86,14 @@ def test_a_roll_back_leases_again_what_was_done_since_the_snapshot() -> None:
         leases, lease, why = leases.lease(worker)
         again.append(lease.task if lease else why)
     assert again == [0, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("number", "low", "above"), [(5, 4, (6, 8)), (3, 3, (6, 8)), (0, 0, (1, 2, 3, 6, 8)), (6, 4, (8,)), (8, 4, (6,))]
+)  # fmt: skip
+def test_a_task_is_taken_out_of_those_that_are_done(number: int, low: int, above: tuple[int, ...]) -> None:
+    done = Done(task(4), (task(6), task(8)))
+    assert done.without(task(number)) == Done(task(low), tuple(map(task, above)))
 
 
 class Workers(RuleBasedStateMachine):

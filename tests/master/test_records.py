@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadData
+from elasticdl.master.leases import Done, TaskNumber
 from elasticdl.master.records import (
     EpochRecord,
     ErrorRecord,
@@ -20,6 +21,7 @@ from elasticdl.master.records import (
     Journal,
     KnownRecord,
     Record,
+    ResumedRecord,
     ShardsRecord,
     SnapshotRecord,
     StoppingRecord,
@@ -33,6 +35,11 @@ from elasticdl.master.records import (
 
 NUMBERS = st.integers(0, 10**9)
 STATES = st.builds(StateId, NUMBERS, NUMBERS)
+DONE = st.builds(
+    lambda low, above: Done(TaskNumber(low), tuple(TaskNumber(low + 1 + task) for task in sorted(above))),
+    NUMBERS,
+    st.sets(st.integers(0, 9)),
+)
 POSITIONS = st.builds(Position, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 
@@ -69,10 +76,13 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(FailedRecord, st.text(), st.text(), st.text(), st.text()),
     st.builds(KnownRecord, st.just((MemberId("z"),))),
 )
+RESUMED = st.builds(
+    ResumedRecord, NUMBERS, st.text(), DONE, st.integers(1, 9), st.none() | NUMBERS.map(TaskNumber), st.text()
+)
 
 
 @settings(deadline=None)  # a busy machine is no defect
-@given(RECORDS)
+@given(RECORDS | RESUMED)
 def test_records_survive_json(record: Record) -> None:
     assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record
 

@@ -54,8 +54,11 @@ from elasticdl.master.records import (
     FinishedRecord,
     PlacementRecord,
     Record,
+    ResumedRecord,
     SavedRecord,
     WantedRecord,
+    compact,
+    read_journal,
 )
 from elasticdl.master.relaunch import Workforce
 from elasticdl.master.serving import SUCCESSOR_SECONDS, ServingMaster, Settings
@@ -72,23 +75,31 @@ SHARDS = (Shard("data", 0, 80),)
 M = TypeVar("M")
 
 
-def order(shards: tuple[Shard, ...]) -> TaskOrder:
-    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, 0)
+def order(shards: tuple[Shard, ...], max_step: int = 0) -> TaskOrder:
+    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, max_step)
 
 
 class Rig:
     """One master after the other, a journal, and connections by name."""
 
     def __init__(
-        self, servers: int = 2, replicas: int = 2, snapshots: str = "", checkpoint_steps: int = 0
+        self,
+        servers: int = 2,
+        replicas: int = 2,
+        snapshots: str = "",
+        checkpoint_steps: int = 0,
+        resumed: ResumedRecord | None = None,
+        max_step: int = 0,
     ) -> None:
         self.settings = Settings(
             snapshots=snapshots,
             checkpoint_steps=checkpoint_steps,
+            lasting=snapshots == "/checkpoints",
+            resume=None if resumed is None else lambda _: resumed,
             workers=2,
             minimum=1,
             relaunches=1,
-            plan=order,
+            plan=lambda shards: order(shards, max_step),
             times=Times(),
             servers=servers,
             replicas=replicas,
@@ -528,24 +539,30 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
     assert CutRecord(1, Done(TaskNumber(2)), 0) in rig.journal
-    assert rig.heard("ps-0-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (0, 2), (1, 1), 2, ())]
-    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (1, 3), (1, 1), 2, ())]
+    assert rig.heard("ps-0-1", CutOrdered) == [
+        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (0, 2), (1, 1), 2, ())
+    ]
+    assert rig.heard("ps-1-1", CutOrdered) == [
+        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (1, 3), (1, 1), 2, ())
+    ]
     rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
     rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1),), ""))
     assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
     rig.tick(1.2)  # slot 3 was left out
-    assert rig.heard("ps-1-1", CutOrdered) == [CutOrdered(1, "/snapshots/snapshot-1", (3,), (1,), 2, ())]
+    assert rig.heard("ps-1-1", CutOrdered) == [
+        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (3,), (1,), 2, ())
+    ]
     rig.say("ps-1-1", SlotsCut(1, "/c", (section(3, 1),), ""))
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
     assert [file for file, _ in manifest.sections] == ["/a", "/b", "/a", "/c"]
-    rig.event(events.ManifestWritten(1, "/snapshots/snapshot-1/manifest.json"))
-    assert SavedRecord(1, "/snapshots/snapshot-1/manifest.json") in rig.journal
+    rig.event(events.ManifestWritten(1, "/snapshots/checkpoint-1/manifest.json"))
+    assert SavedRecord(1, "/snapshots/checkpoint-1/manifest.json") in rig.journal
     # two tasks later a slot is lost: only these are done anew
     rig.finish("worker-0-1", 2, 3)
     rig.told.clear()
     rig.die("ps-0-1")
     (placed,) = rig.heard("worker-0-1", Placed)
-    assert placed.snapshot == "/snapshots/snapshot-1/manifest.json"
+    assert placed.snapshot == "/snapshots/checkpoint-1/manifest.json"
     assert rig.heard("worker-0-1", Watermark) == [Watermark(2, 1)]
     assert [lease.task for lease in rig.heard("worker-0-1", Leased)] == [2, 3]
 
@@ -573,6 +590,152 @@ def test_a_snapshot_that_can_not_be_written_is_told_and_tried_again_later() -> N
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(2)), 0)
     rig.finish("worker-0-1", 3)
     assert rig.master.journal.cut == CutRecord(2, Done(TaskNumber(4)), 0)
+
+
+def write_cut(rig: Rig) -> None:
+    """Let all servers write what they are to write, and the master its manifest."""
+    cut = rig.master.journal.cut
+    assert cut is not None
+    for index in range(rig.settings.servers):
+        for told in rig.heard(f"ps-{index}-1", CutOrdered):
+            pairs = zip(told.slots, told.reigns, strict=True)
+            sections = tuple(section(slot, reign) for slot, reign in pairs)
+            rig.say(f"ps-{index}-1", SlotsCut(told.snapshot, f"/{index}", sections, ""))
+    rig.event(events.ManifestWritten(cut.number, f"/checkpoints/checkpoint-{cut.number}/manifest.json"))
+
+
+def test_nobody_hears_of_a_higher_watermark_while_slots_are_cut() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.finish("worker-0-1", 2)
+    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(2, 0)
+    assert rig.master.leases.low == 3
+    write_cut(rig)
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0)]
+
+
+def test_a_master_that_comes_back_leaves_a_snapshot_that_was_begun() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.begin()
+    rig.connect("ps-0-1", server=0)
+    rig.connect("ps-1-1", server=1)
+    rig.connect("worker-0-1")
+    assert rig.heard("ps-0-1", CutOrdered) == []
+    rig.tick(1.0)
+    rig.finish("worker-0-1", 2, 3)
+    assert rig.master.journal.cut == CutRecord(2, Done(TaskNumber(4)), 0)
+
+
+def test_a_snapshot_that_failed_is_tried_again_after_a_while_even_if_little_is_trained() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=8)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
+    assert events.DropSnapshot(1) in rig.out
+    assert "tried again later" in rig.announced("note")[0].text
+    rig.tick(50.0)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(4)), 0)
+    rig.tick(11.0)
+    assert rig.master.journal.cut == CutRecord(2, Done(TaskNumber(4)), 0)
+
+
+def end(rig: Rig) -> None:
+    """Let the job come to its end but for a last checkpoint."""
+    train_all(rig)
+    (wanted,) = rig.heard("worker-0-1", WriteResult)
+    rig.say("worker-0-1", Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), "/out", "digest"))
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    rig.say("ps-1-1", accounts_of(rig, 1))
+
+
+def test_the_job_s_end_waits_for_a_last_checkpoint() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=400)
+    rig.start("worker-0-1")
+    end(rig)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(10)), 0)
+    assert not isinstance(rig.journal[-1], FinishedRecord)
+    write_cut(rig)
+    assert isinstance(rig.journal[-1], FinishedRecord)
+
+
+def test_the_job_ends_without_a_last_checkpoint_that_can_not_be_written() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=400)
+    rig.start("worker-0-1")
+    end(rig)
+    for attempt in (1, 2, 3):
+        assert rig.master.journal.cut == CutRecord(attempt, Done(TaskNumber(10)), 0)
+        assert not isinstance(rig.journal[-1], FinishedRecord)
+        rig.say("ps-1-1", SlotsCut(attempt, "/b", (), "No space left on device"))
+        rig.tick(2.2)
+    assert isinstance(rig.journal[-1], FinishedRecord)
+    assert ["again" in note.text for note in rig.announced("note")] == [True, True, False]
+
+
+def test_a_task_of_which_chunks_are_left_out_is_not_done_in_a_checkpoint() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=400, max_step=3)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(1)), 0)
+    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(1, 0)
+    assert rig.master.why_finished == "max_step 3 is reached"
+
+
+def resumed(renumbered: TaskNumber | None = None) -> ResumedRecord:
+    position = Done(TaskNumber(4), (TaskNumber(6),))
+    return ResumedRecord(7, "/checkpoints/checkpoint-5/manifest.json", position, 3, renumbered, MODEL)
+
+
+def test_a_job_goes_on_from_a_checkpoint() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=4, resumed=resumed())
+    rig.start("worker-0-1")
+    assert rig.journal[2] == resumed()
+    (placed,) = rig.heard("ps-1-1", Placed)
+    assert placed.snapshot == "/checkpoints/checkpoint-5/manifest.json"
+    assert (placed.roll_back, placed.renumbered) == (3, None)
+    assert [(entry.restored, entry.backup) for entry in placed.entries] == [(3, None)] * SLOTS
+    assert rig.heard("worker-0-1", Leased) == [Leased(4, 0, 3), Leased(5, 0, 3)]
+    assert (rig.master.steps, rig.master.records) == (10, 40)
+    rig.finish("worker-0-1", 4)
+    assert rig.master.journal.cut is not None
+    assert rig.master.journal.cut.number == 7  # the next one is due two tasks after the checkpoint's
+    rig.finish("worker-0-1", 5)
+    assert rig.master.journal.cut == CutRecord(8, Done(TaskNumber(7)), 3)
+    # and should a server be lost before it is whole, the first one counts
+    rig.die("ps-0-1")
+    rig.die("ps-1-1")
+    rig.connect("ps-0-2")
+    (placed,) = rig.heard("ps-0-2", Placed)
+    assert (placed.snapshot, placed.roll_back) == ("/checkpoints/checkpoint-5/manifest.json", 5)  # two losses
+    assert rig.master.journal.done == resumed().position
+
+
+def test_other_numbers_of_tasks_hold_until_the_first_checkpoint_of_the_job_itself() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=4, resumed=resumed(TaskNumber(4)))
+    rig.start("worker-0-1")
+    assert [placed.renumbered for placed in rig.heard("ps-0-1", Placed)] == [4]
+    rig.finish("worker-0-1", 4, 5)
+    write_cut(rig)
+    rig.die("ps-0-1")
+    rig.die("ps-1-1")
+    rig.connect("ps-0-2")
+    (placed,) = rig.heard("ps-0-2", Placed)
+    assert placed.snapshot == "/checkpoints/checkpoint-8/manifest.json"
+    assert placed.renumbered is None
+
+
+def test_a_job_that_went_on_is_the_same_after_its_master_came_back_and_compacted() -> None:
+    rig = Rig(resumed=resumed())
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 4)
+    before: Any = rig.master.journal
+    assert replace(read_journal(compact(rig.journal)), length=0) == replace(before, length=0)
+    rig.settings = replace(rig.settings, resume=None)
+    rig.begin()
+    assert replace(rig.master.journal, length=0, epoch=0) == replace(before, length=0, epoch=0)
+    assert rig.master.steps == 12
 
 
 def train_all(rig: Rig) -> None:

@@ -53,6 +53,13 @@ pushes that it has applied, and the sum of ``h(NUMBER, CHUNK)`` over them modulo
 
     {"format": 1, "slots": [[slot, pushes, sum], …], "checksum": "…"}
 
+A job that went on from a checkpoint has a file more, ``beginning``, written before anything is trained: the tasks that were done then
+(all before ``low``, and those in ``above``), and what each slot had applied of these. Its lines are of other tasks only, and what slots
+have applied in the end is that and what the lines add up to. Lines of chunks that a slot held already are there, too: whoever finds that
+writes them. That the tasks done before are the ones of which no line is there follows from their number::
+
+    {"format": 1, "checkpoint": path, "low": 96, "above": [98, 99], "slots": [[slot, pushes, sum], …], "checksum": "…"}
+
 ``h(n, c)`` is ``b << 64 | a`` with ``a = mix(mix(n + G) ^ c)`` and ``b = mix(a + G)``, all modulo 2**64, where ``G`` is 0x9e3779b97f4a7c15
 and ``mix`` the finaliser of SplitMix64.
 """

@@ -41,6 +41,24 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
+class Beginning:
+    """From where the job went on; the format stands in the package's docstring."""
+
+    checkpoint: str
+    low: int
+    above: frozenset[int]
+    slots: dict[int, tuple[int, int]]
+
+    def has(self, number: int) -> bool:
+        """Tell whether a task was done before."""
+        return number < self.low or number in self.above
+
+    def tasks(self, first: int, end: int) -> int:
+        """Return how many tasks from `first` to before `end` were done before."""
+        return max(0, min(end, self.low) - first) + sum(first <= task < end for task in self.above)
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One whole line whose checksum holds."""
 
@@ -199,6 +217,24 @@ def read_finished(directory: Path) -> Finished | None:
         ) from None
 
 
+def read_beginning(directory: Path) -> Beginning | None:
+    """Read from where the job went on, None if it began anew. Raises AuditFailed."""
+    path = directory / "beginning"
+    if not path.exists():
+        return None
+    body = read_json(path)
+    try:
+        low, above = int(body["low"]), frozenset(int(task) for task in body["above"])
+        return Beginning(str(body["checkpoint"]), low, above, slots_of(body))
+    except (KeyError, TypeError, ValueError):
+        raise AuditFailed(f"{path.name}: checkpoint, low, above or slots is missing or no number") from None
+
+
+def slots_of(body: dict[str, Any]) -> dict[int, tuple[int, int]]:
+    """Return of each slot the pushes and their sum, as master's files have them. Raises KeyError, TypeError or ValueError."""
+    return {int(slot): (int(pushes), int(total, 16)) for slot, pushes, total in body["slots"]}
+
+
 # ------------------------------------------------------------------ what there was to train
 
 
@@ -241,6 +277,24 @@ class Manifest:
         records = max(0, min(self.minibatch_size, left - chunk * self.minibatch_size))
         return self._first_chunk[shard] + inside * self._chunks_per_task + chunk, records
 
+    def untouched(self, seen: bytearray) -> tuple[int, int, int]:
+        """Return how many tasks of an epoch have none of their chunks in `seen`, the records of these, and of the others the first missing
+        chunk, -1 if there is none.
+        """
+        tasks = records = 0
+        missing = -1
+        ends = [*(self.chunk(task, 0)[0] for task in range(1, self.num_tasks)), self.num_chunks]
+        first = 0
+        for task, end in enumerate(ends):
+            of_task = seen[first:end]
+            if not any(of_task):
+                tasks += 1
+                records += sum(self.chunk(task, chunk)[1] for chunk in range(end - first))
+            elif missing < 0 and not all(of_task):
+                missing = first + of_task.find(0)
+            first = end
+        return tasks, records, missing
+
     def describe(self, number: int) -> str:
         """Name a chunk of an epoch for people, with its records."""
         shard = bisect_right(self._first_chunk, number) - 1
@@ -261,8 +315,18 @@ def epochs_of(
     records_of_epoch: dict[int, int],
     *,
     in_order: bool,
+    beginning: Beginning | None = None,
 ) -> tuple[EpochReport, ...]:
-    """Check that every epoch that must be whole is whole: all of a complete job, or all but the last that was begun if they go in order."""
+    """Check that every epoch that must be whole is whole: all of a complete job, or all but the last that was begun if they go in order.
+
+    Of a job that went on from a checkpoint, as many tasks are left out as that has; which these are, the checkpoint's numbers do not say.
+    """
+    left_out: dict[int, int] = {}
+
+    def before(epoch: int) -> int:
+        first = epoch * manifest.num_tasks
+        return 0 if beginning is None else beginning.tasks(first, first + manifest.num_tasks)
+
     if finished is not None and finished.complete:
         if not manifest.num_epochs:
             raise AuditFailed("finished: says that the data was used up, but the job has no last epoch")
@@ -272,15 +336,24 @@ def epochs_of(
         begun = max(seen, default=-1) + 1
         whole = begun - 1 if in_order else 0
     for epoch in range(whole):
-        missing = seen.get(epoch, bytearray(manifest.num_chunks)).find(0)
+        chunks = seen.get(epoch, bytearray(manifest.num_chunks))
+        if beginning is None:
+            missing = chunks.find(0)
+        else:
+            tasks, left_out[epoch], missing = manifest.untouched(chunks)
+            if missing < 0 and tasks != before(epoch):
+                raise AuditFailed(
+                    f"{tasks} tasks of epoch {epoch + 1} were not trained, and {before(epoch)} were done at the checkpoint"
+                )
         if missing >= 0:
             raise AuditFailed(f"never trained in epoch {epoch + 1}: {manifest.describe(missing)}")
     return tuple(
         EpochReport(
             epoch=epoch,
-            expected=manifest.num_records,
+            expected=manifest.num_records - left_out.get(epoch, 0),
             counted=records_of_epoch.get(epoch, 0),
             chunks=seen[epoch].count(1) if epoch in seen else 0,
+            before=before(epoch),
         )
         for epoch in range(begun)
     )

@@ -16,12 +16,15 @@ class EpochReport:
         expected: records of the epoch.
         counted: records that were trained, each exactly once.
         chunks: chunks that hold them.
+        before: tasks of it that were done before the job, at the checkpoint from which it went on; where all that is left was
+            trained, `expected` is without them.
     """
 
     epoch: int
     expected: int
     counted: int
     chunks: int
+    before: int = 0
 
     @property
     def complete(self) -> bool:
@@ -49,6 +52,7 @@ class Report:
         idle_records: the records in them, corrupt ones left out.
         slots: of a job with parameter servers, the slots whose sums were compared; None for others.
         cut_files: names of the files that end in a cut line that does not count.
+        checkpoint: from which the job went on; empty if it began anew.
     """
 
     directory: Path
@@ -66,6 +70,7 @@ class Report:
     idle_records: int
     slots: int | None
     cut_files: tuple[str, ...]
+    checkpoint: str = ""
 
     @property
     def records(self) -> int:
@@ -82,6 +87,8 @@ class Report:
         """Return the result in one sentence."""
         if self.complete:
             all_of_them = f"the {self.records:,} records of {count_of(len(self.epochs), 'epoch')}"
+            if self.checkpoint:
+                all_of_them += f" that were left at {self.checkpoint}"
             if self.trained == self.records:
                 return f"Proven: each of {all_of_them} was trained exactly once."
             return f"Proven: of {all_of_them}, {self.trained:,} were trained, each exactly once, and {self._left_out}."
@@ -102,8 +109,8 @@ class Report:
 
     def __str__(self) -> str:
         lines = []
-        for (expected, counted, chunks), group in groupby(
-            self.epochs, lambda epoch: (epoch.expected, epoch.counted, epoch.chunks)
+        for (expected, counted, chunks, before), group in groupby(
+            self.epochs, lambda epoch: (epoch.expected, epoch.counted, epoch.chunks, epoch.before)
         ):
             first, *others = group
             which = (
@@ -111,7 +118,8 @@ class Report:
                 if others
                 else f"epoch {first.epoch + 1}"
             )
-            lines.append(f"{which}: {counted:,} of {expected:,} records in {count_of(chunks, 'chunk')}")
+            done = f", and {count_of(before, 'task')} done before" if before else ""
+            lines.append(f"{which}: {counted:,} of {expected:,} records in {count_of(chunks, 'chunk')}{done}")
         lines += self._history if self.slots is None else self._sums
         if self.cut_files:
             lines.append(f"last line cut, which does not count: {', '.join(self.cut_files)}")

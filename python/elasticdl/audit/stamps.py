@@ -10,13 +10,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from elasticdl.audit.records import File, Finished, Manifest, epochs_of, read_json, sizes_of
+from elasticdl.audit.records import (
+    Beginning,
+    File,
+    Finished,
+    Manifest,
+    epochs_of,
+    read_beginning,
+    read_json,
+    sizes_of,
+    slots_of,
+)
 from elasticdl.audit.report import Report
 from elasticdl.errors import AuditFailed
 
 _GOLDEN = 0x9E37_79B9_7F4A_7C15
 _MASK = (1 << 64) - 1
 _SLOTS = 1 << 16
+_SUMS = 1 << 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,7 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
     """Check the records of a job with parameter servers. Raises AuditFailed."""
     files = [File(directory / name, size) for name, size in sorted(sizes_of(directory).items())]
     chunks: dict[tuple[int, int], _Chunk] = {}
+    beginning = read_beginning(directory)
     lines = 0
     for file in files:
         for entry in file.entries():
@@ -50,6 +62,10 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
             number, place, *facts = entry.numbers
             chunk = _Chunk(facts[0], facts[1], facts[2], facts[3], entry.slots)
             _check(manifest, file, entry.line, number, place, chunk)
+            if beginning is not None and beginning.has(number):
+                raise file.altered(
+                    entry.line, f"task {number} was done before, at the checkpoint {beginning.checkpoint}"
+                )
             lines += 1
             known = chunks.setdefault((number, place), chunk)
             if known == chunk:
@@ -66,8 +82,8 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
     _check_numbers(chunks)
     slots = 0
     if finished is not None:
-        slots = _check_accounts(directory, chunks, complete=finished.complete)
-    return _report(directory, manifest, finished, files, chunks, lines, slots)
+        slots = _check_accounts(directory, chunks, beginning, complete=finished.complete)
+    return _report(directory, manifest, finished, files, chunks, lines, slots, beginning)
 
 
 def _check(manifest: Manifest, file: File, line: int, number: int, place: int, chunk: _Chunk) -> None:
@@ -98,19 +114,29 @@ def _check_numbers(chunks: dict[tuple[int, int], _Chunk]) -> None:
             )
 
 
-def _check_accounts(directory: Path, chunks: dict[tuple[int, int], _Chunk], *, complete: bool) -> int:
-    """Compare what the slots have applied with the lines; return how many slots there are."""
+def _check_accounts(
+    directory: Path,
+    chunks: dict[tuple[int, int], _Chunk],
+    beginning: Beginning | None,
+    *,
+    complete: bool,
+) -> int:
+    """Compare what the slots have applied with the lines, and with what they had at the beginning; return how many slots there are."""
     path = directory / "accounts"
     if not path.is_file():
         raise AuditFailed(f"{path.name}: missing file; without it nobody knows what the servers have applied")
     try:
-        told = {int(slot): (int(pushes), int(total, 16)) for slot, pushes, total in read_json(path)["slots"]}
+        told = slots_of(read_json(path))
     except (KeyError, TypeError, ValueError):
         raise AuditFailed(f"{path.name}: slots are missing or no numbers") from None
     if not told or sorted(told) != list(range(len(told))) or len(told) > _SLOTS:
         raise AuditFailed(f"{path.name}: not every slot is there once")
     pushes, totals = _add_up(chunks, len(told))
-    for slot, (count, total) in told.items():
+    before = dict.fromkeys(told, (0, 0)) if beginning is None else beginning.slots
+    if before.keys() != told.keys():
+        raise AuditFailed(f"{path.name} has {len(told)} slots, and at the beginning there were {len(before)}")
+    for slot, (all_of_them, sum_of_all) in told.items():
+        count, total = all_of_them - before[slot][0], (sum_of_all - before[slot][1]) % _SUMS
         if (count, total) == (pushes[slot], totals[slot]):
             continue
         # A worker that died in a job that was stopped may have written a line, and no part or only some of its push arrived.
@@ -168,6 +194,7 @@ def _report(
     chunks: dict[tuple[int, int], _Chunk],
     lines: int,
     slots: int,
+    beginning: Beginning | None,
 ) -> Report:
     seen: dict[int, bytearray] = {}
     records: dict[int, int] = {}
@@ -188,7 +215,7 @@ def _report(
         steps=len(chunks),
         members=len(files),
         views=0,
-        epochs=epochs_of(manifest, finished, seen, records, in_order=False),
+        epochs=epochs_of(manifest, finished, seen, records, in_order=False, beginning=beginning),
         redone_steps=lines - len(chunks),
         discarded_chunks=0,
         discarded_records=0,
@@ -197,4 +224,5 @@ def _report(
         idle_records=idle,
         slots=slots,
         cut_files=tuple(file.path.name for file in files if file.cut),
+        checkpoint="" if beginning is None else beginning.checkpoint,
     )

@@ -485,6 +485,47 @@ def zoo_push(image: str, tool: str, more: tuple[str, ...]) -> int:
     return 0
 
 
+@elasticdl.group()
+def checkpoint() -> None:
+    """Look inside checkpoints of jobs with parameter servers."""
+
+
+@checkpoint.command(name="list")
+@click.argument("directory")
+def checkpoint_list(directory: str) -> int:
+    """List the checkpoints in a directory, the oldest first.
+
+    \b
+    Example:
+      elasticdl checkpoint list checkpoints
+    """
+    from pathlib import Path
+
+    from elasticdl.job.checkpoint import listed
+
+    for line in listed(Path(directory)):
+        click.echo(line)
+    return 0
+
+
+@checkpoint.command(name="show")
+@click.argument("path")
+def checkpoint_show(path: str) -> int:
+    """Show what a checkpoint holds, or the newest of a directory, and verify all of it.
+
+    \b
+    Example:
+      elasticdl checkpoint show checkpoints/checkpoint-3
+    """
+    from pathlib import Path
+
+    from elasticdl.job.checkpoint import shown
+
+    for line in shown(Path(path)):
+        click.echo(line)
+    return 0
+
+
 @elasticdl.command()
 def version() -> int:
     """Print the version."""

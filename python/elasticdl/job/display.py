@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SHOWN = frozenset(
     {
         *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
-        *("stopping", "exported", "finished", "master", "note", "bad-record", "idle-step"),
+        *("stopping", "exported", "finished", "master", "note", "bad-record", "idle-step", "resumed"),
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
@@ -134,6 +134,10 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     outputs = summary.get("outputs")
     if isinstance(outputs, Sequence) and not isinstance(outputs, str):
         rows += [("output", str(path)) for path in outputs]
+    rows += [
+        ("resumed from", str(summary.get("resumed_from", ""))),
+        ("last checkpoint", str(summary.get("checkpoint", ""))),
+    ]
     return [(label, text) for label, text in rows if text]
 
 

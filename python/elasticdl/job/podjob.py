@@ -32,7 +32,7 @@ from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec, Strategy, from_json
 from elasticdl.spec.machine import check_pods, check_scale, check_servers
 from elasticdl.spec.podplace import pack_zoo
-from elasticdl.spec.pods import amount
+from elasticdl.spec.pods import Volume, amount
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _ROLE = re.compile(r"master|(worker|ps)(-[0-9]+){0,2}")
@@ -561,7 +561,7 @@ def _check(spec: JobSpec) -> None:
     check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
-    for flag in ("training_data", "output", "audit", "checkpoint_dir"):
+    for flag in ("training_data", "output", "audit", "checkpoint_dir", "checkpoint_dir_for_init"):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:
             raise BadSetting(
@@ -570,12 +570,24 @@ def _check(spec: JobSpec) -> None:
             )
     for flag in ("output", "audit", "checkpoint_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
+    _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
 
 
 def _check_kept(spec: JobSpec, flag: str, path: str) -> None:
     """Check that what a job writes outlives its pods, whose own file systems are read-only besides."""
-    if not path or "://" in path:
+    volume = _check_mounted(spec, flag, path)
+    if volume is None:
         return
+    if volume.read_only or volume.kind in ("secret", "config_map"):
+        raise BadSetting(
+            f"--{flag}: {path!r} lies on a volume that can't be written to ({volume.mount_path})"
+        )
+
+
+def _check_mounted(spec: JobSpec, flag: str, path: str) -> Volume | None:
+    """Return the volume on which a path lies; None if there is no path, or none of a file system. Raises BadSetting if it lies on none."""
+    if not path or "://" in path:
+        return None
     volume = max(
         (one for one in spec.volume if doctor.path_is_on(path, one)),
         key=lambda one: len(one.mount_path),
@@ -590,10 +602,7 @@ def _check_kept(spec: JobSpec, flag: str, path: str) -> None:
         raise BadSetting(
             f"--{flag}: {path!r} lies on {where}; mount what keeps it, such as --volume=claim_name=NAME,mount_path=/data"
         )
-    if volume.read_only or volume.kind in ("secret", "config_map"):
-        raise BadSetting(
-            f"--{flag}: {path!r} lies on a volume that can't be written to ({volume.mount_path})"
-        )
+    return volume
 
 
 def _check_cluster(spec: JobSpec, api: Api) -> None:

@@ -27,6 +27,7 @@ from elasticdl.control.messages import (
     Failed,
     MasterMessage,
     MemberMessage,
+    ProgramFailed,
     Verdict,
 )
 from elasticdl.control.serving import (
@@ -55,6 +56,7 @@ from elasticdl.control.stream import (
     StreamRefused,
 )
 from elasticdl.control.view import MemberId
+from elasticdl.errors import BadData
 from elasticdl.ps.catalog import read_catalog
 from elasticdl.spec import podplace
 from elasticdl.spec.place import Place, own_place
@@ -217,18 +219,21 @@ class ServerProcess:
         self._ready = {slot: one for slot, one in self._ready.items() if one.term >= self._terms[slot]}
         mine = {one.slot for one in placed.entries if one.restored and one.primary == self._number}
         if mine and placed.snapshot:
-            for file, section in read_manifest(Path(placed.snapshot)).sections:
-                if section.slot in mine:
-                    server.restore(
-                        str(file),
-                        section.slot,
-                        section.offset,
-                        section.length,
-                        section.crc,
-                        placed.renumbered,
-                    )
+            self._restore(server, placed, mine)
         elif mine:
             server.begin_anew(sorted(mine))
+
+    def _restore(self, server: ParameterServer, placed: Placed, mine: set[int]) -> None:
+        """Read slots from a snapshot; one that can't be read ends the job, and not this server: what else it has stays."""
+        try:
+            for file, section in read_manifest(Path(placed.snapshot)).sections:
+                if section.slot in mine:
+                    place = (section.offset, section.length, section.crc)
+                    server.restore(str(file), section.slot, *place, placed.renumbered)
+        except (BadData, ValueError, OSError) as error:
+            _log.error("slots can't be restored: %s", error)
+            text = f"the checkpoint {Path(placed.snapshot).parent} can't be restored: {error}"
+            self._send(ProgramFailed("bad-input", type(error).__name__, "", text, 0))
 
     def _begin_copies(self) -> None:
         server = self._serving()

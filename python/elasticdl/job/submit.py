@@ -140,5 +140,9 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     edge.check_paths(spec, custom_reader=model.custom_reader)
+    if spec.num_ps_pods:
+        from elasticdl.master import resuming
+
+        resuming.check(edge.absolute(spec))
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
     return place, place.hold()

@@ -23,6 +23,7 @@ from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
 from elasticdl.control.messages import Data, FoundShards, MemberMessage, Note, Verdict
 from elasticdl.control.refusals import RefusalLog
+from elasticdl.control.serving import Model
 from elasticdl.control.stream import (
     MemberStream,
     StreamClosed,
@@ -71,6 +72,8 @@ class WorkerProcess:
         self._connected = False
         self._draining = False
         self._shards: Future[tuple[Shard, ...]] = Future()
+        self._model: Future[str] = Future()
+        """What the job has on parameter servers, as the master says it."""
         self._found: FoundShards | None = None
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
@@ -85,9 +88,14 @@ class WorkerProcess:
             case StreamReceived(Data(shards)):
                 if not self._shards.done():
                     self._shards.set_result(shards)
+            case StreamReceived(Model(catalog)) if not self._model.done():
+                self._model.set_result(catalog)
+                self._give(Received(Model(catalog)))
             case StreamReceived(message):
                 if isinstance(message, Verdict) and not self._shards.done():
                     self._shards.set_exception(Cancelled(getattr(message, "reason", "")))
+                if isinstance(message, Verdict) and not self._model.done():
+                    self._model.set_exception(Cancelled(getattr(message, "reason", "")))
                 self._give(Received(message))
             case StreamOpened():
                 with self._lock:
@@ -277,6 +285,7 @@ class WorkerProcess:
         from elasticdl.data.order import ledger_of
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.data.tasks import TaskOrder
+        from elasticdl.ps.catalog import read_catalog
         from elasticdl.worker.auditlog import ServedAuditLog
         from elasticdl.worker.serving import ServingWorker
         from elasticdl.worker.synchronous import AHEAD, LoopSettings
@@ -285,6 +294,8 @@ class WorkerProcess:
         ledger = ledger_of(spec, self._shards.result())
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        if spec.checkpoint_dir_for_init:
+            adapter.adopt(read_catalog(self._model.result()))
         return ServingWorker(
             member=self._id,
             name=self._name,
@@ -303,6 +314,7 @@ class WorkerProcess:
                 None,
             ),
             leaving=self._leaving,
+            resumed=bool(spec.checkpoint_dir_for_init),
         )
 
 

@@ -27,7 +27,7 @@ from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.seeds import chunk_seeds
 from elasticdl.keras.servedstep import ServedStep
 from elasticdl.keras.streaming import Blocks, Matrix
-from elasticdl.ps.catalog import Catalog, Variable
+from elasticdl.ps.catalog import Catalog, Variable, first_difference
 from elasticdl.ps.learnt import Learnt
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.adapter import Gradients, Records, ServedBatch
@@ -106,6 +106,16 @@ class KerasServedAdapter:
                 f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
+
+    def adopt(self, catalog: Catalog) -> None:
+        """Take slots and seed from a checkpoint's catalog. Raises BadModel, naming the first difference, if that is of another model."""
+        difference = first_difference(catalog, self.catalog)
+        if difference:
+            raise BadModel(
+                f"{self._user.path}: the checkpoint in --checkpoint_dir_for_init is of another model: {difference} (there and here)"
+            )
+        self.catalog = catalog
+        self._core = catalog.core()
 
     def _check_layers(self) -> None:
         for layer in self._step.layers:

@@ -1,4 +1,5 @@
-"""The master's files in an audit directory: `manifest` before training, `finished` after the end, `accounts` of parameter servers before.
+"""The master's files in an audit directory: `manifest` before training, `finished` after the end, `accounts` of parameter servers
+before it, and their `beginning` if the job went on from a checkpoint.
 
 Their format is stated in `elasticdl/audit.py`, which shares no code with this on purpose: whoever checks must not be able to make the
 same mistake as who writes.
@@ -69,10 +70,29 @@ def write_accounts(directory: Path, slots: Sequence[tuple[int, int, str]]) -> No
     _replace(directory / "accounts", _sealed(body))
 
 
+def write_beginning(
+    directory: Path,
+    *,
+    low: int,
+    above: Sequence[int],
+    slots: Sequence[tuple[int, int, str]],
+    checkpoint: str,
+) -> None:
+    """Write what was done before the job went on from a checkpoint, and what each slot had applied of that; idempotent."""
+    body = {
+        "format": _FORMAT,
+        "checkpoint": checkpoint,
+        "low": low,
+        "above": list(above),
+        "slots": [list(slot) for slot in slots],
+    }
+    _replace(directory / "beginning", _sealed(body))
+
+
 def remove(directory: Path) -> None:
     """Remove what a job has left that ended before its first view: there is nothing to audit, and the next attempt may use the name."""
     if any((directory / name).exists() for name in ("manifest", "finished")):
-        for path in (directory / "manifest", *directory.glob("*.audit")):
+        for path in (directory / "manifest", directory / "beginning", *directory.glob("*.audit")):
             with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):

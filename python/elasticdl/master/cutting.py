@@ -1,24 +1,35 @@
 """When slots are written to a snapshot, and when that is whole: pure decisions of the master of a job with parameter servers (R26, R27).
 
 A snapshot's position are the tasks done when it was begun; each slot is cut by its primary at any time after. A slot may hold more than
-the position says, which it knows itself, so no slot has to wait for another one.
+the position says, which it knows itself, so no slot has to wait for another one. Until all are cut nobody is told of a higher watermark:
+what a slot holds beyond the position can be told from the rest only while it remembers each chunk.
+
+Where snapshots are checkpoints, which outlive the job, the last one is begun when nothing is trained any more.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
+from elasticdl.control.checkpoints import draft_of
 from elasticdl.control.frozen import replace
 from elasticdl.control.serving import CutOrdered, SlotsCut, SlotSection
 from elasticdl.master.attendance import Attendance, Link
-from elasticdl.master.events import Announce, ManifestWritten, WriteManifest
+from elasticdl.master.events import Announce, DropSnapshot, ManifestWritten, WriteManifest
 from elasticdl.master.keeper import Out
-from elasticdl.master.leases import Leases
+from elasticdl.master.leases import Done, Leases
 from elasticdl.master.placement import ServerId
 from elasticdl.master.records import CutRecord, Record, SavedRecord
 
+LATER_SECONDS = 60.0
+"""Before a snapshot is begun once more, if one could not be written and not enough is trained meanwhile for the next."""
+LAST_ATTEMPTS = 3
+LAST_SECONDS = 2.0
+"""How often the last one is tried, and how long after each other: the job's end waits for it."""
 AGAIN_SECONDS = 1.0
 """Before a server is asked once more for slots that it left out: it had not heard yet that they are its own."""
 
@@ -35,6 +46,10 @@ class Cutting(Attendance):
         manifest: number of the snapshot whose manifest is being written.
         written: of that which is written and not journalled yet.
         spoilt: number of the last one that could not be written.
+        spoilt_at: when that was.
+        lasting: they are checkpoints.
+        last: number of that which was begun when nothing was trained any more.
+        attempts: how many such were begun.
     """
 
     snapshots: str = ""
@@ -44,6 +59,19 @@ class Cutting(Attendance):
     manifest: int = 0
     written: SavedRecord | None = None
     spoilt: int = 0
+    spoilt_at: float = 0.0
+    lasting: bool = False
+    last: int = 0
+    attempts: int = 0
+
+    @property
+    @abstractmethod
+    def ends(self) -> bool:
+        """Tell whether nothing is trained any more."""
+
+    @abstractmethod
+    def _whole(self) -> Done:
+        """Return the tasks that are done, but for one of which the job leaves chunks out."""
 
     @property
     def cut(self) -> CutRecord | None:
@@ -54,21 +82,42 @@ class Cutting(Attendance):
             return None
         return None if journal.saved is not None and journal.saved[0].number == cut.number else cut
 
-    def _directory(self, number: int) -> str:
-        return f"{self.snapshots}/snapshot-{number}"
+    @property
+    def low(self) -> int:
+        """Return the watermark that everybody may know (R10)."""
+        done = self._whole().low
+        return int(done if self.cut is None else min(done, self.cut.position.low))
 
-    def _wanted_cut(self) -> Record | None:
-        """Begin a snapshot when enough has been done since the last one."""
-        if not self.snapshots or not self.every or not self.journal.entries or self.cut is not None:
+    @property
+    def is_kept(self) -> bool:
+        """Tell whether what was trained lies in a last checkpoint, or can't be written to one, or is to be written to none."""
+        saved = self.journal.saved
+        if not self.lasting or (saved is not None and saved[0].number == self.last):
+            return True
+        return self.attempts >= LAST_ATTEMPTS and self.cut is None
+
+    def _directory(self, number: int) -> str:
+        return str(draft_of(Path(self.snapshots), number))
+
+    def _wanted_cut(self, now: float) -> Record | None:
+        """Begin a snapshot when enough has been done since the last one, or nothing more will be."""
+        if not self.snapshots or not self.journal.entries or self.cut is not None:
             return None
+        if not (self._is_last_due(now) if self.ends else self._is_due(now)):
+            return None
+        number = 1 if self.journal.cut is None else self.journal.cut.number + 1
+        return CutRecord(number, self._whole(), self.journal.roll_back)
+
+    def _is_due(self, now: float) -> bool:
         last = self.journal.cut
         if last is not None and last.roll_back != self.journal.roll_back:
             last = None if self.journal.saved is None else self.journal.saved[1]
-        done = self.leases.done
-        if done.count() - (0 if last is None else last.position.count()) < self.every:
-            return None
-        number = 1 if self.journal.cut is None else self.journal.cut.number + 1
-        return CutRecord(number, done, self.journal.roll_back)
+        if last is not None and last.number == self.spoilt and now - self.spoilt_at >= LATER_SECONDS:
+            return True
+        return self._whole().count() - (0 if last is None else last.position.count()) >= self.every
+
+    def _is_last_due(self, now: float) -> bool:
+        return not self.is_kept and (not self.attempts or now - self.spoilt_at >= LAST_SECONDS)
 
     def _wanted_saved(self) -> Record | None:
         cut = self.cut
@@ -79,23 +128,36 @@ class Cutting(Attendance):
         )
 
     def _after_cut(self) -> Self:
-        return replace(self, sections={}, written=None, manifest=0)
+        cut = self.journal.cut
+        assert cut is not None, "it stands there"
+        master = replace(self, sections={}, written=None, manifest=0)
+        return replace(master, last=cut.number, attempts=self.attempts + 1) if self.ends else master
+
+    def _give_up_cut(self, now: float) -> Self:
+        """Take no part in what a master before this one has begun: the watermark may have gone on since."""
+        return self if self.cut is None else replace(self, spoilt=self.cut.number, spoilt_at=now)
 
     def _after_saved(self, record: SavedRecord, out: Out) -> Self:
         saved = self.journal.saved
         tasks = 0 if saved is None else saved[1].position.count()
-        out.append(Announce("snapshot", "", 0, 0, f"snapshot of {tasks:,} tasks at {record.path}"))
+        what = "checkpoint" if self.lasting else "snapshot"
+        out.append(Announce("snapshot", "", 0, 0, f"{what} of {tasks:,} tasks at {Path(record.path).parent}"))
         return replace(self, sections={}, written=None)
 
-    def _take_cut(self, link: Link, cut: SlotsCut, out: Out) -> Self:
+    def _spoil(self, now: float, number: int, why: str, out: Out) -> Self:
+        what = "checkpoint" if self.lasting else "snapshot"
+        again = "" if self.ends and self.attempts >= LAST_ATTEMPTS else "; it is tried again later"
+        out.append(Announce("note", "", 0, 0, f"{what} {number} is given up: {why}{again}"))
+        out.append(DropSnapshot(number))
+        return replace(self, spoilt=number, spoilt_at=now, sections={})
+
+    def _take_cut(self, now: float, link: Link, cut: SlotsCut, out: Out) -> Self:
         """Take what a server has written; only slots of which it is the primary, in the reign that they have now."""
         under_way = self.cut
         if under_way is None or cut.snapshot != under_way.number:
             return self
         if cut.error:
-            text = f"snapshot {cut.snapshot} is given up: {link.name} can't write to {cut.path}: {cut.error}"
-            out.append(Announce("note", link.name, 0, 0, text))
-            return replace(self, spoilt=cut.snapshot, sections={})
+            return self._spoil(now, cut.snapshot, f"{link.name} can't write to {cut.path}: {cut.error}", out)
         server, entries = self._number_of(link.name), self.journal.entries
         mine = {
             section.slot: (cut.path, section)
@@ -105,12 +167,10 @@ class Cutting(Attendance):
         }
         return replace(self, sections={**mine, **self.sections})
 
-    def _take_manifest(self, event: ManifestWritten, out: Out) -> Self:
+    def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
         if event.error is None:
             return replace(self, written=SavedRecord(event.number, event.path))
-        text = f"snapshot {event.number} is given up: its manifest can't be written: {event.error}"
-        out.append(Announce("note", "", 0, 0, text))
-        return replace(self, spoilt=event.number, sections={})
+        return self._spoil(now, event.number, f"its manifest can't be written: {event.error}", out)
 
     def _complete_cut(self, out: Out) -> Self:
         """Have the manifest written when all slots are."""
@@ -118,9 +178,7 @@ class Cutting(Attendance):
         if cut is None or self.manifest == cut.number or len(self.sections) < len(self.journal.entries):
             return self
         sections = tuple(section for _, section in sorted(self.sections.items()))
-        out.append(
-            WriteManifest(cut.number, self._directory(cut.number), cut.position, cut.roll_back, sections)
-        )
+        out.append(WriteManifest(cut.number, self.snapshots, cut.position, cut.roll_back, sections))
         return replace(self, manifest=cut.number)
 
     def _tell_cut(self, now: float, connection: int, link: Link, number: ServerId, out: Out) -> Link:

@@ -215,7 +215,7 @@ class WriteManifest:
 
     Attributes:
         number: of the snapshot.
-        directory: where its files are.
+        directory: of all snapshots.
         position: the tasks that were done when it was begun.
         roll_back: the roll-back that it was begun in.
         sections: of each slot the file, and where it lies in that.
@@ -226,6 +226,13 @@ class WriteManifest:
     position: Done
     roll_back: int
     sections: tuple[tuple[str, SlotSection], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DropSnapshot:
+    """Remove what is written of a snapshot that was given up: it takes room, and nobody takes it for whole."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,4 +292,6 @@ class End:
     exit_code: int
 
 
-Instruction = Append | Check | Tell | Reply | Publish | WriteManifest | Kill | Scale | Announce | End
+Instruction = (
+    Append | Check | Tell | Reply | Publish | WriteManifest | DropSnapshot | Kill | Scale | Announce | End
+)

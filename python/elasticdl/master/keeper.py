@@ -221,7 +221,7 @@ class Keeper:
             case WorkerEnded(worker, cause):
                 return self._process_ended(now, worker, cause, out)
             case ManifestWritten():
-                return self._take_manifest(event, out)
+                return self._take_manifest(now, event, out)
             case Tick():
                 return self
         assert_never(event)
@@ -246,7 +246,7 @@ class Keeper:
     def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
         """Take the proof that a process has ended."""
 
-    def _take_manifest(self, event: ManifestWritten, out: Out) -> Self:
+    def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
         """Take note that a snapshot's manifest was written; most masters have none."""
         return self
 

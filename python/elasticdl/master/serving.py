@@ -9,8 +9,9 @@ servers.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from elasticdl.cluster.cluster import process_name
@@ -73,6 +74,7 @@ from elasticdl.master.records import (
     ModelRecord,
     PlacementRecord,
     Record,
+    ResumedRecord,
     SavedRecord,
     Server,
 )
@@ -95,12 +97,16 @@ class Settings(keeper.Settings):
         replicas: servers that hold each slot, 1 or 2.
         snapshots: directory for snapshots, empty if there are none.
         checkpoint_steps: chunks between two, 0: one each epoch.
+        lasting: they are checkpoints, which outlive the job.
+        resume: the job's data → where it goes on from an earlier job's checkpoint; None: it begins anew, or that is journalled.
     """
 
     servers: int
     replicas: int
     snapshots: str = ""
     checkpoint_steps: int = 0
+    lasting: bool = False
+    resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,23 +215,44 @@ class ServingMaster(Cutting):
 
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         order: TaskOrder = self.settings.plan(shards)
-        done = self.journal.done
         steps = self.settings.checkpoint_steps
-        return replace(
+        master = replace(
             self,
             order=order,
             snapshots=self.settings.snapshots,
+            lasting=self.settings.lasting,
             every=-(-steps // order.chunks_per_task) if steps else order.ledger.num_tasks,
-            leases=Leases(order.total, done, self.journal.roll_back, following=done.low),
             changed_at=(self.journal.length,) * len(self.journal.entries),
+        )
+        return master._give_up_cut(self.started_at)._stand(order)
+
+    def _stand(self, order: TaskOrder) -> Self:
+        """Take the place in the data that the journal says."""
+        done = self.journal.done
+        leases = Leases(order.total, done, self.journal.roll_back, following=done.low)
+        return self._with_leases(order, leases)
+
+    def _with_leases(self, order: TaskOrder, leases: Leases) -> Self:
+        done = leases.done
+        return replace(
+            self,
+            leases=leases,
             steps=order.chunks_before(done.low) + sum(map(order.chunks, done.above)),
             records=order.records_before(done.low) + sum(map(order.records, done.above)),
         )
+
+    def _whole(self) -> Done:
+        partial = None if self.order is None else self.order.partial
+        done = self.leases.done
+        # Another job may go on with it, so no slot may forget which of its chunks it holds.
+        return done if partial is None else done.without(TaskNumber(partial))
 
     def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
         match record:
             case ModelRecord():
                 return replace(self, model=None)
+            case ResumedRecord():
+                return self._after_resumed(record, out)
             case PlacementRecord():
                 return self._after_placement(now, before, record, out)
             case DoneRecord():
@@ -240,12 +267,27 @@ class ServingMaster(Cutting):
     def _wanted_own(self, now: float) -> Record | None:
         model = None if self.model is None else ModelRecord(self.model)
         return (
-            model
+            self._wanted_resumption()
+            or model
             or self._wanted_placement(now)
             or self._wanted_saved()
             or self._wanted_done(now)
-            or self._wanted_cut()
+            or self._wanted_cut(now)
         )
+
+    def _wanted_resumption(self) -> Record | None:
+        """R28: before anything else is decided."""
+        resume, shards = self.settings.resume, self.journal.shards
+        if resume is None or shards is None or self.journal.resumed is not None:
+            return None
+        return resume(shards)
+
+    def _after_resumed(self, record: ResumedRecord, out: Out) -> Self:
+        assert self.order is not None, "the data is journalled before"
+        master = replace(self, model=None)._stand(self.order)
+        text = f"the job goes on from {Path(record.path).parent}, {master.steps:,} steps"
+        out.append(Announce("resumed", "", 0, master.steps, text))
+        return master
 
     def _waits(self) -> bool:
         return not self.leases.held
@@ -259,7 +301,8 @@ class ServingMaster(Cutting):
             case FoundShards(shards):
                 return self._find(shards)
             case FoundModel(catalog):
-                known = self.journal.model is not None or self.model is not None
+                is_given = self.journal.model is not None or self.settings.resume is not None
+                known = is_given or self.model is not None
                 return self if known else replace(self, model=catalog)
             case Settled():
                 return self._advance(now, link, message, out)
@@ -273,7 +316,7 @@ class ServingMaster(Cutting):
             case Leave():
                 return self._let_leave(now, link, message, out)
             case SlotsCut():
-                return self._take_cut(link, message, out)
+                return self._take_cut(now, link, message, out)
             case Accounts(slots):
                 return self._take_accounts(link, slots)
             case Exported():
@@ -417,7 +460,8 @@ class ServingMaster(Cutting):
                 return None
             slots = int(json.loads(journal.model)["slots"])
             numbers = [server.number for server in joined]
-            first = placement.first(numbers, slots, self.settings.replicas)
+            restored = 0 if journal.resumed is None else journal.roll_back
+            first = placement.first(numbers, slots, self.settings.replicas, restored)
             return PlacementRecord(joined, (), tuple(enumerate(first)))
         lost = frozenset(self._lost_servers(now))
         record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
@@ -492,16 +536,7 @@ class ServingMaster(Cutting):
             return master
         assert self.order is not None, "a job that was placed has data"
         leases = self.leases.rolled_back(record.position)
-        return replace(
-            master,
-            leases=leases,
-            reported=(),
-            reported_at=None,
-            exporter=None,
-            steps=self.order.chunks_before(leases.done.low) + sum(map(self.order.chunks, leases.done.above)),
-            records=self.order.records_before(leases.done.low)
-            + sum(map(self.order.records, leases.done.above)),
-        )
+        return replace(master, reported=(), reported_at=None, exporter=None)._with_leases(self.order, leases)
 
     def _after_server(self, now: float, server: Server, rolls_back: bool, out: Out) -> Self:
         """Say what has become of a server, and see to it that it ends."""
@@ -594,7 +629,8 @@ class ServingMaster(Cutting):
     def _may_finish(self, exported: Exported) -> bool:
         """D7: what a worker wrote before a roll-back, or whom nobody asked any more, is no result."""
         all_known = len(self.accounts) == len(self.journal.entries)
-        return self.ends and exported.state.view == self.attempt and self.exporter is not None and all_known
+        is_due = exported.state.view == self.attempt and self.exporter is not None
+        return self.ends and is_due and all_known and self.is_kept
 
     def _take_accounts(self, link: Link, slots: tuple[SlotAccount, ...]) -> Self:
         server = self._number_of(link.name)
@@ -676,7 +712,7 @@ class ServingMaster(Cutting):
             link = replace(link, welcomed=True)
         link = self._tell_placement(connection, link, out)
         roll_back = self.journal.roll_back
-        low = (roll_back, int(self.leases.low))
+        low = (roll_back, self.low)
         if low != link.low and self.journal.entries:
             self._tell(connection, Watermark(low[1], roll_back), out)
             # a roll-back ends all attempts, as the worker knows
@@ -721,7 +757,10 @@ class ServingMaster(Cutting):
         numbers = tuple(int(server.number) for server in servers)
         addresses = tuple(server.address for server in servers)
         snapshot = "" if journal.saved is None else journal.saved[0].path
-        self._tell(connection, Placed(numbers, addresses, entries, journal.roll_back, snapshot, None), out)
+        resumed = journal.resumed
+        renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
+        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered)
+        self._tell(connection, placed, out)
         return replace(link, placed=known)
 
     def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
 import threading
 import time
 from collections import deque
@@ -12,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.cluster.cluster import ProcessName, Role, process_name
+from elasticdl.control import checkpoints
 from elasticdl.control.messages import MemberMessage
 from elasticdl.control.serving import Settled, TaskDone
 from elasticdl.control.status import JobStatus
 from elasticdl.control.view import MemberId
-from elasticdl.data.order import ledger_of
+from elasticdl.data.order import dealing_of, ledger_of
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
-from elasticdl.master import auditmark, relaunch
+from elasticdl.master import auditmark, relaunch, resuming
 from elasticdl.master import events as machine_events
-from elasticdl.master.records import FinishedRecord, Record, SavedRecord
+from elasticdl.master.records import FinishedRecord, Record, ResumedRecord, SavedRecord
 from elasticdl.master.serving import ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.shell import Shell, times_of
@@ -32,9 +31,19 @@ class ServingShell(Shell):
     """One life of the master of a job with parameter servers."""
 
     _machine: ServingMaster
+    _checkpoint: resuming.Checkpoint | None
+    """From which the job goes on; None in later lives of the master, which find that in the journal."""
 
     def _make_machine(self) -> ServingMaster:
-        return ServingMaster(settings(self._spec, self._place.snapshots(self._spec)))
+        """Raises BadInput for a checkpoint that the job can't go on from."""
+        spec = self._spec
+        self._checkpoint = None
+        highest = 0
+        if not any(isinstance(record, ResumedRecord) for record in self._read[0]):
+            self._checkpoint = resuming.open_checkpoint(spec)
+            if self._checkpoint is not None or not self._read[1]:  # later lives find this job's own there
+                highest = resuming.highest_number(spec, self._checkpoint)
+        return ServingMaster(settings(spec, self._place.snapshots(spec), self._checkpoint, highest))
 
     def _has_begun(self) -> bool:
         return bool(self._machine.journal.entries)
@@ -76,8 +85,12 @@ class ServingShell(Shell):
     def _after_record(self, record: Record) -> None:
         if isinstance(record, SavedRecord):
             # A volume that does not answer must not hold up the master.
-            newest = Path(record.path).parent
-            threading.Thread(target=_remove_older, args=(newest,), name="snapshots", daemon=True).start()
+            directory = Path(record.path).parent.parent
+            kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
+            arguments = (directory, kept, record.number)
+            threading.Thread(
+                target=checkpoints.remove_older, args=arguments, name="snapshots", daemon=True
+            ).start()
 
     def _carry_out(
         self, instruction: machine_events.Instruction, events: deque[machine_events.Event]
@@ -85,6 +98,8 @@ class ServingShell(Shell):
         if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, FinishedRecord):
             # Before the record: a master that comes later can't ask servers that have ended.
             self._write_accounts()
+        if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, ResumedRecord):
+            events.extend(self._write_beginning(instruction.record))
         if isinstance(instruction, machine_events.Announce) and instruction.kind in ("joined", "leaving"):
             name = process_name(instruction.worker)
             joined = instruction.kind == "joined"
@@ -97,6 +112,31 @@ class ServingShell(Shell):
             auditmark.write_accounts(
                 Path(self._spec.audit), [(one.slot, one.pushes, one.sum) for one in accounts]
             )
+
+    def _write_beginning(self, record: ResumedRecord) -> list[machine_events.GiveUp]:
+        """Write for the auditor what slots have applied before this job."""
+        if not self._spec.audit:
+            return []
+        assert self._checkpoint is not None, "it is journalled by whoever has read it"
+        sections = [section for _, section in self._checkpoint.manifest.sections]
+        try:
+            auditmark.write_beginning(
+                Path(self._spec.audit),
+                low=record.position.low,
+                above=record.position.above,
+                slots=[(one.slot, one.pushes, one.sum) for one in sections],
+                checkpoint=record.path,
+            )
+        except OSError as error:
+            text = f"--audit: {self._spec.audit} can't be written: {error.strerror}"
+            return [machine_events.GiveUp(text, "bad-input")]
+        return []
+
+    def _clean_snapshots(self) -> None:
+        if self._spec.checkpoint_dir:
+            checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))
+        else:
+            super()._clean_snapshots()
 
     def _status(self, now: float) -> JobStatus:
         servers = self._forces[Role.PS]
@@ -123,28 +163,48 @@ class ServingShell(Shell):
         self._tell_figures()
         machine = self._machine
         workers = [name for name in self._story.joined if process_name(name).role is Role.WORKER]
+        resumed, saved = machine.journal.resumed, machine.journal.saved
+        figures: dict[str, Any] = {}
+        if resumed is not None and machine.order is not None:
+            figures["resumed_from"] = str(Path(resumed.path).parent)
+            order, done = machine.order, resumed.position
+            self._story.records_before = order.records_before(done.low) + sum(map(order.records, done.above))
+        if self._spec.checkpoint_dir and saved is not None:
+            figures["checkpoint"] = str(Path(saved[0].path).parent)
         return {
+            **figures,
             "joined": len(workers),
             "servers": {
                 "joined": int(machine.journal.next_server),
                 "at_the_end": len(machine.journal.servers),
             },
-            "roll_backs": machine.journal.roll_back,
+            "roll_backs": machine.journal.roll_back - (0 if resumed is None else resumed.roll_back),
         }
 
 
-def _remove_older(newest: Path) -> None:
-    with contextlib.suppress(OSError):  # what can't be removed stays
-        for directory in newest.parent.glob("snapshot-*"):
-            if directory != newest:
-                shutil.rmtree(directory, ignore_errors=True)
+def settings(
+    spec: JobSpec, snapshots: Path | None, checkpoint: resuming.Checkpoint | None, highest: int
+) -> Settings:
+    """Return what the machine takes from the job's settings.
 
+    Args:
+        spec: the settings.
+        snapshots: where snapshots lie, None if nowhere.
+        checkpoint: from which the job goes on.
+        highest: number of a checkpoint that there is.
+    """
 
-def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
-    """Return what the machine takes from the job's settings, and where its snapshots lie, if anywhere."""
+    def order(shards: tuple[Shard, ...]) -> TaskOrder:
+        return TaskOrder(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
+
+    def resume(shards: tuple[Shard, ...]) -> ResumedRecord:
+        assert checkpoint is not None, "asked for if there is one"
+        return resuming.resume(checkpoint, order(shards), dealing_of(spec, shards), highest)
 
     def plan(shards: tuple[Shard, ...]) -> TaskOrder:
-        return TaskOrder(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
+        if checkpoint is not None:
+            resume(shards)  # refused before anything is journalled
+        return order(shards)
 
     return Settings(
         workers=spec.num_workers.maximum,
@@ -156,4 +216,6 @@ def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
         replicas=spec.replicas,
         snapshots="" if snapshots is None else str(snapshots),
         checkpoint_steps=spec.checkpoint_steps,
+        lasting=bool(spec.checkpoint_dir),
+        resume=None if checkpoint is None else resume,
     )

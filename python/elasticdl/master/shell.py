@@ -38,6 +38,7 @@ from elasticdl.cluster.cluster import (
     StopAsked,
     process_name,
 )
+from elasticdl.control import checkpoints
 from elasticdl.control.manifest import Manifest, write_manifest
 from elasticdl.control.messages import FoundShards, MemberMessage
 from elasticdl.control.refusals import RefusalLog
@@ -127,7 +128,15 @@ class _Indexing:
     total: int
 
 
-_Incoming = ServerEvent | ClusterEvent | Outcome | _DataOpened | _DataRefused | _Indexing
+_Incoming = (
+    ServerEvent
+    | ClusterEvent
+    | Outcome
+    | _DataOpened
+    | _DataRefused
+    | _Indexing
+    | machine_events.ManifestWritten
+)
 
 
 class Shell(ABC):
@@ -369,6 +378,8 @@ class Shell(ABC):
                 self._find(shards, lambda: machine_events.DataFound(shards))
             case _DataRefused(reason, kind, text):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
+            case machine_events.ManifestWritten():
+                self._handle(event)
             case _Indexing():
                 self._show_indexing(event)
             case _:
@@ -464,7 +475,11 @@ class Shell(ABC):
             case machine_events.Publish(path):
                 events.append(machine_events.Published(self._publish(path)))
             case machine_events.WriteManifest():
-                events.append(self._write_cut(instruction))
+                # A volume that does not answer must not hold up the master.
+                arguments = (instruction,)
+                threading.Thread(target=self._write_cut, args=arguments, name="manifest", daemon=True).start()
+            case machine_events.DropSnapshot(number):
+                self._drop_snapshots([number])
             case machine_events.Kill(worker) if worker in self._processes.unproven:
                 pass  # nobody hears it now, and should its node come back, it may have the last state
             case machine_events.Kill(worker, reason):
@@ -622,10 +637,12 @@ class Shell(ABC):
 
     # ------------------------------------------------------------------ files
 
-    def _write_cut(self, cut: machine_events.WriteManifest) -> machine_events.ManifestWritten:
+    def _write_cut(self, cut: machine_events.WriteManifest) -> None:
+        """Complete a snapshot of slots; on a thread of its own."""
         journal = self._machine.journal
         assert journal.shards is not None, "slots are cut when something is trained"
         assert journal.model is not None, "slots are placed when the model is known"
+        directory = Path(cut.directory)
         manifest = Manifest(
             number=cut.number,
             job=self._place.name,
@@ -638,10 +655,22 @@ class Shell(ABC):
             sections=tuple((Path(file), section) for file, section in cut.sections),
         )
         try:
-            path = write_manifest(Path(cut.directory), manifest)
+            write_manifest(checkpoints.draft_of(directory, cut.number), manifest)
+            path = checkpoints.publish(directory, cut.number)
         except OSError as error:
-            return machine_events.ManifestWritten(cut.number, "", error.strerror or str(error))
-        return machine_events.ManifestWritten(cut.number, str(path))
+            why = error.strerror or str(error)
+            self._inbox.put(machine_events.ManifestWritten(cut.number, "", why))
+        else:
+            self._inbox.put(machine_events.ManifestWritten(cut.number, str(path)))
+
+    def _drop_snapshots(self, numbers: Sequence[int]) -> None:
+        """Remove what is left of snapshots of slots that were given up."""
+        directory = self._place.snapshots(self._spec)
+        if directory is not None:
+            arguments = (directory, numbers)
+            threading.Thread(
+                target=checkpoints.remove_drafts, args=arguments, name="snapshots", daemon=True
+            ).start()
 
     def _write_manifest(self, shards: tuple[Shard, ...], again: bool) -> list[machine_events.GiveUp]:
         spec = self._spec
@@ -737,13 +766,18 @@ class Shell(ABC):
 
     def _clean(self) -> None:
         """Remove what only a running job needs."""
-        for folder in (self._place.snapshots(self._spec), self._place.path / "data"):
-            if folder is not None:
-                shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self._place.path / "data", ignore_errors=True)
+        self._clean_snapshots()
         if self._spec.output and not self._unpublished:
             remove_unpublished(Path(self._spec.output))
         if self._owns_audit and not self._has_begun():
             auditmark.remove(Path(self._spec.audit))
+
+    def _clean_snapshots(self) -> None:
+        """Remove snapshots, which serve a running job only."""
+        folder = self._place.snapshots(self._spec)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _log_answer(accepted: bool, text: str) -> None:

@@ -75,6 +75,7 @@ class Story:
         epoch: epoch that the next step belongs to.
         joined: names of the workers and servers that have taken part.
         first_step_at: when the first step was committed, in seconds since the Unix epoch.
+        records_before: of these records, those that an earlier job has trained.
     """
 
     def __init__(self, submitted_at: float) -> None:
@@ -85,6 +86,7 @@ class Story:
         self.epoch = 0
         self.joined: set[str] = set()
         self.first_step_at: float | None = None
+        self.records_before = 0
         self._submitted_at = submitted_at
         self._samples: deque[tuple[float, int, int]] = deque()
         self._recoveries: deque[dict[str, Any]] = deque(maxlen=_RECOVERIES)
@@ -209,7 +211,7 @@ class Story:
             body["seconds_to_first_step"] = round(self.first_step_at - self._submitted_at, 3)
             trained = (self._ended_at or now) - self.first_step_at
             if trained > 0:
-                body["records_per_second"] = round(self.records / trained, 1)
+                body["records_per_second"] = round((self.records - self.records_before) / trained, 1)
         return body
 
     def _explained(self, recovery: dict[str, Any]) -> dict[str, Any]:

@@ -177,6 +177,30 @@ class Catalog:
         return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
 
 
+def first_difference(one: Catalog, other: Catalog) -> str:
+    """Return in words what is different first in two models, with both values; empty if nothing is but the seed and the number of slots.
+
+    The seed decides on rows that nobody has trained yet, the slots on where rows lie: both are a job's, and not its model's.
+    """
+    pairs: list[tuple[str, object, object]] = [
+        ("the optimizer", one.rule.name, other.rule.name),
+        *_named("the optimizer's", one.rule.parameters, other.rule.parameters),
+        ("the weight decay", one.rule.weight_decay, other.rule.weight_decay),
+    ]
+    tables = [[asdict(table) for table in each.tables] for each in (one, other)]
+    variables = [[asdict(variable) for variable in each.variables] for each in (one, other)]
+    for kind, (mine, theirs) in (("table", tables), ("variable", variables)):
+        pairs.append((f"the number of {kind}s", len(mine), len(theirs)))
+        for first, second in zip(mine, theirs, strict=False):
+            pairs.append((f"the name of a {kind}", first["name"], second["name"]))
+            pairs += _named(f"{kind} {first['name']!r}:", first, second)
+    return next((f"{what} {mine} and {theirs}" for what, mine, theirs in pairs if mine != theirs), "")
+
+
+def _named(whose: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> list[tuple[str, object, object]]:
+    return [(f"{whose} {key}", one.get(key), other.get(key)) for key in dict.fromkeys((*one, *other))]
+
+
 def read_catalog(text: str) -> Catalog:
     """Read what `Catalog.text` returned. Raises BadModel for anything else."""
     try:

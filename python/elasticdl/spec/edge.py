@@ -148,6 +148,7 @@ def absolute(spec: JobSpec) -> JobSpec:
         summary=full(spec.summary),
         audit=full(spec.audit),
         checkpoint_dir=full(spec.checkpoint_dir),
+        checkpoint_dir_for_init=full(spec.checkpoint_dir_for_init),
     )
 
 

@@ -261,12 +261,23 @@ class JobSpec:
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
         what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes. "
-        "They serve this job only, and are removed when it ends.",
+        "With parameter servers they are checkpoints, which stay when the job ends; others serve this job only, and are removed.",
         why="On one machine every worker sees the job's folder; pods share only what is mounted.",
     )  # fmt: skip
     checkpoint_steps: int = setting(
         kinds.integer(0), 0, group="output", unit="steps", what="Steps between snapshots; 0: one at the end of each epoch.",
         why="Snapshots serve only the case that all workers die at once.",
+    )  # fmt: skip
+    keep_checkpoint_max: int = setting(
+        kinds.integer(0), 3, group="output", unit="checkpoints",
+        what="With parameter servers: checkpoints that are kept in checkpoint_dir, the newest; 0: all.",
+        why="One may turn out to be damaged, or to be of a model that has gone astray; each is as large as the model.",
+    )  # fmt: skip
+    checkpoint_dir_for_init: str = setting(
+        kinds.path("DIR"), "", group="output",
+        what="With parameter servers: the checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any "
+        "number of servers. num_epochs and max_step count from the very beginning.",
+        why="A job begins anew unless somebody says otherwise.",
     )  # fmt: skip
     log_loss_steps: int = setting(
         kinds.integer(1), 100, group="output", unit="steps",
@@ -473,6 +484,7 @@ def check(spec: JobSpec) -> None:
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
     _check_servers(spec)
+    _check_checkpoints(spec)
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
         if not limit or amount(limit) >= amount(spec.oom_memory_limit):
@@ -489,6 +501,19 @@ def check(spec: JobSpec) -> None:
         raise BadSetting(
             f"--output: the name of a Keras model's file ends in .keras, received {spec.output!r}; "
             f"write --output={spec.output.rstrip('/')}.keras, or use --output_format=saved_model for a directory"
+        )
+
+
+def _check_checkpoints(spec: JobSpec) -> None:
+    if spec.checkpoint_dir_for_init and not spec.num_ps_pods:
+        raise BadSetting(
+            "--checkpoint_dir_for_init: jobs without parameter servers leave no checkpoints to go on from; add --num_ps_pods if this is "
+            "one of a job with servers"
+        )
+    lasting = spec.num_ps_pods > 0 and bool(spec.checkpoint_dir)
+    if spec.keep_checkpoint_max != SETTINGS["keep_checkpoint_max"].default and not lasting:
+        raise BadSetting(
+            "--keep_checkpoint_max: only jobs with --num_ps_pods and --checkpoint_dir keep checkpoints; leave it out"
         )
 
 

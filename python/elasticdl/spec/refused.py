@@ -32,7 +32,6 @@ SETTINGS: dict[str, str] = {
         _EVALUATION,
     ),
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
-    **_all("keep_checkpoint_max checkpoint_dir_for_init", _CHECKPOINTS),
     **_all("job_command need_tf_config", _LOOPS),
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
     "--global_batch_size keeps the batch, and with it the right learning rate, the same",
@@ -50,6 +49,5 @@ COMMANDS: dict[str, str] = {
     "evaluate": _EVALUATION,
     "predict": _PREDICTION,
     "export": _CHECKPOINTS,
-    "checkpoint": _CHECKPOINTS,
 }
 """Command → what follows its name in the message."""

@@ -161,6 +161,12 @@ class ServedAdapter(Protocol):
         Raises BadModel or BadData (expected and received) for what only running shows.
         """
 
+    def adopt(self, catalog: Catalog) -> None:
+        """Take slots and seed from the catalog of the checkpoint that the job goes on from; called once, before anything is converted.
+
+        Raises BadModel, naming the first difference, if that is of another model.
+        """
+
     def convert(self, records: Records) -> ServedBatch:
         """Run the user's `feed` over one chunk and look up its ids; called from the prefetching thread. Raises BadData."""
 

@@ -141,8 +141,12 @@ class ServingWorker:
         send: Callable[[MemberMessage], bool],
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
+        resumed: bool,
     ) -> None:
-        """`leaving` is called at once when the process is to end, while the main thread may still be at work."""
+        """`leaving` is called at once when the process is to end, while the main thread may still be at work.
+
+        `resumed`: slots may hold chunks from an earlier job.
+        """
         self._member = member
         self._name = name
         self._adapter = adapter
@@ -155,6 +159,7 @@ class ServingWorker:
         self._send = send
         self._settings = settings
         self._leaving = leaving
+        self._resumed = resumed
         self._variables = list(range(len(adapter.catalog.variables)))
         self._dense_slots = {self._core.slot_of_variable(variable) for variable in self._variables}
 
@@ -399,6 +404,8 @@ class ServingWorker:
         if fetched.ticket is not None:
             rows, held = self._await_rows(fetched.ticket, fetched.chunk.roll_back)
             if self._touched(fetched.batch) <= held:
+                if self._resumed:  # nobody in this job may have told of it
+                    self._write_line(fetched, self._touched(fetched.batch))
                 return None  # all whom it concerns hold it (R8), from another worker
             gradients = self._compute(fetched, rows)
         if gradients is None:

@@ -37,6 +37,10 @@ def optimizer():
     return keras.optimizers.SGD(1.0)
 
 
+def adam():
+    return keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.1, 50, 0.5))
+
+
 def feed(dataset, mode, metadata):
     def parse(row):
         one = tf.ones([1])

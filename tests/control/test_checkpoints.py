@@ -1,0 +1,150 @@
+"""Manifests and folders of checkpoints: what is read back is what was written, and what is not whole is never taken for a checkpoint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from elasticdl._core import crc32c
+from elasticdl.control import checkpoints
+from elasticdl.control.manifest import NAME, Manifest, read_manifest, write_manifest
+from elasticdl.control.serving import SlotSection
+from elasticdl.data.order import Dealing
+from elasticdl.data.shard import Shard
+from elasticdl.errors import BadData, BadSetting
+
+SLOTS = 4
+DEALING = Dealing((Shard("a.csv", 0, 100), Shard("b.csv", 5, 20)), 7, True, 8, 4)
+ROWS = b"".join(
+    word.to_bytes(8, "little")
+    for word in (0x0154_4F4C_534C_4445, 0, 1, 1, 9, 3, 1 | 2 << 32, 5, 0, 2, 2, 8, 0)
+)
+"""A slot with one word of stamps and two pieces: five rows of table 2, and something else."""
+
+
+def write(directory: Path, number: int, **changes: Any) -> Path:
+    """Write a checkpoint of one file, as a master and its server do."""
+    draft = checkpoints.draft_of(directory, number)
+    draft.mkdir(parents=True)
+    file = draft / "ps-0-1-00.slots"
+    file.write_bytes(ROWS * SLOTS)
+    length, crc = len(ROWS), crc32c(ROWS)
+    sections = tuple(
+        (file, SlotSection(slot, 1, slot * length, length, crc, 1, 0, 10, 5, 3, "0" * 32))
+        for slot in range(SLOTS)
+    )
+    manifest = Manifest(number, "job-1", 1.5, 10, (), 2, DEALING, {"slots": SLOTS}, sections)
+    write_manifest(draft, replace(manifest, **changes))
+    return checkpoints.publish(directory, number).parent
+
+
+def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
+    folder = write(tmp_path, 3, above=(12, 14))
+    manifest = checkpoints.read(folder)
+    assert (manifest.number, manifest.job, manifest.written_at) == (3, "job-1", 1.5)
+    assert (manifest.low, manifest.above, manifest.roll_back) == (10, (12, 14), 2)
+    assert manifest.dealing == DEALING
+    assert [file for file, _ in manifest.sections] == [folder / "ps-0-1-00.slots"] * SLOTS
+    assert manifest.sections[2][1].offset == 2 * len(ROWS)
+    assert checkpoints.size_of(manifest) == SLOTS * len(ROWS)
+    assert checkpoints.verify(manifest) == {2: 5 * SLOTS}
+
+
+def test_it_is_between_tasks_if_no_slot_holds_more_than_the_position(tmp_path: Path) -> None:
+    manifest = checkpoints.read(write(tmp_path, 1))
+    assert manifest.is_between_tasks
+    assert not replace(manifest, above=(12,)).is_between_tasks
+    assert not replace(manifest, low=9).is_between_tasks
+
+
+def change(path: Path, **changes: Any) -> None:
+    body = json.loads(path.read_text())
+    path.write_text(json.dumps({**body, **changes}))
+
+
+def test_whatever_is_no_whole_checkpoint_is_refused_by_name(tmp_path: Path) -> None:
+    folder = write(tmp_path, 1)
+    path = folder / NAME
+    good = path.read_text()
+    for text, why in (
+        (good[:-40], "no manifest of a checkpoint"),
+        ("[1, 2]", "no manifest of a checkpoint"),
+        ('{"a": 1}', "no manifest of a checkpoint"),
+        (good.replace('"format": 1', '"format": 2'), "written in format 2"),
+        (good.replace('"low": 10', '"low": 11'), "its checksum does not hold"),
+    ):
+        path.write_text(text)
+        with pytest.raises(BadData, match=why) as raised:
+            checkpoints.read(folder)
+        assert str(path) in str(raised.value)
+    path.write_text(good)
+    file = folder / "ps-0-1-00.slots"
+    content = file.read_bytes()
+    file.write_bytes(content[:-1])
+    with pytest.raises(BadData, match=r"the file has 415 bytes, and the manifest says 416"):
+        checkpoints.read(folder)
+    file.write_bytes(content[:150] + b"x" + content[151:])
+    with pytest.raises(BadData, match="the checksum of slot 1 does not hold"):
+        checkpoints.verify(checkpoints.read(folder))
+    file.unlink()
+    with pytest.raises(BadData, match="not whole"):
+        checkpoints.read(folder)
+
+
+def test_a_slot_that_is_not_there_once_is_missed(tmp_path: Path) -> None:
+    folder = write(tmp_path, 1)
+    manifest = read_manifest(folder / NAME)
+    for sections in (manifest.sections[1:], (*manifest.sections[1:], manifest.sections[1]), ()):
+        write_manifest(folder, replace(manifest, sections=sections))
+        with pytest.raises(BadData, match="not every slot is there once"):
+            read_manifest(folder / NAME)
+
+
+def test_a_path_means_a_checkpoint_or_the_newest_whole_one_in_it(tmp_path: Path) -> None:
+    with pytest.raises(BadSetting, match=r"--flag: '.*nowhere' does not exist"):
+        checkpoints.locate(tmp_path / "nowhere", "--flag")
+    with pytest.raises(BadSetting, match="there is no whole checkpoint"):
+        checkpoints.locate(tmp_path, "--flag")
+    for number in (2, 9, 10):
+        write(tmp_path, number)
+    assert checkpoints.locate(tmp_path, "--flag").name == "checkpoint-10"
+    assert checkpoints.locate(tmp_path / "checkpoint-2", "--flag").name == "checkpoint-2"
+    (tmp_path / "checkpoint-11").mkdir()
+    checkpoints.draft_of(tmp_path, 12).mkdir()
+    assert checkpoints.locate(tmp_path, "--flag").name == "checkpoint-10"
+    assert checkpoints.numbers(tmp_path) == [2, 9, 10, 11]
+    with pytest.raises(BadSetting, match="is no directory"):
+        checkpoints.locate(tmp_path / "checkpoint-2" / NAME, "--flag")
+
+
+@pytest.mark.parametrize(("kept", "left"), [(2, [3, 4]), (1, [4]), (9, [1, 2, 3, 4]), (0, [1, 2, 3, 4])])
+def test_the_newest_are_kept(tmp_path: Path, kept: int, left: list[int]) -> None:
+    for number in (1, 2, 3, 4):
+        write(tmp_path, number)
+    for number in (2, 5):
+        checkpoints.draft_of(tmp_path, number).mkdir()
+    (tmp_path / "notes.txt").touch()
+    checkpoints.remove_older(tmp_path, kept, 4)
+    assert checkpoints.numbers(tmp_path) == left
+    # The fifth is being written.
+    assert [path.name for path in tmp_path.glob(".*")] == [".checkpoint-5.draft"]
+    checkpoints.remove_drafts(tmp_path)
+    assert not list(tmp_path.glob(".*"))
+    assert (tmp_path / "notes.txt").exists()
+
+
+def test_data_that_is_dealt_out_otherwise_is_told_by_what_differs() -> None:
+    assert list(DEALING.differences(DEALING)) == []
+    other = replace(DEALING, seed=8, shuffle=False, minibatch_size=2, shards=(Shard("a.csv", 0, 100),))
+    assert list(DEALING.differences(other)) == [
+        "seed (7 and 8)",
+        "shuffle (True and False)",
+        "minibatch size (4 and 2)",
+        "number of shards (2 and 1)",
+    ]
+    moved = replace(DEALING, shards=(DEALING.shards[0], Shard("c.csv", 5, 20)))
+    assert list(DEALING.differences(moved)) == ["shards (b.csv with 20 records and c.csv with 20)"]

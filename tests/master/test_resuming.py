@@ -1,0 +1,78 @@
+"""Where a job goes on from a checkpoint, and what is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from elasticdl.control.manifest import Manifest
+from elasticdl.control.serving import SlotSection
+from elasticdl.data.order import Dealing
+from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.errors import BadSetting
+from elasticdl.master.leases import Done, TaskNumber
+from elasticdl.master.records import ResumedRecord
+from elasticdl.master.resuming import Checkpoint, resume
+
+DEALING = Dealing((Shard("data", 0, 80),), 1, True, 8, 4)
+"""Ten tasks of two minibatches."""
+
+
+def checkpoint(low: int, *above: int, until: int = 0) -> Checkpoint:
+    section = SlotSection(0, 1, 0, 8, 1, 1, 0, until, 1, 1, "0" * 32)
+    sections = ((Path("/c/checkpoint-5/x.slots"), section),)
+    manifest = Manifest(5, "job-1", 0.0, low, above, 2, DEALING, {"slots": 1, "rule": {}}, sections)
+    return Checkpoint(Path("/c/checkpoint-5/manifest.json"), manifest)
+
+
+def go_on(one: Checkpoint, dealing: Dealing = DEALING, epochs: int = 2, steps: int = 0) -> ResumedRecord:
+    return resume(one, TaskOrder(dealing.ledger(), epochs, steps), dealing, 7)
+
+
+def test_a_job_goes_on_at_the_position_in_the_next_roll_back() -> None:
+    record = go_on(checkpoint(12, 14, 15, until=17))
+    assert record.position == Done(TaskNumber(12), (TaskNumber(14), TaskNumber(15)))
+    assert (record.number, record.roll_back, record.renumbered) == (7, 3, None)
+    assert record.model == '{"rule":{},"slots":1}'
+
+
+def test_in_the_middle_of_an_epoch_data_has_to_be_dealt_out_alike() -> None:
+    other = replace(DEALING, seed=2, minibatch_size=2)
+    with pytest.raises(BadSetting, match=r"middle of epoch 2.*seed \(1 and 2\), minibatch size \(4 and 2\)"):
+        go_on(checkpoint(12), other)
+
+
+def test_so_it_has_to_where_slots_hold_more_than_whole_epochs() -> None:
+    other = replace(DEALING, seed=2)
+    for one in (checkpoint(10, 12, until=10), checkpoint(10, until=11)):
+        with pytest.raises(BadSetting, match="different here"):
+            go_on(one, other)
+
+
+def test_at_the_end_of_an_epoch_tasks_get_other_numbers() -> None:
+    other = replace(DEALING, seed=2, records_per_task=40, shards=(Shard("data", 0, 90),))
+    record = go_on(checkpoint(10, until=10), other)
+    assert record.position == Done(TaskNumber(3))
+    assert record.renumbered == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "epochs", "steps"),
+    [
+        (checkpoint(20), 2, 0),
+        (checkpoint(11), 1, 0),
+        (checkpoint(8, 12), 1, 0),
+        (checkpoint(12), 0, 20),
+        (checkpoint(3, 9), 2, 10),
+    ],
+)
+def test_a_job_without_anything_left_to_train_is_refused(one: Checkpoint, epochs: int, steps: int) -> None:
+    with pytest.raises(BadSetting, match="nothing is left to train"):
+        go_on(one, epochs=epochs, steps=steps)
+
+
+def test_an_endless_job_goes_on() -> None:
+    assert go_on(checkpoint(1000), epochs=0).position.low == 1000
