@@ -30,7 +30,7 @@ use elasticdl_core::ps::stream::{Deed, Message};
 use elasticdl_core::ps::wire::{self, Ask, Dense, Known, Pull, Push};
 use proptest::prelude::*;
 use proptest::sample::Index;
-use readers::{ALL, SLOTS, What, asked, catalog, file, read, read_words, words};
+use readers::{ALL, SLOTS, What, asked, catalog, read, read_words, words};
 
 const TOKEN: &[u8] = b"0123456789abcdef0123456789abcdef";
 
@@ -630,7 +630,7 @@ impl Worker {
             roll_back: 0,
             pace: Pace { rate: 1.0, step: 0 },
         };
-        let rows = [(self.batch.clone(), vec![1.0; 120])];
+        let rows = [(self.batch.clone(), vec![1.0; 120].into())];
         let pushed = Pushed::new(self.client.catalog(), head, &rows, &[], false);
         let limit = Duration::from_secs(60);
         let ticket = self.client.ask(None, Some(pushed));

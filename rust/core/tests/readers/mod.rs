@@ -12,7 +12,6 @@ use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::slot::{Answer, Head};
 use elasticdl_core::ps::snapshot;
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
-use elasticdl_core::ps::stream::Message;
 use elasticdl_core::ps::wire::{self, Ask, Known, Pull};
 use elasticdl_core::ps::words::Reader;
 
@@ -105,13 +104,6 @@ pub fn words(bytes: &[u8]) -> Vec<u64> {
         .iter()
         .map(|word| u64::from_le_bytes(*word))
         .collect()
-}
-
-/// Return words as a file of the corpus has them.
-pub fn file(what: What, words: &[u64]) -> Vec<u8> {
-    let mut bytes = vec![what as u8];
-    bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
-    bytes
 }
 
 /// Read a file of the corpus; tells whether it is a message. Panics if what was read is not what it is written as.
