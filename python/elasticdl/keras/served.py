@@ -11,6 +11,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -195,7 +196,8 @@ class KerasServedAdapter:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""
-        self.optimizer._iterations.assign(step)
+        if isinstance(self.optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            self.optimizer._iterations.assign(step)
         return float(self.optimizer.learning_rate)
 
     # ------------------------------------------------------------------ the result

@@ -138,7 +138,8 @@ impl Channel {
                     words: std::mem::take(&mut self.words),
                 }));
             }
-            if self.words.is_empty() {
+            // Cut for a short message it would have to be cleared again for the next long one.
+            if self.words.is_empty() && length / 8 >= self.spare.len() / 2 {
                 // What it holds is written over before it is read.
                 self.words = std::mem::take(&mut self.spare);
                 self.words.truncate(length / 8);
@@ -174,5 +175,46 @@ fn read(stream: &Stream, room: &mut [u8]) -> Result<usize, Lost> {
         Ok(got) => Ok(got),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
         Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::address::Listener;
+    use super::*;
+
+    #[test]
+    fn memory_of_one_message_serves_the_next() {
+        let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        let mut sender = Channel::new(Stream::connect(listener.address()).unwrap());
+        let mut receiver = loop {
+            if let Some((stream, _)) = listener.accept().unwrap() {
+                break Channel::new(stream);
+            }
+            assert!(Instant::now() < until);
+        };
+        for length in [
+            50_000, 3, 0, 49_999, 50_001, 20_000, 400_000, 600_000, 50_000,
+        ] {
+            let words: Vec<u64> = (0..length).map(|word| word * 7 + length).collect();
+            sender.send(Packet {
+                kind: Kind::Ask,
+                number: length,
+                mark: 1,
+                words: words.clone(),
+            });
+            let packet = loop {
+                sender.flush().unwrap();
+                if let Some(packet) = receiver.receive().unwrap() {
+                    break packet;
+                }
+                assert!(Instant::now() < until);
+            };
+            assert_eq!((packet.number, &packet.words), (length, &words));
+            receiver.reuse(packet.words);
+        }
     }
 }

@@ -34,14 +34,14 @@ impl Seen {
     }
 
     #[inline]
-    fn cell(&self, id: u64) -> usize {
-        mix(id) as usize & (self.cells.len() - 1)
+    fn cell(&self, hash: u64) -> usize {
+        hash as usize & (self.cells.len() - 1)
     }
 
     /// Return the place of an id, a new one if it was not found before.
     #[inline]
-    fn place(&mut self, id: u64) -> u32 {
-        let mut at = self.cell(id);
+    fn place(&mut self, id: u64, hash: u64) -> u32 {
+        let mut at = self.cell(hash);
         loop {
             match self.cells[at] {
                 (_, NOBODY) => return self.add(at, id),
@@ -66,7 +66,7 @@ impl Seen {
         self.cells.clear();
         self.cells.resize(size, (0, NOBODY));
         for (place, id) in self.ids.iter().enumerate() {
-            let mut at = self.cell(*id);
+            let mut at = self.cell(mix(*id));
             while self.cells[at].1 != NOBODY {
                 at = (at + 1) & (size - 1);
             }
@@ -81,10 +81,13 @@ impl Batch {
         let mut seen = Seen::new(ids.len());
         let mut inverse = Vec::with_capacity(ids.len());
         for group in ids.chunks(GROUP) {
-            for id in group {
-                prefetch(&seen.cells[seen.cell(*id)]);
+            let mut hashes = [0; GROUP];
+            for (id, hash) in group.iter().zip(&mut hashes) {
+                *hash = mix(*id);
+                prefetch(&seen.cells[seen.cell(*hash)]);
             }
-            inverse.extend(group.iter().map(|id| seen.place(*id)));
+            let hashed = group.iter().zip(hashes);
+            inverse.extend(hashed.map(|(id, hash)| seen.place(*id, hash)));
         }
         let found = seen.ids;
         let slots: Vec<u32> = found
