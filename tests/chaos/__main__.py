@@ -33,16 +33,12 @@ from elasticdl.spec.place import JobPlace
 
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
-GROUPS = (4, 3, 5, 2, 6, 4, 3)
-"""Workers of one run after another."""
-
 MORE = {
     FaultKind.KILL: 6, FaultKind.PAIR: 2, FaultKind.DONOR: 1, FaultKind.JOINER: 1, FaultKind.DRAINING: 2,
     FaultKind.DRAIN: 2, FaultKind.MASTER: 2, FaultKind.CHANGE: 2,
 }  # fmt: skip
 """How what is left of the faults is shared, once every kind has its least."""
 
-PER_RUN = 24
 FINALS_PER_RUN = 2
 EVERY_SECONDS = 2.0
 RUN_SECONDS = 900.0
@@ -90,7 +86,15 @@ class Run:
 
 
 class Harness:
-    """Runs jobs one after the other until the quotas are filled or the time is over."""
+    """Runs jobs one after the other until the quotas are filled or the time is over.
+
+    Attributes:
+        groups: workers of one run after another.
+        per_run: faults of one run.
+    """
+
+    groups: tuple[int, ...] = (4, 3, 5, 2, 6, 4, 3)
+    per_run = 24
 
     def __init__(self, quota: Mapping[FaultKind, int], seconds: float, seed: int, directory: Path) -> None:
         self.quota = dict(quota)
@@ -124,7 +128,7 @@ class Harness:
         os.environ["XDG_STATE_HOME"] = str(self.directory / "state")
         while self.left() and time.monotonic() < self.deadline and not any(run.failures for run in self.runs):
             number = len(self.runs)
-            run = Run(f"chaos{number + 1}", GROUPS[number % len(GROUPS)])
+            run = Run(f"chaos{number + 1}", self.groups[number % len(self.groups)])
             self.runs.append(run)
             self.one(run, data)
 
@@ -188,7 +192,7 @@ class Harness:
         share = self.left()
         finals = min(share.pop(FaultKind.FINAL, 0), FINALS_PER_RUN, run.workers - 1)
         seed = self.dice.getrandbits(32)
-        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, PER_RUN), job)
+        self.inject(run, place, Plan(share, EVERY_SECONDS, seed, self.per_run), job)
         if job.poll() is None:
             self.finish(place)
             self.inject(run, place, Plan({FaultKind.FINAL: finals}, EVERY_SECONDS, seed), job)
@@ -303,6 +307,8 @@ class ServingHarness(Harness):
     """Jobs with parameter servers, in which every record adds one to a row: what must be there in the end is known."""
 
     clean = "exit code 0, audit clean, every row as it must be"
+    groups = (3, 2, 4)
+    per_run = 40
 
     def make_data(self) -> Path:
         """Write ids of which few come often and many once."""
