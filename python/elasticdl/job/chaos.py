@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 
 _START_SECONDS = 10.0
 _LOOK_SECONDS = 0.01
+_AWAY_SECONDS = 60.0
+"""Longest time until the next master answers, on a machine on which everything takes long."""
 
 
 # ------------------------------------------------------------------ the plan
@@ -343,7 +345,7 @@ def _scale(place: JobPlace, token: bytes, servers: int) -> None:
     """Ask for another number of servers; what comes of it is seen in the status."""
     from elasticdl.control.client import JobClient
 
-    until = time.monotonic() + _START_SECONDS
+    until = time.monotonic() + _AWAY_SECONDS
     with contextlib.suppress(BadSetting), JobClient(place.control_address, token) as client:
         while time.monotonic() < until:
             try:

@@ -471,7 +471,7 @@ def _more_servers(sight: Sight, dice: random.Random) -> Script:
 
 
 def _fewer_servers(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _scale(sight, -1, lambda sight, before: sight.heard("leaving") is not None))
+    return (yield from _scale(sight, -1, lambda sight, before: sight.heard("leaving", "ended") is not None))
 
 
 def _scale(sight: Sight, by: int, follows: Callable[[Sight, set[str]], bool]) -> Script:
