@@ -308,7 +308,7 @@ class ServingHarness(Harness):
 
     clean = "exit code 0, audit clean, every row as it must be"
     groups = (3, 2, 4)
-    per_run = 40
+    per_run = 30
 
     def make_data(self) -> Path:
         """Write ids of which few come often and many once."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, assert_never
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted
+from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, Role
 from elasticdl.control.status import JobEvent, JobStatus
 
 _SETTLE_SECONDS = 0.25
@@ -471,7 +471,14 @@ def _more_servers(sight: Sight, dice: random.Random) -> Script:
 
 
 def _fewer_servers(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _scale(sight, -1, lambda sight, before: sight.heard("leaving", "ended") is not None))
+    return (yield from _scale(sight, -1, _a_server_goes))
+
+
+def _a_server_goes(sight: Sight, _before: set[str]) -> bool:
+    """Tell whether one is emptied, or has ended because it had not begun yet."""
+    return any(
+        event.kind in ("leaving", "ended") and event.worker.startswith(Role.PS) for event in sight.events
+    )
 
 
 def _scale(sight: Sight, by: int, follows: Callable[[Sight, set[str]], bool]) -> Script:
@@ -486,7 +493,7 @@ def _scale(sight: Sight, by: int, follows: Callable[[Sight, set[str]], bool]) ->
         asked = sight.status is not None and sight.status.wanted_servers == wanted
         return True if asked and follows(sight, before) else None
 
-    return bool((yield Until(begun, _PATIENCE_SECONDS)))
+    return bool((yield Until(begun, _MOMENT_SECONDS)))
 
 
 def _promotion(sight: Sight, dice: random.Random) -> Script:
