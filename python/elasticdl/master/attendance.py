@@ -135,7 +135,12 @@ class Attendance(Keeper):
         )
         if known is not None:
             seen = replace(
-                known, server=enroll.server, connection=connection, leaving=enroll.leaving, cut_at=None
+                known,
+                server=enroll.server,
+                connection=connection,
+                leaving=enroll.leaving,
+                left_at=known.left_at if known.leaving else now,
+                cut_at=None,
             )
         return self._note(enroll.member, seen)._link(connection, registered=True)
 
