@@ -284,12 +284,10 @@ class ParameterServer:
         offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
         position's tasks and the sum of their stamps' hashes.
         """
-    def restore(
-        self, path: str, slot: int, offset: int, length: int, crc: int, renumbered: int | None
-    ) -> None:
+    def restore(self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None) -> None:
         """Let a slot that this server is to restore have what lies in a file. Raises ValueError if that can't be read.
 
-        `renumbered`: tasks have other numbers than there, and those before this one are done.
+        `place`: offset, length and CRC32C. `renumbered`: tasks have other numbers than there, and those before this one are done.
         """
     def begin_anew(self, slots: Sequence[int]) -> None:
         """Let slots that this server is to restore begin with nothing: there is no snapshot."""

@@ -326,11 +326,10 @@ impl PyServer {
         py: Python<'_>,
         path: PathBuf,
         slot: u32,
-        offset: u64,
-        length: u64,
-        crc: u32,
+        place: (u64, u64, u32),
         renumbered: Option<u64>,
     ) -> PyResult<()> {
+        let (offset, length, crc) = place;
         let section = Section {
             slot,
             offset,
