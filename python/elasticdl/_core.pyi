@@ -209,6 +209,9 @@ def crc32c(data: ReadableBuffer) -> int:
 def version() -> str:
     """Return the version of the Rust core."""
 
+def exit_without_memory(code: int) -> None:
+    """Let this process say so and end with `code` when the core gets no memory, where it would be killed by SIGABRT."""
+
 @final
 class Catalog:
     """What a model has on parameter servers; `elasticdl.ps.catalog` has it with names for everything."""
@@ -233,6 +236,14 @@ class Catalog:
         """Return where a row lives."""
     def slot_of_variable(self, variable: int) -> int:
         """Return where a dense variable lives."""
+    def initial(self, table: int, ids: ReadableBuffer) -> bytearray:
+        """Return the weights (float32) that rows have before their first push, one after the other."""
+    def read_slot(
+        self, path: str, slot: int, place: tuple[int, int, int]
+    ) -> tuple[list[tuple[bytearray, bytearray]], list[tuple[int, bytearray]]]:
+        """Return what a file of a checkpoint has of a slot at (offset, length, checksum): of each table the ids (uint64) that have a row
+        and their weights (float32), and the variables that have a value. Raises ValueError if it can't be read.
+        """
 
 @final
 class Listener:
@@ -346,6 +357,10 @@ class ParameterClient:
         """Return, once, the weights of each batch's distinct ids, the variables that have changed since they came last (none without a
         first value), and the slots that hold the chunk already; none if they have not all come.
         """
+    def ask_ids(self, table: int, first: int, end: int) -> int:
+        """Ask for the ids of a table that have a row in the slots from `first` up to `end`; return a ticket."""
+    def ids(self, ticket: int, timeout: float) -> bytearray | None:
+        """Return, once, the ids (uint64) that were asked for, in no order; none if they have not all come."""
     def settled(self, ticket: int, timeout: float) -> str | None:
         """Return, once, `settled` or `rolled back`; none if a push has not ended. Raises ValueError if a server refuses it."""
     def notice(self) -> tuple[list[int], bool]:

@@ -21,6 +21,7 @@ COMMANDS = [
     "audit",
     "chaos",
     "doctor",
+    "export",
     "list",
     "logs",
     "rbac",

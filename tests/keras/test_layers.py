@@ -20,7 +20,7 @@ from elasticdl.keras.modelfile import UserModel
 from elasticdl.keras.served import KerasServedAdapter
 from elasticdl.ps.catalog import InitialKind
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.worker.pulled import Pulled
+from tests.keras.test_served import pulled
 
 WIDTH = 3
 RECORDS = [["5 -7 5", "0.5 2 1"], ["", ""], ["9000000000000000000 0", "1 3"], ["-7", "-1"]]
@@ -309,7 +309,7 @@ def test_a_saved_model_needs_nothing_of_ours(tmp_path: Path) -> None:
         return keras.Model(ids, Embedding(WIDTH, input_dim=4, combiner="sum")(ids))
 
     adapter = adapter_of(model, dense_feed, [["1 2", ""]])
-    ones = Pulled(adapter.catalog, lambda _, ids: np.ones((len(ids), WIDTH), np.float32))
+    ones = pulled(adapter, lambda _, ids: np.ones((len(ids), WIDTH), np.float32))
     adapter.export(str(tmp_path / "m"), "saved_model", ones)
     code = (
         "import tensorflow as tf; m = tf.saved_model.load('m'); "
@@ -334,7 +334,7 @@ def test_the_exported_model(combiner: str | None, tmp_path: Path) -> None:
     adapter = adapter_of(model, dense_feed, records, output=str(tmp_path / "m.keras"))
     with pytest.raises(BadData, match=r"the embedding rows has the ids 0 to 3, received -7"):
         adapter.convert(RECORDS)
-    adapter.export(str(tmp_path / "m.keras"), "keras", Pulled(adapter.catalog, lambda _, ids: table[ids]))
+    adapter.export(str(tmp_path / "m.keras"), "keras", pulled(adapter, lambda _, ids: table[ids]))
     loaded = keras.models.load_model(tmp_path / "m.keras")
     assert type(loaded.get_layer("rows")) is (keras.layers.Embedding if combiner is None else Embedding)
     np.testing.assert_array_equal(loaded.get_layer("rows").get_weights()[0], table)

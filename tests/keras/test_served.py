@@ -77,6 +77,11 @@ def adapter_of(
     return adapter
 
 
+def pulled(adapter: KerasServedAdapter, read: Callable[[int, Any], Any]) -> Pulled:
+    """What a worker writes that pulls rows so; nothing is listed."""
+    return Pulled(adapter.catalog, read, lambda *_: pytest.fail("listed"))
+
+
 @pytest.mark.parametrize("model", [functional, Own])
 def test_gradients_are_those_of_keras(model: Callable[[], keras.Model]) -> None:
     adapter = adapter_of(model)
@@ -136,9 +141,7 @@ def test_the_exported_model_is_plain_keras(tmp_path: Path) -> None:
     first = adapter.first_values()
     for variable, value in enumerate(first):
         adapter.take(variable, value + 1)
-    adapter.export(
-        str(tmp_path / "m.keras"), "keras", Pulled(adapter.catalog, lambda table, ids: tables[table][ids])
-    )
+    adapter.export(str(tmp_path / "m.keras"), "keras", pulled(adapter, lambda table, ids: tables[table][ids]))
     loaded = keras.models.load_model(tmp_path / "m.keras")
     for described, table in zip(adapter.catalog.tables, tables, strict=True):
         layer = loaded.get_layer(described.name)

@@ -18,8 +18,7 @@ import tensorflow as tf
 from elasticdl.errors import BadModel
 from elasticdl.keras import streaming
 from elasticdl.ps import learnt
-from elasticdl.worker.pulled import Pulled
-from tests.keras.test_served import IDS, RECORDS, Own, adapter_of, functional
+from tests.keras.test_served import IDS, RECORDS, Own, adapter_of, functional, pulled
 
 PLAIN = """
 import sys
@@ -73,7 +72,7 @@ def test_a_plain_process_gets_the_same_predictions(
         adapter.take(variable, value * 0.9 + 0.1)
     features = adapter.convert(RECORDS).data[0][0]
     expected = predictions(adapter, features, tables)
-    rows = Pulled(adapter.catalog, lambda table, ids: tables[table][ids])
+    rows = pulled(adapter, lambda table, ids: tables[table][ids])
     kind = "keras" if name.endswith(".keras") else "saved_model"
     assert adapter.export(str(tmp_path / name), kind, rows)
     assert [one.name for one in tmp_path.iterdir()] == [name]
@@ -101,7 +100,7 @@ def test_a_layer_that_keras_does_not_save_is_refused(tmp_path: Path) -> None:
             return self.dense(hidden[0](inputs["second"])[:, 0])
 
     adapter = adapter_of(Hiding)
-    rows = Pulled(adapter.catalog, lambda _, ids: np.ones((len(ids), 2), np.float32))
+    rows = pulled(adapter, lambda _, ids: np.ones((len(ids), 2), np.float32))
     with pytest.raises(BadModel, match="the embedding hidden is not among what Keras saves"):
         adapter.export(str(tmp_path / "m.keras"), "keras", rows)
     assert list(tmp_path.iterdir()) == []
@@ -116,9 +115,8 @@ BOUNDED = """
 import resource, sys
 from pathlib import Path
 import keras, numpy as np
-from elasticdl.worker.pulled import Pulled
 from tests.keras import test_streaming as test
-from tests.keras.test_served import adapter_of
+from tests.keras.test_served import adapter_of, pulled
 
 def model():
     other = keras.Input((2,), dtype="int64", name="first")
@@ -127,7 +125,7 @@ def model():
     return keras.Model({"first": other, "second": ids}, keras.layers.Dense(1)(keras.layers.Flatten()(rows)))
 
 adapter = adapter_of(model)
-rows = Pulled(adapter.catalog, lambda _, ids: np.repeat(ids.astype(np.float32)[:, None], test.WIDTH, 1))
+rows = pulled(adapter, lambda _, ids: np.repeat(ids.astype(np.float32)[:, None], test.WIDTH, 1))
 status = Path("/proc/self/status").read_text().splitlines()
 used = next(int(line.split()[1]) << 10 for line in status if line.startswith("VmData"))
 limit = used + test.MORE

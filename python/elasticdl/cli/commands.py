@@ -398,6 +398,48 @@ def chaos(
 
 
 @elasticdl.command()
+@click.argument("checkpoint")
+@click.option("--output", required=True, metavar="PATH", help="Where the model is written.")
+@click.option(
+    "--output_format",
+    default="keras",
+    show_default=True,
+    metavar="NAME",
+    help="keras, saved_model or parquet, as in `train`; parquet needs no model.",
+)
+@click.option("--model_zoo", default=".", metavar="DIR", help="Directory that model_def is looked up in.")
+@click.option("--model_def", metavar="NAME", help="The model that was trained, as in `train`.")
+@click.option("--model_params", metavar="K=V;…", help="As in `train`.")
+@click.option("--embedding_threshold", metavar="BYTES", help="As in `train`.")
+def export(checkpoint: str, output: str, output_format: str, **model: str | None) -> int:
+    """Turn a checkpoint of parameter servers, or the newest in a directory, into a standard model.
+
+    Tables may be larger than memory. Beside the output as much room is needed again as the trained rows take.
+
+    \b
+    Example:
+      elasticdl export checkpoints --output=deepfm.keras \\
+          --model_zoo=model_zoo --model_def=deepfm.deepfm_flights.custom_model
+    """
+    from elasticdl.job.export import export_model, export_tables
+
+    try:
+        if output_format == "parquet":
+            export_tables(checkpoint, output)
+        else:
+            # Settings are whole only with data and servers, of which nothing is used here.
+            given = {"training_data": checkpoint, "num_ps_pods": "1"}
+            export_model(
+                checkpoint, _spec(None, {**given, "output": output, "output_format": output_format, **model})
+            )
+    except OSError as error:
+        click.echo(f"error: the model can't be written to {output}: {error.strerror or error}", err=True)
+        return 1
+    click.echo(f"wrote {output}")
+    return 0
+
+
+@elasticdl.command()
 @click.option(
     "--namespace", default="default", show_default=True, metavar="NAME", help="Where jobs will run."
 )

@@ -13,6 +13,8 @@ from typing import Protocol
 
 RELEASED, EVICTED = 0, 3
 """Exit codes of a worker that may go, and of one that its group has left out: neither is a fault of its program."""
+NO_MEMORY = 4
+"""Exit code of a parameter server that could get no more memory."""
 
 
 class Role(StrEnum):

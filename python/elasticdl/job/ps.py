@@ -17,8 +17,8 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl._core import Heart, Listener, ParameterServer
-from elasticdl.cluster.cluster import EVICTED, RELEASED
+from elasticdl._core import Heart, Listener, ParameterServer, exit_without_memory
+from elasticdl.cluster.cluster import EVICTED, NO_MEMORY, RELEASED
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
 from elasticdl.control.manifest import read_manifest
@@ -284,6 +284,7 @@ def main() -> int:
     """Run the parameter server that the environment names."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
     watch_lifeline()
+    exit_without_memory(NO_MEMORY)
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")
@@ -296,6 +297,8 @@ def main() -> int:
     threading.Thread(target=await_term, name="sigterm", daemon=True).start()
     try:
         code = process.run()
+    except MemoryError:
+        code = NO_MEMORY
     except Exception:  # whatever it is, its log has to say it before this process goes
         traceback.print_exc()
         code = 1

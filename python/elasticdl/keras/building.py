@@ -21,15 +21,20 @@ def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Recor
 
     Raises BadModel or BadData for what only running shows, with the user's exception as the cause.
     """
-    keras.utils.clear_session(free_memory=False)
-    keras.utils.set_random_seed(seed % 2**32)
-    model = _made(user, user.model, keras.Model, "a keras.Model", **user.params)
+    model = new_model(user, seed)
     batch = pipeline(sample)
     if batch.data is None:
         raise BadData(
             f"{user.path}: feed made no example of the first {len(sample)} records; the model can't be tried"
         )
     return model, batch, _call(user, model, batch, pipeline)
+
+
+def new_model(user: UserModel, seed: int) -> Any:
+    """Return what the user's model function returns; a subclassed model has no variables yet. Raises BadModel."""
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(seed % 2**32)
+    return _made(user, user.model, keras.Model, "a keras.Model", **user.params)
 
 
 def make_optimizer(user: UserModel) -> Any:

@@ -8,9 +8,10 @@ needed for the ids falls out of that graph.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from typing import Any, Protocol
 
 import keras
@@ -182,6 +183,15 @@ def _can_not(layer: Any, what: str) -> BadModel:
         f"the embedding {layer.name} has {what}, which rows on parameter servers can't have; leave it out, or keep the table "
         f"in the workers: a Keras embedding, with a larger --embedding_threshold"
     )
+
+
+def names_of(layers: Iterable[ServedLayer]) -> list[str]:
+    """Return names of tables, with numbers where they come again: two towers may call theirs the same, and initial weights go by name."""
+    found: list[str] = []
+    for name in (layer.path for layer in layers):
+        others = (f"{name}_{number}" for number in count(1))
+        found.append(name if name not in found else next(one for one in others if one not in found))
+    return found
 
 
 def table_of(layer: ServedLayer, name: str, admission: int, decays: bool) -> Table:

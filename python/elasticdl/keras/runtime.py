@@ -45,12 +45,17 @@ def start(threads: int) -> None:
 
     Raises RuntimeError if TensorFlow has computed something already.
     """
+    import_keras()
+    set_threads(threads)
+
+
+def import_keras() -> None:
+    """Import TensorFlow and Keras, and say no more than has to be said."""
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
     with _without("sklearn"), _uncollected():
         importlib.import_module("keras")
-    set_threads(threads)
 
 
 def set_threads(threads: int) -> None:

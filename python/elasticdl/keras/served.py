@@ -6,8 +6,7 @@ It composes the parts (feed, embeddings, step, export) and holds the worker's co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from itertools import count
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,9 +16,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl._core import Batch
+from elasticdl.data.output import made_beside
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
-from elasticdl.keras.embedding import Recorded, looking_up, serving, table_of
+from elasticdl.keras.embedding import Recorded, looking_up, names_of, serving, table_of
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
@@ -30,7 +30,8 @@ from elasticdl.keras.servedstep import ServedStep
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.ps.catalog import Catalog, Variable, first_difference
 from elasticdl.ps.learnt import Learnt
-from elasticdl.spec.jobspec import JobSpec, Mode
+from elasticdl.ps.parquet import write_parquet
+from elasticdl.spec.jobspec import JobSpec, Mode, OutputFormat
 from elasticdl.worker.adapter import Gradients, Records, ServedBatch
 
 _MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
@@ -85,7 +86,7 @@ class KerasServedAdapter:
             *(Variable(v.path, tuple(v.shape), bool(decays(v))) for v in layout.trained),
             *(Variable(v.path, tuple(v.shape), False, adds=True) for v in layout.changed),
         ]
-        names = _distinct(layer.path for layer in self._step.layers)
+        names = names_of(self._step.layers)
         tables = [
             table_of(layer, name, admission, bool(decays(_MATRIX)))
             for layer, name in zip(self._step.layers, names, strict=True)
@@ -125,10 +126,11 @@ class KerasServedAdapter:
                     f"{self._user.path}: the embedding {layer.name} is not trainable, and rows on parameter servers are trained; let it be "
                     "trained, or keep the table in the workers: a Keras embedding, with a larger --embedding_threshold"
                 )
-            if self._spec.output and layer.input_dim is None:
+            is_matrix = self._spec.output and self._spec.output_format is not OutputFormat.PARQUET
+            if is_matrix and layer.input_dim is None:
                 raise BadModel(
                     f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its "
-                    "rows; leave out --output, or give the layer input_dim"
+                    "rows; write --output_format=parquet, leave out --output, or give the layer input_dim"
                 )
 
     def _find_places(self) -> list[slice]:
@@ -203,7 +205,7 @@ class KerasServedAdapter:
     # ------------------------------------------------------------------ the result
 
     def export(self, path: str, kind: str, learnt: Learnt) -> str:
-        """Write the model for plain users of Keras; this object is of no use afterwards.
+        """Write the model for plain users of Keras, or what it has learnt as Parquet; this object is of no use afterwards.
 
         No table is in memory as a whole. Raises OSError with what was at `path` intact.
 
@@ -215,7 +217,10 @@ class KerasServedAdapter:
         for variable, value in zip((*layout.trained, *layout.changed), values, strict=True):
             digest.update(value.tobytes())
             variable.assign(value.reshape(variable.shape))
-        if path:
+        if path and kind == OutputFormat.PARQUET:
+            with made_beside(path, "learnt") as folder:
+                write_parquet(folder, self.catalog, values, learnt)
+        elif path:
             spec = self._pipeline.spec
             assert spec is not None, "feed has been traced"
             export(self.model, path, kind, spec[0], self._matrices(learnt, digest))
@@ -232,12 +237,3 @@ class KerasServedAdapter:
             assert layer.input_dim is not None, "prepare refuses to write tables of any range as matrices"
             matrices.append(Matrix(layer, told(learnt.matrix(table, layer.input_dim))))
         return matrices
-
-
-def _distinct(names: Iterable[str]) -> list[str]:
-    """Return names with numbers where they come again: two towers may call their tables the same, and initial weights go by name."""
-    found: list[str] = []
-    for name in names:
-        others = (f"{name}_{number}" for number in count(1))
-        found.append(name if name not in found else next(one for one in others if one not in found))
-    return found

@@ -13,6 +13,7 @@ from typing import TypeGuard, assert_never
 
 from elasticdl.cluster.cluster import (
     EVICTED,
+    NO_MEMORY,
     RELEASED,
     Blame,
     ProcessEnded,
@@ -252,7 +253,7 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             if post.faults > state.limit and post.faults > before.faults and not state.over:
                 why = (
                     f"{event.name} has ended ({cause_of(event)}): {state.role} {event.name.index} has failed {post.faults} "
-                    f"times, relaunch_on_worker_failure is {state.limit}"
+                    f"times, relaunch_on_worker_failure is {state.limit}{_advice(event)}"
                 )
                 return replace(state, over=True), (Hopeless(event.name, why),), why
         case Tick():
@@ -271,6 +272,8 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
         return ended.text
     if ended.code is None and ended.signal is None:
         return "nobody knows how"
+    if ended.code == NO_MEMORY:
+        return "out of memory"
     if ended.signal is None:
         return f"exit code {ended.code}"
     try:
@@ -289,6 +292,18 @@ def is_fault(ended: ProcessEnded | ProcessGone, most_memory: int = 0) -> bool:
     if ended.signal is not None:
         return ended.signal in _CRASHES
     return ended.code not in (RELEASED, EVICTED)
+
+
+def _advice(ended: ProcessEnded | ProcessGone) -> str:
+    """Return what helps a server whose memory was not enough: that of a worker depends on its program."""
+    if ended.name.role is not Role.PS or isinstance(ended, ProcessGone):
+        return ""
+    if ended.code != NO_MEMORY and ended.blame is not Blame.MEMORY:
+        return ""
+    return (
+        "; its part of the tables is larger than the memory that it may use: let more servers share them (--num_ps_pods), or give each "
+        "more memory (in pods: --ps_resource_limit)"
+    )
 
 
 def _never_began(ended: ProcessEnded | ProcessGone) -> TypeGuard[ProcessEnded]:

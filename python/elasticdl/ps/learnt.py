@@ -21,6 +21,9 @@ class Learnt(Protocol):
     def matrix(self, table: int, rows: int) -> Iterator[npt.NDArray[np.float32]]:
         """Yield the weights of the ids from 0 up to `rows`, in order, of shape [n, width]; what has not been trained is initial."""
 
+    def trained(self, table: int) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
+        """Yield the ids that have a row, each once, in no order, and their weights, of shapes [n] and [n, width]."""
+
 
 def rows_of_block(width: int) -> int:
     """Return how many rows of `width` weights a block has."""

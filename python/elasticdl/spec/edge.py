@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import BadData, BadSetting
-from elasticdl.spec import refused
+from elasticdl.spec import jobspec, refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
 from elasticdl.spec.setting import Setting
@@ -111,7 +111,7 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
     if not custom_reader:
         _check_data(spec.training_data)
     if spec.output:
-        _check_target("output", Path(spec.output), directory=spec.output_format is OutputFormat.SAVED_MODEL)
+        check_output(spec.output, spec.output_format)
     check_summary(spec)
     if spec.audit:
         _check_target("audit", Path(spec.audit), directory=True)
@@ -124,6 +124,12 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
     targets = [os.path.realpath(target) for target in (spec.output, spec.summary, spec.audit) if target]
     if len(set(targets)) != len(targets):
         raise BadSetting("--output, --summary and --audit must be different paths")
+
+
+def check_output(output: str, form: OutputFormat) -> None:
+    """Check that a result can be written. Raises BadSetting."""
+    jobspec.check_output(output, form)
+    _check_target("output", Path(output), directory=form is not OutputFormat.KERAS)
 
 
 def check_summary(spec: JobSpec) -> None:

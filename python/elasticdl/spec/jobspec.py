@@ -59,6 +59,7 @@ class OutputFormat(StrEnum):
 
     KERAS = "keras"
     SAVED_MODEL = "saved_model"
+    PARQUET = "parquet"
 
 
 class JitCompile(StrEnum):
@@ -245,7 +246,8 @@ class JobSpec:
         why="A first try should leave nothing behind.",
     )  # fmt: skip
     output_format: OutputFormat = setting(
-        kinds.choice(OutputFormat), OutputFormat.KERAS, group="output", what="One .keras file, or a SavedModel directory.",
+        kinds.choice(OutputFormat), OutputFormat.KERAS, group="output", what="One .keras file, a SavedModel directory, or a "
+        "directory of Parquet files, with the trained rows of tables on parameter servers, and the variables.",
         why="The file that Keras itself writes.",
     )  # fmt: skip
     summary: str = setting(
@@ -492,15 +494,25 @@ def check(spec: JobSpec) -> None:
                 f"--oom_memory_limit: {spec.oom_memory_limit} is to be more than the memory of --worker_resource_limit, "
                 f"which is {limit or 'not given'}"
             )
-    if spec.output.endswith(".keras") and spec.output_format is not OutputFormat.KERAS:
+    check_output(spec.output, spec.output_format)
+    if spec.output and spec.output_format is OutputFormat.PARQUET and not spec.num_ps_pods:
         raise BadSetting(
-            f"--output: {spec.output!r} is the name of a Keras model's file, but --output_format={spec.output_format.value} "
+            "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
+            "--num_ps_pods"
+        )
+
+
+def check_output(output: str, form: OutputFormat) -> None:
+    """Check that a name fits what is written under it. Raises BadSetting."""
+    if output.endswith(".keras") and form is not OutputFormat.KERAS:
+        raise BadSetting(
+            f"--output: {output!r} is the name of a Keras model's file, but --output_format={form.value} "
             "writes a directory; leave --output_format out, or name a directory"
         )
-    if spec.output and spec.output_format is OutputFormat.KERAS and not spec.output.endswith(".keras"):
+    if output and form is OutputFormat.KERAS and not output.endswith(".keras"):
         raise BadSetting(
-            f"--output: the name of a Keras model's file ends in .keras, received {spec.output!r}; "
-            f"write --output={spec.output.rstrip('/')}.keras, or use --output_format=saved_model for a directory"
+            f"--output: the name of a Keras model's file ends in .keras, received {output!r}; "
+            f"write --output={output.rstrip('/')}.keras, or use --output_format=saved_model for a directory"
         )
 
 

@@ -13,7 +13,6 @@ _EVALUATION = "needs evaluation, which this version does not have; evaluate the 
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
 )
-_CHECKPOINTS = "needs checkpoints outside the job's folder, which this version does not have; use --checkpoint_steps and --output"
 _LOOPS = "needs loops of one's own as a library, which this version does not have; write a model file"
 
 
@@ -48,6 +47,5 @@ SETTINGS: dict[str, str] = {
 COMMANDS: dict[str, str] = {
     "evaluate": _EVALUATION,
     "predict": _PREDICTION,
-    "export": _CHECKPOINTS,
 }
 """Command → what follows its name in the message."""

@@ -185,7 +185,7 @@ class ServedAdapter(Protocol):
         """Return the learning rate at a step of the schedule."""
 
     def export(self, path: str, kind: str, learnt: Learnt) -> str:
-        """Write the model for plain users of the framework, and return a digest of its weights.
+        """Write the model for plain users of the framework, or tables and variables as `parquet`; return a digest of its weights.
 
         Without a path nothing is written, and the digest is of the dense variables only: tables may be larger than memory.
         """

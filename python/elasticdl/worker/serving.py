@@ -571,9 +571,12 @@ class ServingWorker:
         def read(table: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
             return self._read(table, ids, roll_back)
 
+        def listing(table: int, first: int, end: int) -> npt.NDArray[np.int64]:
+            return self._listed(self._client.ask_ids(table, first, end), roll_back)
+
         try:
             digest = self._adapter.export(
-                path, self._settings.output_format, Pulled(self._adapter.catalog, read)
+                path, self._settings.output_format, Pulled(self._adapter.catalog, read, listing)
             )
         except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
             what = f"the model can't be written to {output}: {error.strerror or error}"
@@ -589,6 +592,12 @@ class ServingWorker:
         places = np.frombuffer(batch.inverse(), np.uint32)
         width = self._adapter.catalog.tables[table].width
         return rows.reshape(-1, width)[places]
+
+    def _listed(self, ticket: int, roll_back: int) -> npt.NDArray[np.int64]:
+        self._beat(False)
+        while (ids := self._client.ids(ticket, _LOOK_SECONDS)) is None:
+            self._look(roll_back)
+        return np.frombuffer(ids, np.int64)
 
     def _note(self, kind: str, text: str) -> None:
         _log.info("%s: %s", kind, text)

@@ -131,6 +131,7 @@ fn ask() -> impl Strategy<Value = Vec<u64>> {
                     term: *term,
                     rows: rows.iter().map(|(table, ids)| (*table, &ids[..])).collect(),
                     dense: dense.iter().map(known).collect(),
+                    listed: (*slot as usize % 3).checked_sub(1),
                 })
                 .collect(),
             pushes: parts
@@ -469,6 +470,7 @@ fn an_answer_larger_than_a_message_is_not_asked_for() {
             term: 1,
             rows: vec![],
             dense: vec![known; times],
+            listed: None,
         }],
         pushes: vec![],
     };
@@ -639,7 +641,7 @@ impl Worker {
         let wanted = Wanted {
             chunk: None,
             batches: vec![self.batch.clone()],
-            variables: vec![],
+            ..Wanted::default()
         };
         let ticket = self.client.ask(Some(wanted), None);
         let found = self.client.take_found(ticket, limit).expect("rows");

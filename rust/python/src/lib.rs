@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod arguments;
 mod errors;
+mod memory;
 mod net;
 mod ps;
 mod records;
@@ -15,6 +16,7 @@ fn version() -> &'static str {
 #[pymodule]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(version, m)?)?;
+    memory::register(m)?;
     net::register(m)?;
     ps::register(m)?;
     records::register(m)

@@ -17,7 +17,7 @@ use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::server::Server;
 use elasticdl_core::ps::slot::Head;
-use elasticdl_core::ps::snapshot::{Position, Section};
+use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::Stamp;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -135,6 +135,12 @@ fn rule(name: &str, numbers: &BTreeMap<String, f64>) -> PyResult<Rule> {
     })
 }
 
+/// Of each table the ids that have a row and their weights; variables that have a value, and their weights.
+type PyLearnt<'py> = (
+    Vec<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)>,
+    Vec<(usize, Bound<'py, PyByteArray>)>,
+);
+
 #[pyclass(name = "Catalog", module = "elasticdl._core", frozen)]
 struct PyCatalog(Catalog);
 
@@ -195,6 +201,70 @@ impl PyCatalog {
 
     fn slot_of_variable(&self, variable: usize) -> u32 {
         self.0.slot_of_variable(variable)
+    }
+
+    fn initial<'py>(
+        &self,
+        py: Python<'py>,
+        table: usize,
+        ids: &Bound<'_, PyAny>,
+    ) -> PyResult<Bound<'py, PyByteArray>> {
+        let ids = Borrowed::new(ids, "ids")?;
+        let ids: &[u64] = ids.items(WHOLE, "ids")?;
+        let described = self
+            .0
+            .tables()
+            .get(table)
+            .ok_or_else(|| PyValueError::new_err(format!("there is no table {table}")))?;
+        let weights = py.detach(|| {
+            let mut weights = vec![0.0; ids.len() * described.width];
+            for (id, row) in ids.iter().zip(weights.chunks_exact_mut(described.width)) {
+                self.0.begin_row(table, *id, row);
+            }
+            weights
+        });
+        Ok(array(py, bytemuck::cast_slice(&weights)))
+    }
+
+    fn read_slot<'py>(
+        &self,
+        py: Python<'py>,
+        path: PathBuf,
+        slot: u32,
+        place: (u64, u64, u32),
+    ) -> PyResult<PyLearnt<'py>> {
+        let (offset, length, crc) = place;
+        let section = Section {
+            slot,
+            offset,
+            length,
+            crc,
+            ..Section::default()
+        };
+        let data = py
+            .detach(|| snapshot::read(&path, &section, &self.0))
+            .map_err(|error| {
+                PyValueError::new_err(format!("slot {slot} in {}: {error}", path.display()))
+            })?;
+        let tables = self
+            .0
+            .tables()
+            .iter()
+            .enumerate()
+            .map(|(table, described)| {
+                let ids = data.trained(table);
+                let mut weights = vec![0.0; ids.len() * described.width];
+                data.pull(&self.0, table, &ids, &mut weights);
+                (
+                    array(py, bytemuck::cast_slice(&ids)),
+                    array(py, bytemuck::cast_slice(&weights)),
+                )
+            });
+        let variables = (0..self.0.variables().len()).filter_map(|variable| {
+            let (weights, _) = data.variable(&self.0, variable)?;
+            Some((variable, array(py, bytemuck::cast_slice(weights))))
+        });
+        Ok((tables.collect(), variables.collect()))
     }
 }
 
@@ -575,6 +645,7 @@ impl PyClient {
                  rows,
                  changed,
                  held,
+                 ..
              }| {
                 let array = |numbers: &Vec<f32>| array(py, bytemuck::cast_slice(numbers));
                 (
@@ -587,6 +658,31 @@ impl PyClient {
                 )
             },
         ))
+    }
+
+    fn ask_ids(&self, py: Python<'_>, table: usize, first: u32, end: u32) -> PyResult<u32> {
+        let catalog = self.0.catalog();
+        if table >= catalog.tables().len() || end > catalog.slots() {
+            return Err(PyValueError::new_err(format!(
+                "there is no table {table} with the slots {first} to {end}"
+            )));
+        }
+        let wanted = Wanted {
+            listed: Some((table, first..end)),
+            ..Wanted::default()
+        };
+        Ok(py.detach(|| self.0.ask(Some(wanted), None)))
+    }
+
+    fn ids<'py>(
+        &self,
+        py: Python<'py>,
+        ticket: u32,
+        timeout: f64,
+    ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
+        let limit = seconds(timeout, "timeout")?;
+        let found = py.detach(|| self.0.take_found(ticket, limit));
+        Ok(found.map(|found| array(py, bytemuck::cast_slice(&found.listed))))
     }
 
     fn settled(&self, py: Python<'_>, ticket: u32, timeout: f64) -> PyResult<Option<String>> {
@@ -633,6 +729,7 @@ impl PyClient {
             chunk: stamp(chunk),
             batches: batches.iter().map(|batch| batch.0.clone()).collect(),
             variables,
+            listed: None,
         })
     }
 }

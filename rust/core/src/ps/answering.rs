@@ -72,6 +72,9 @@ fn rows(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 };
                 wire::put_dense(&mut words, known.variable, dense);
             }
+            if let Some(table) = pull.listed {
+                wire::put_listed(&mut words, &data.trained(table));
+            }
             Some(())
         });
         if found.flatten().is_none() {

@@ -44,7 +44,10 @@ impl Arena {
 /// Return a new area for at least one block.
 fn area(length: usize) -> &'static mut [u32] {
     let size = AREA.max((length * WORD).next_multiple_of(HUGE));
-    let map = MmapMut::map_anon(size + HUGE).expect("memory for rows");
+    let Ok(map) = MmapMut::map_anon(size + HUGE) else {
+        // There may be less than an area; if not, the allocator says so, as of all memory.
+        return vec![0; length].leak();
+    };
     // A kernel without huge pages does as well, slower.
     let _ = map.advise(Advice::HugePage);
     let skipped = map.as_ptr().align_offset(HUGE);

@@ -4,6 +4,7 @@
 //! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is told with `lose`. What
 //! came of it all is fetched with `take_news`.
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ pub struct Wanted {
     pub chunk: Option<Stamp>,
     pub batches: Vec<Arc<Batch>>,
     pub variables: Vec<usize>,
+    /// A table of which all ids are wanted that have a row, in these slots.
+    pub listed: Option<(usize, Range<u32>)>,
 }
 
 /// What came of it.
@@ -46,6 +49,8 @@ pub struct Found {
     pub changed: Vec<(usize, Option<Vec<f32>>)>,
     /// Slots that hold the chunk already, as all servers do that must.
     pub held: BTreeSet<u32>,
+    /// The ids that were to be listed, in no order.
+    pub listed: Vec<u64>,
 }
 
 /// How a push ended.
@@ -210,6 +215,9 @@ impl Asking {
         }
         for variable in wanted.iter().flat_map(|wanted| &wanted.variables) {
             pulls.insert(catalog.slot_of_variable(*variable), State::Due(now));
+        }
+        for (_, slots) in wanted.iter().flat_map(|wanted| &wanted.listed) {
+            pulls.extend(slots.clone().map(|slot| (slot, State::Due(now))));
         }
         let pushes = vec![State::Due(now); pushed.as_ref().map_or(0, Pushed::len)];
         let job = Job {
@@ -385,6 +393,9 @@ impl Asking {
                     let asked = pull_of(&self.catalog, wanted, slot, &self.known);
                     let pulled = wire::pulled(&mut reader, &self.catalog, &asked).ok()?;
                     let state = job.pulls.get_mut(&slot)?;
+                    if *state == State::Done {
+                        continue; // another server has answered meanwhile
+                    }
                     if let Some(pulled) = pulled {
                         *state = State::Done;
                         let (found, known) = (&mut job.found, &mut self.known);
@@ -520,11 +531,13 @@ fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]
         .filter(|variable| catalog.slot_of_variable(**variable) == slot)
         .map(|variable| known[*variable])
         .collect();
+    let listed = wanted.listed.as_ref();
     Pull {
         slot,
         term: 0,
         rows,
         dense,
+        listed: listed.and_then(|(table, slots)| slots.contains(&slot).then_some(*table)),
     }
 }
 
@@ -561,6 +574,7 @@ fn take_rows(
             }
         }
     }
+    found.listed.extend_from_slice(pulled.listed);
     if pulled.has_chunk {
         found.held.insert(asked.slot);
     }

@@ -76,6 +76,11 @@ impl Data {
         self.tables.iter().map(Table::bytes).sum::<usize>() + dense * size_of::<f32>()
     }
 
+    /// Return the ids of a table that have a row.
+    pub fn trained(&self, table: usize) -> Vec<u64> {
+        self.tables[table].trained()
+    }
+
     /// Write the weights of rows of a table to `out`.
     pub fn pull(&self, catalog: &Catalog, table: usize, ids: &[u64], out: &mut [f32]) {
         self.tables[table].pull(catalog, table, ids, out);

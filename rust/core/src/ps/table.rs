@@ -100,8 +100,14 @@ impl Table {
 
     /// Return the ids that it knows, with or without a row.
     pub fn ids(&self) -> Vec<u64> {
-        let rows = self.index.rows().map(|row| self.rows.id(row));
-        rows.chain(self.sighted.keys().copied()).collect()
+        let mut ids = self.trained();
+        ids.extend(self.sighted.keys());
+        ids
+    }
+
+    /// Return the ids that have a row.
+    pub fn trained(&self) -> Vec<u64> {
+        self.index.rows().map(|row| self.rows.id(row)).collect()
     }
 
     /// Return what is kept of an id: when it was pushed last and its row, or how often it was seen and nothing.

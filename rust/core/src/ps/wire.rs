@@ -25,6 +25,8 @@ pub struct Pull<'a> {
     /// Tables, and the ids of each.
     pub rows: Vec<(usize, &'a [u64])>,
     pub dense: Vec<Known>,
+    /// The table of which all ids are wanted that have a row.
+    pub listed: Option<usize>,
 }
 
 /// What a client has of a dense variable: the reign and the version of its last change, zeros for nothing.
@@ -71,7 +73,7 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 
 impl<'a> Ask<'a> {
     /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp; (pulls, pushes); for each
-    /// pull (slot, tables), term, number of variables, for each table (table, ids) and the ids, for each variable itself, reign, version;
+    /// pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, reign, version;
     /// for each push (slot, words), term and the words.
     pub fn write(&self) -> Vec<u64> {
         let mut words = Vec::with_capacity(self.room());
@@ -86,7 +88,8 @@ impl<'a> Ask<'a> {
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
             words.push(pair(pull.slot, pull.rows.len() as u32));
-            words.extend([pull.term, pull.dense.len() as u64]);
+            let listed = pull.listed.map_or(0, |table| table as u32 + 1);
+            words.extend([pull.term, pair(pull.dense.len() as u32, listed)]);
             for (table, ids) in &pull.rows {
                 words.push(pair(*table as u32, ids.len() as u32));
                 words.extend_from_slice(ids);
@@ -178,10 +181,16 @@ impl<'a> Pull<'a> {
 
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
         let (slot, tables) = reader.pair()?;
-        let (term, variables) = (reader.word()?, reader.word()?);
+        let term = reader.word()?;
+        let (variables, listed) = reader.pair()?;
+        let listed = (listed as usize).checked_sub(1);
+        if listed.is_some_and(|table| table >= catalog.tables().len()) {
+            return Err(Malformed("a list is of a table that is not there"));
+        }
         let mut pull = Pull {
             slot,
             term,
+            listed,
             ..Pull::default()
         };
         for _ in 0..tables {
@@ -217,6 +226,8 @@ pub struct PulledRows<'a> {
     /// The weights of all rows, table by table as they were asked for.
     pub rows: &'a [f32],
     pub dense: Vec<Dense<'a>>,
+    /// The ids of the table that was to be listed.
+    pub listed: &'a [u64],
 }
 
 /// A dense variable in an answer.
@@ -272,6 +283,12 @@ pub fn put_dense(words: &mut Vec<u64>, variable: usize, dense: Dense<'_>) {
     }
 }
 
+/// Append the ids of a list, behind a slot's variables: how many, and themselves.
+pub fn put_listed(words: &mut Vec<u64>, ids: &[u64]) {
+    words.push(ids.len() as u64);
+    words.extend_from_slice(ids);
+}
+
 /// Read what is said of the next pull, given what was asked; nothing if the slot is elsewhere, or its content not there yet.
 pub fn pulled<'a>(
     reader: &mut Reader<'a>,
@@ -314,11 +331,20 @@ pub fn pulled<'a>(
             _ => return Err(Malformed("an answer for a variable is of no known kind")),
         });
     }
+    let listed = match asked.listed {
+        None => &[],
+        Some(_) => {
+            let count =
+                usize::try_from(reader.word()?).map_err(|_| Malformed("a list is endless"))?;
+            reader.words(count)?
+        }
+    };
     Ok(Some(PulledRows {
         has_chunk,
         reign,
         rows,
         dense,
+        listed,
     }))
 }
 

@@ -89,6 +89,7 @@ pub fn asked() -> Vec<Pull<'static>> {
         term: 1,
         rows,
         dense,
+        listed: None,
     };
     vec![
         pull(0, vec![(0, &[1, 2][..]), (1, &[9][..])], vec![known(0)]),

@@ -1,0 +1,117 @@
+"""A user's model that gets its weights from a checkpoint of parameter servers, only to be written for plain users of Keras."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from elasticdl.errors import BadModel
+from elasticdl.keras.building import new_model
+from elasticdl.keras.embedding import Recorded, ServedLayer, looking_up, names_of, serving
+from elasticdl.keras.export import export
+from elasticdl.keras.modelfile import UserModel, describe
+from elasticdl.keras.streaming import Matrix
+from elasticdl.ps.catalog import Catalog
+from elasticdl.ps.learnt import Learnt
+
+
+class RestoredModel:
+    """A model without data: its inputs have to be known, as those of functional models are."""
+
+    def __init__(self, user: UserModel, catalog: Catalog, threshold: int) -> None:
+        """Build the model, and find the catalog's tables and variables in it.
+
+        Raises BadModel if it is not the model of the catalog, or not one whose inputs are known.
+        """
+        self._catalog = catalog
+        with serving(threshold), looking_up(Recorded()):
+            self._model = new_model(user, catalog.seed)
+        if not getattr(self._model, "inputs", None):
+            raise BadModel(
+                f"{user.path}: the model does not know its inputs before it is called with data, which a checkpoint does not have; make "
+                "it a functional model, or write --output_format=parquet"
+            )
+        recorded, inputs = Recorded(), tf.nest.map_structure(_spec, self._model.input)
+        with looking_up(recorded):
+            try:
+                # symbols of Keras know their shapes without a call of the layers
+                tf.function(self._model).get_concrete_function(inputs)
+            except Exception as error:
+                raise BadModel(
+                    f"{user.path}: the model can't be called: {describe(error, user.path)}"
+                ) from error
+        layers = list({id(layer): layer for layer in recorded.layers}.values())
+        self._layers = self._tables(user, dict(zip(names_of(layers), layers, strict=True)))
+        self._variables = self._dense(user)
+
+    def rows(self) -> dict[int, int]:
+        """Return how many rows each table's matrix has."""
+        return {table: layer.input_dim or 0 for table, layer in enumerate(self._layers)}
+
+    def export(
+        self, path: str, kind: str, values: Mapping[int, npt.NDArray[np.float32]], learnt: Learnt
+    ) -> None:
+        """Write the model as `kind`; this object is of no use afterwards. Raises OSError with what was at `path` intact."""
+        for number, value in values.items():
+            variable = self._variables[number]
+            variable.assign(value.reshape(variable.shape))
+        rows = self.rows()
+        matrices = [
+            Matrix(layer, learnt.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
+        ]
+        export(self._model, path, kind, (), matrices)
+
+    def _tables(self, user: UserModel, layers: Mapping[str, ServedLayer]) -> list[ServedLayer]:
+        wanted = {table.name: table for table in self._catalog.tables}
+        if layers.keys() != wanted.keys():
+            raise BadModel(
+                f"{user.path}: the checkpoint has the tables {_list(wanted)}, and the model {_list(layers)}; give the --model_def, "
+                "--model_params and --embedding_threshold of the job that wrote it"
+            )
+        for name, table in wanted.items():
+            layer = layers[name]
+            if layer.output_dim != table.width:
+                raise BadModel(
+                    f"{user.path}: a row of the table {name} has {table.width} weights in the checkpoint, and {layer.output_dim} in the "
+                    "model; give the --model_def and --model_params of the job that wrote it"
+                )
+            if layer.input_dim is None:
+                raise BadModel(
+                    f"{user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its rows; "
+                    "write --output_format=parquet"
+                )
+        return [layers[table.name] for table in self._catalog.tables]
+
+    def _dense(self, user: UserModel) -> list[Any]:
+        there: dict[str, list[Any]] = {}
+        for variable in (*self._model.trainable_variables, *self._model.non_trainable_variables):
+            there.setdefault(variable.path, []).append(variable)
+        found = []
+        for wanted in self._catalog.variables:
+            alike = there.get(wanted.name)
+            variable = alike.pop(0) if alike else None
+            shape = None if variable is None else tuple(variable.shape)
+            if variable is None or shape != wanted.shape:
+                raise BadModel(
+                    f"{user.path}: the checkpoint has the variable {wanted.name} of shape {wanted.shape}, and the model "
+                    f"{'has none of that name' if variable is None else f'one of {shape}'}; give the --model_def, --model_params and "
+                    "--embedding_threshold of the job that wrote it"
+                )
+            found.append(variable)
+        return found
+
+
+def _spec(symbol: Any) -> Any:
+    if symbol.sparse:
+        return tf.SparseTensorSpec(symbol.shape, symbol.dtype)
+    if symbol.ragged:
+        return tf.RaggedTensorSpec(symbol.shape, symbol.dtype)
+    return tf.TensorSpec(symbol.shape, symbol.dtype)
+
+
+def _list(names: Any) -> str:
+    return ", ".join(sorted(names)) or "none"
