@@ -17,9 +17,10 @@ setup: .venv/.core .venv/.stubs
 	@$(BIN)/python proto/generate.py
 	@touch $@
 
+# With what the simulator needs and no wheel has.
 .venv/.core: .venv/.packages $(RUST)
 	@echo "building the Rust core"
-	@VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --quiet $$(test -x $(BIN)/uv && echo --uv)
+	@VIRTUAL_ENV=$(CURDIR)/.venv $(BIN)/maturin develop --release --locked --quiet --features pyo3/extension-module,simulation $$(test -x $(BIN)/uv && echo --uv)
 	@touch $@
 
 demo: setup
@@ -58,7 +59,7 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
 	cd rust && cargo fmt --check
-	cd rust && $(CARGO) clippy --quiet --workspace --all-targets -- -D warnings
+	cd rust && $(CARGO) clippy --quiet --workspace --all-targets --features simulation -- -D warnings
 
 bench: setup
 	$(BIN)/python -m benchmarks

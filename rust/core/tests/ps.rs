@@ -966,6 +966,52 @@ fn with_one_replica_what_is_done_is_in_every_slot_once() {
     }
 }
 
+/// A slot that was never pushed has version 0, which its receiver has not accepted by having accepted nothing.
+#[test]
+fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
+    let catalog = catalog();
+    let node = Node::new(0, catalog.clone());
+    let entry = Entry {
+        term: 1,
+        reign: 1,
+        primary: 0,
+        backup: Some(2),
+        restored: 0,
+    };
+    let slot = catalog.slot_of_variable(0);
+    node.learn([(slot, entry)]).unwrap();
+    assert!(node.copy(slot, 1, 1, false));
+    node.go_on_copying(slot);
+    let first = Part {
+        rows: vec![],
+        dense: vec![Dense {
+            variable: 0,
+            is_first: true,
+            numbers: &[0.0; COLUMNS],
+        }],
+    };
+    let mut words = Vec::new();
+    first.write(&mut words);
+    let pace = Pace { rate: 1.0, step: 0 };
+    let head = Head {
+        stamp: None,
+        low: 0,
+        roll_back: 0,
+        pace,
+    };
+    assert_eq!(node.push(slot, &head, 1, &words, 7), None);
+    assert_eq!(node.accepted(2, 1, &[]), vec![]);
+    let ready = Told::Ready {
+        slot,
+        term: 1,
+        to: 1,
+        hands_over: false,
+    };
+    assert_eq!(node.accepted(1, 2, &[]), vec![ready]);
+    let answered = Told::Answered(7, Answer::Applied);
+    assert_eq!(node.accepted(1, 3, &[]), vec![answered]);
+}
+
 /// A world that finds nothing wrong proves nothing unless it finds what is wrong.
 #[test]
 fn mistakes_are_found() {

@@ -7,6 +7,8 @@ mod memory;
 mod net;
 mod ps;
 mod records;
+#[cfg(feature = "simulation")]
+mod simulation;
 
 #[pyfunction]
 fn version() -> &'static str {
@@ -19,5 +21,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     memory::register(m)?;
     net::register(m)?;
     ps::register(m)?;
+    #[cfg(feature = "simulation")]
+    simulation::register(m)?;
     records::register(m)
 }

@@ -33,9 +33,10 @@ const SINGLE: &[&[u8]] = &[b"f"];
 /// (name, width, (kind of initial weights, first parameter, second), admission, whether it decays)
 type PyTable = (String, usize, (String, f32, f32), u32, bool);
 /// (slot, term, reign, primary, backup, restored)
-type PyEntry = (u32, u64, u64, u64, Option<u64>, u64);
+pub type PyEntry = (u32, u64, u64, u64, Option<u64>, u64);
 
-fn entries(given: Vec<PyEntry>) -> impl Iterator<Item = (u32, Entry)> {
+/// Return entries as the core has them.
+pub fn entries(given: Vec<PyEntry>) -> impl Iterator<Item = (u32, Entry)> {
     given
         .into_iter()
         .map(|(slot, term, reign, primary, backup, restored)| {
@@ -142,7 +143,7 @@ type PyLearnt<'py> = (
 );
 
 #[pyclass(name = "Catalog", module = "elasticdl._core", frozen)]
-struct PyCatalog(Catalog);
+pub struct PyCatalog(pub Catalog);
 
 #[pymethods]
 impl PyCatalog {
@@ -444,7 +445,7 @@ impl PyServer {
 type PySection = (u32, (u64, u64, u32), (u64, u64, u64, u64), (u64, String));
 
 #[pyclass(name = "Batch", module = "elasticdl._core", frozen)]
-struct PyBatch(Arc<Batch>);
+pub struct PyBatch(pub Arc<Batch>);
 
 fn array<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyByteArray> {
     PyByteArray::new(py, bytes)
@@ -490,12 +491,13 @@ impl PyBatch {
 struct PyClient(Client);
 
 /// Stamp (task, chunk) or none, low, roll-back, learning rate, step
-type PyHead = (Option<(u64, u16)>, u64, u64, f32, u64);
+pub type PyHead = (Option<(u64, u16)>, u64, u64, f32, u64);
 
 /// Stamp or none, batches, variables
-type PyWanted<'py> = (Option<(u64, u16)>, Vec<PyRef<'py, PyBatch>>, Vec<usize>);
+pub type PyWanted<'py> = (Option<(u64, u16)>, Vec<PyRef<'py, PyBatch>>, Vec<usize>);
 
-fn stamp(given: Option<(u64, u16)>) -> Option<Stamp> {
+/// Return a stamp as the core has it.
+pub fn stamp(given: Option<(u64, u16)>) -> Option<Stamp> {
     given.map(|(task, chunk)| Stamp { task, chunk })
 }
 

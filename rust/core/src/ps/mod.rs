@@ -23,6 +23,8 @@ mod prefetch;
 pub mod push;
 mod rows;
 pub mod server;
+#[cfg(feature = "simulation")]
+pub mod simulation;
 pub mod slot;
 pub mod snapshot;
 pub mod stamps;

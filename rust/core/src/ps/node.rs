@@ -125,6 +125,14 @@ impl Node {
         Some(look(&lock(self.slots.get(slot as usize)?)))
     }
 
+    /// Call `alter` with a slot, to do something wrong with it.
+    #[cfg(feature = "simulation")]
+    pub fn alter(&self, slot: u32, alter: impl FnOnce(&mut Slot)) {
+        if let Some(slot) = self.slots.get(slot as usize) {
+            alter(&mut lock(slot));
+        }
+    }
+
     /// Learn entries of the journal.
     pub fn learn(
         &self,

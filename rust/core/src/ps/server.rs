@@ -307,7 +307,8 @@ impl Drop for Server {
     }
 }
 
-fn ticket(desk: u32, request: u32, slot: u32) -> u64 {
+/// Name the part of a push for a slot that came with a request of a connection.
+pub(super) fn ticket(desk: u32, request: u32, slot: u32) -> u64 {
     u64::from(desk & 0xff_ffff) << 40
         | u64::from(request & 0xff_ffff) << 16
         | u64::from(slot & 0xffff)

@@ -12,6 +12,9 @@ use super::placement::{Entry, Server};
 use super::stamps::{Memory, Stamp};
 use super::stream::{Deed, Message, Receipt, Streams};
 
+#[cfg(feature = "simulation")]
+mod mistakes;
+
 /// Names a push that waits for its answer, in the words of whoever has to give it.
 pub type Ticket = u64;
 
@@ -88,12 +91,13 @@ struct Required {
     since: u64,
     /// With this version it has everything that was before it became required.
     from: u64,
-    accepted: u64,
+    /// The last version that it has accepted, none before it has everything that was before it became required.
+    accepted: Option<u64>,
 }
 
 impl Required {
     fn has(&self, version: u64) -> bool {
-        self.accepted >= version.max(self.from)
+        self.accepted >= Some(version.max(self.from))
     }
 }
 
@@ -399,7 +403,7 @@ impl Slot {
         if let Some(required) = self.required.iter_mut().find(|one| one.server == by)
             && receipt.number >= required.since
         {
-            required.accepted = required.accepted.max(receipt.version);
+            required.accepted = required.accepted.max(Some(receipt.version));
             self.settle(told);
         }
     }
@@ -478,7 +482,7 @@ impl Slot {
             server: to,
             since,
             from: version,
-            accepted: 0,
+            accepted: None,
         });
         Progress::Over
     }
@@ -558,7 +562,7 @@ impl Slot {
                 server,
                 since: 0,
                 from: version,
-                accepted: version,
+                accepted: Some(version),
             }));
         } else {
             self.required
@@ -573,7 +577,7 @@ impl Slot {
                     server: backup,
                     since: 0,
                     from: 0,
-                    accepted: 0,
+                    accepted: Some(0),
                 });
             }
         }

@@ -118,7 +118,8 @@ fn write_sections(
     Ok(sections)
 }
 
-fn put(data: &Data, catalog: &Catalog, slot: u32, words: &mut Vec<u64>) {
+/// Append a slot as a file has it.
+pub(super) fn put(data: &Data, catalog: &Catalog, slot: u32, words: &mut Vec<u64>) {
     let mut stamps = Vec::new();
     data.stamps.encode(&mut stamps);
     words.extend([
