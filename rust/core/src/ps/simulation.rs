@@ -1,0 +1,312 @@
+//! A server for the simulator: the real slots and streams, without sockets, with what travels as bytes going in and out; and the mistakes
+//! that are made in it on purpose. Only with the feature `simulation`, which no wheel has.
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use super::answering;
+use super::catalog::Catalog;
+use super::data::Data;
+use super::error::Malformed;
+use super::node::Node;
+use super::placement::{Entry, Server};
+use super::server;
+use super::slot::{Broken, Progress, Slot, Told};
+use super::snapshot;
+use super::stamps::Proof;
+use super::stream::{Deed, Message};
+use super::wire::{self, Ask};
+use super::words::Reader;
+use crate::net::channel::Packet;
+use crate::net::frame::Kind;
+
+/// A rule that a server breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    HeldEarly,
+    AcknowledgedEarly,
+    DropsReceiver,
+    ReceiverNotRequired,
+    NoFreeze,
+    CopyWithoutStamps,
+    CopyOntoOldRows,
+    StreamAnew,
+    TakesOlderReign,
+    RefusesNewerReign,
+    ForgetsBelowLow,
+    Reinstated,
+    NoTerm,
+}
+
+impl FromStr for Mistake {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mistake, String> {
+        Ok(match name {
+            "held early" => Mistake::HeldEarly,
+            "acknowledged early" => Mistake::AcknowledgedEarly,
+            "drops receiver" => Mistake::DropsReceiver,
+            "receiver not required" => Mistake::ReceiverNotRequired,
+            "no freeze" => Mistake::NoFreeze,
+            "copy without stamps" => Mistake::CopyWithoutStamps,
+            "copy onto old rows" => Mistake::CopyOntoOldRows,
+            "stream anew" => Mistake::StreamAnew,
+            "takes older reign" => Mistake::TakesOlderReign,
+            "refuses newer reign" => Mistake::RefusesNewerReign,
+            "forgets below low" => Mistake::ForgetsBelowLow,
+            "reinstated" => Mistake::Reinstated,
+            "no term" => Mistake::NoTerm,
+            _ => return Err(format!("no mistake is called {name:?}")),
+        })
+    }
+}
+
+/// What others must be told.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Packets, each for the connection of this number.
+    pub packets: Vec<(u32, Packet)>,
+    /// Slot, term, receiver, and whether it is a hand-over.
+    pub ready: Vec<(u32, u64, Server, bool)>,
+}
+
+/// Why a server can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    #[error("{0}")]
+    Broken(#[from] Broken),
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+}
+
+/// A server without sockets.
+#[derive(Debug)]
+pub struct Peer {
+    node: Node,
+    mistake: Option<Mistake>,
+    /// What slots held last, for the mistake of copying onto it.
+    old: BTreeMap<u32, Data>,
+}
+
+/// Return bytes as words; what is left of a word at the end is dropped.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let whole = bytes.as_chunks::<8>().0;
+    whole.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+impl Peer {
+    /// Hold nothing yet; `mistake`: which rule is broken.
+    pub fn new(me: Server, catalog: Catalog, mistake: Option<Mistake>) -> Peer {
+        Peer {
+            node: Node::new(me, catalog),
+            mistake,
+            old: BTreeMap::new(),
+        }
+    }
+
+    /// Return what it holds.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Take an ask that came on a connection.
+    pub fn ask(&mut self, desk: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
+        let words = words(bytes);
+        let mut ask = Ask::read(&words, self.node.catalog())?;
+        if self.makes(Mistake::NoTerm) {
+            ask.pushes.iter_mut().for_each(|push| push.term = 0);
+            ask.pulls.iter_mut().for_each(|pull| pull.term = 0);
+        }
+        let tickets = |slot| server::ticket(desk, request, slot);
+        let packets = answering::answer(&self.node, request, &ask, tickets);
+        let mut outcome = self.outcome(Vec::new());
+        let packets = packets.into_iter().map(|packet| (desk, packet));
+        outcome.packets.splice(0..0, packets);
+        Ok(outcome)
+    }
+
+    /// Learn entries of the journal.
+    pub fn learn(&mut self, entries: Vec<(u32, Entry)>) -> Result<Outcome, Stopped> {
+        self.note_old(entries.iter().map(|(slot, _)| *slot));
+        let told = self.node.learn(entries)?;
+        Ok(self.outcome(told))
+    }
+
+    /// Return the next messages of the stream to another server: the number of the first, up to where the receiver is known to have heard,
+    /// the bytes, and the number to go on with.
+    pub fn stream(&self, to: Server, next: u64, room: usize) -> Option<(u64, u64, Vec<u64>, u64)> {
+        let (way, mut next) = (self.node.way(to), next);
+        let packet = server::packet(&way, &mut next, room)?;
+        Some((packet.number, packet.mark, packet.words, next))
+    }
+
+    /// Hear messages of another server's stream.
+    pub fn hear(&mut self, from: Server, number: u64, bytes: &[u8]) -> Result<Outcome, Stopped> {
+        let words = words(bytes);
+        let mut reader = Reader::new(&words);
+        let mut told = Vec::new();
+        let mut number = number;
+        while !reader.is_empty() {
+            let mut message = wire::message(&mut reader)?;
+            self.note_old([message.slot]);
+            self.mistake_message(from, &mut number, &mut message);
+            told.extend(self.node.hear(from, number, &message)?);
+            self.mistake_copy(&message);
+            number += 1;
+        }
+        Ok(self.outcome(told))
+    }
+
+    /// Take note of what a server has accepted.
+    pub fn accepted(&mut self, by: Server, next: u64, refused: &[u64]) -> Outcome {
+        let told = self.node.accepted(by, next, refused);
+        self.outcome(told)
+    }
+
+    /// Begin a copy that the master has ordered; false if it can't be.
+    pub fn copy(&mut self, slot: u32, to: Server, term: u64, hands_over: bool) -> bool {
+        self.node.copy(slot, to, term, hands_over)
+    }
+
+    /// Put the next piece of a copy under way into its stream; tell whether there is more of it.
+    pub fn go_on_copying(&mut self, slot: u32) -> (bool, Outcome) {
+        let progress = self.node.go_on_copying(slot);
+        (progress != Progress::Over, self.outcome(Vec::new()))
+    }
+
+    /// Give up copies to a server that is dead.
+    pub fn give_up_copies(&mut self, to: Server) -> Outcome {
+        if self.makes(Mistake::DropsReceiver) {
+            self.alter(|slot, _| slot.unsay_ready());
+        }
+        let told = self.node.give_up_copies(to);
+        self.outcome(told)
+    }
+
+    /// Leave a server out of all slots without the master: a mistake.
+    pub fn leave_out(&mut self, server: Server) -> Outcome {
+        let told = self.alter(|slot, told| slot.leave_out(server, told));
+        self.outcome(told)
+    }
+
+    /// Return a slot as a snapshot has it, with what it has applied, if it is whole and of this reign.
+    pub fn cut(&self, number: u32, reign: u64) -> Option<(Vec<u64>, Proof)> {
+        self.node.look(number, |slot| {
+            let data = slot.cut(reign)?;
+            let mut words = Vec::new();
+            snapshot::put(data, self.node.catalog(), number, &mut words);
+            Some((words, data.stamps.proof()))
+        })?
+    }
+
+    /// Let a slot that waits for its content have what `cut` returned, or nothing.
+    pub fn restore(&mut self, number: u32, bytes: Option<&[u8]>) -> Result<(), Stopped> {
+        let catalog = self.node.catalog();
+        let data = match bytes {
+            Some(bytes) => snapshot::take(&words(bytes), number, catalog)?,
+            None => Data::new(catalog),
+        };
+        self.node.load(number, data);
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------ mistakes
+
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    fn alter(&self, mut alter: impl FnMut(&mut Slot, &mut Vec<Told>)) -> Vec<Told> {
+        let mut told = Vec::new();
+        for number in 0..self.node.catalog().slots() {
+            self.node.alter(number, |slot| alter(slot, &mut told));
+        }
+        told
+    }
+
+    /// Return what has to be told, after whatever this server does wrong at every moment.
+    fn outcome(&mut self, mut told: Vec<Told>) -> Outcome {
+        told.extend(match self.mistake {
+            Some(Mistake::HeldEarly) => self.alter(|slot, _| slot.forget_pending()),
+            Some(Mistake::AcknowledgedEarly) => self.alter(Slot::trust_backup),
+            Some(Mistake::ReceiverNotRequired) => self.alter(Slot::pass_over_receiver),
+            Some(Mistake::NoFreeze) => self.alter(|slot, _| slot.thaw()),
+            Some(Mistake::ForgetsBelowLow) => self.alter(|slot, _| slot.reopen()),
+            Some(Mistake::Reinstated) => self.alter(|slot, _| slot.reinstate()),
+            _ => Vec::new(),
+        });
+        let mut outcome = Outcome::default();
+        for one in told {
+            match one {
+                Told::Answered(ticket, answer) => {
+                    let (desk, request) =
+                        ((ticket >> 40) as u32, (ticket >> 16) as u32 & 0xff_ffff);
+                    let answers = [(ticket as u32 & 0xffff, answer)];
+                    let packets = answering::report(&self.node, request, &answers);
+                    outcome
+                        .packets
+                        .extend(packets.into_iter().map(|packet| (desk, packet)));
+                }
+                Told::Ready {
+                    slot,
+                    term,
+                    to,
+                    hands_over,
+                } => outcome.ready.push((slot, term, to, hands_over)),
+            }
+        }
+        outcome
+    }
+
+    fn note_old(&mut self, slots: impl IntoIterator<Item = u32>) {
+        for slot in slots {
+            if self.makes(Mistake::CopyOntoOldRows)
+                && let Some(data) = self.node.look(slot, |slot| slot.data().cloned()).flatten()
+            {
+                self.old.insert(slot, data);
+            }
+        }
+    }
+
+    fn mistake_message(&self, from: Server, number: &mut u64, message: &mut Message) {
+        if self.makes(Mistake::StreamAnew) {
+            *number = self.node.heard(from, 0).0;
+        }
+        let found = self.node.look(message.slot, |slot| {
+            slot.entry().zip(slot.data().map(|data| data.version))
+        });
+        let Some((known, version)) = found.flatten() else {
+            return;
+        };
+        let sent = message.entry.reign;
+        match self.mistake {
+            Some(Mistake::TakesOlderReign) if sent < known.reign => {
+                message.entry = known;
+                message.version = version + 1;
+            }
+            Some(Mistake::RefusesNewerReign) if sent > known.reign => message.entry.reign = 0,
+            _ => {}
+        }
+    }
+
+    fn mistake_copy(&mut self, message: &Message) {
+        let slot = message.slot;
+        match message.deed {
+            Deed::CopyBegin if self.makes(Mistake::CopyOntoOldRows) => {
+                if let Some(old) = self.old.get(&slot).cloned() {
+                    self.node.alter(slot, |slot| slot.keep(old));
+                }
+            }
+            Deed::CopyEnd(_) if self.makes(Mistake::CopyWithoutStamps) => {
+                self.node.alter(slot, Slot::forget_stamps);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Return the kind of a packet that goes from a server to a worker, by its number.
+pub fn kind(number: u8) -> Option<Kind> {
+    [Kind::Rows, Kind::Answers, Kind::Refusal]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
+}

@@ -1,0 +1,157 @@
+"""A small model whose gradients are counts: chunk c adds one to column c of each row that it touches, and of the variable."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl._core import Batch, Catalog
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.worker.adapter import Gradients, ServedBatch
+
+SLOTS = 4
+CHUNKS = 2
+MINIBATCH = 4
+TEXT = f'{{"slots": {SLOTS}}}'
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What all processes of a job know.
+
+    Attributes:
+        tasks: how many there are.
+        core: the catalog of one table and one variable, both with a column for each chunk.
+        ids: of each slot: an id that all chunks touch, then one for each chunk alone.
+    """
+
+    tasks: int
+    core: Catalog
+    ids: tuple[tuple[int, ...], ...]
+
+    @property
+    def columns(self) -> int:
+        return self.tasks * CHUNKS
+
+    def column(self, task: int, chunk: int) -> int:
+        return task * CHUNKS + chunk
+
+    def touched(self, column: int) -> list[int]:
+        """Return the slots in which a chunk has rows: not all chunks touch all."""
+        return [slot for slot in range(SLOTS) if (column + slot) % 4]
+
+    def own(self, slot: int, column: int) -> int:
+        return self.ids[slot][1 + column]
+
+    def minibatch(self, column: int) -> list[int]:
+        return [id for slot in self.touched(column) for id in (self.ids[slot][0], self.own(slot, column))]
+
+    @property
+    def dense_slot(self) -> int:
+        return self.core.slot_of_variable(0)
+
+    def slots_of(self, column: int) -> set[int]:
+        return {*self.touched(column), self.dense_slot}
+
+    def counts(self, slot: int, rows: Sequence[float], variable: Sequence[float] | None) -> dict[int, set[float]]:
+        """Return of each chunk that touches a slot how often it was applied to whatever it touches there."""
+        columns = self.columns
+        found: dict[int, set[float]] = {}
+        for column in range(columns):
+            counts = set()
+            if slot in self.touched(column):
+                counts = {rows[column], rows[(1 + column) * columns + column]}
+            if slot == self.dense_slot:
+                counts.add(0.0 if variable is None else variable[column])
+            if counts:
+                found[column] = counts
+        return found
+
+
+@lru_cache
+def model(tasks: int) -> Model:
+    """Return the model of a job of so many tasks."""
+    columns = tasks * CHUNKS
+    core = Catalog(
+        seed=0,
+        slots=SLOTS,
+        tables=[("ids", columns, ("constant", 0.0, 0.0), 1, False)],
+        variables=[("bias", columns, False, False)],
+        optimizer="sgd",
+        parameters={"momentum": 0.0, "nesterov": 0.0},
+        weight_decay=0.0,
+    )
+    ids: list[list[int]] = [[] for _ in range(SLOTS)]
+    for id in itertools.count():
+        of_slot = ids[core.slot_of_row(0, id)]
+        if len(of_slot) < 1 + columns:
+            of_slot.append(id)
+        if all(len(one) == 1 + columns for one in ids):
+            return Model(tasks, core, tuple(map(tuple, ids)))
+    raise AssertionError
+
+
+@lru_cache
+def data(tasks: int) -> tuple[tuple[Shard, ...], TaskOrder]:
+    """Return a small job's data and its order; the last task is short of records, not of chunks."""
+    shards = (Shard("data", 0, tasks * CHUNKS * MINIBATCH - 3),)
+    return shards, TaskOrder(Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, 7, shuffle=True), 1, 0)
+
+
+class Served:
+    """The catalog as adapters have it."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.variables = ("bias",)
+
+    def text(self) -> str:
+        return TEXT
+
+    def core(self) -> Catalog:
+        return self.model.core
+
+
+class Adapter:
+    """A framework's side: nothing but counting; `compute` takes time."""
+
+    def __init__(self, model: Model, takes_time: Any) -> None:
+        self.model = model
+        self.catalog: Any = Served(model)
+        self._takes_time = takes_time
+
+    def batch(self, column: int) -> ServedBatch:
+        return ServedBatch(MINIBATCH, (Batch(self.model.core, 0, ids_of(self.model, column)),), column)
+
+    def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
+        return [np.zeros(self.model.columns, np.float32)]
+
+    def take(self, variable: int, value: npt.NDArray[np.float32]) -> None:
+        pass
+
+    def compute(self, batch: ServedBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
+        self._takes_time()
+        column, columns = self.model.column(task, chunk), self.model.columns
+        slope = np.zeros(columns, np.float32)
+        slope[column] = -1.0
+        return Gradients(0.0, [slope], [np.tile(slope, len(batch.batches[0]))])
+
+    def rate(self, step: int) -> float:
+        return 1.0
+
+    def export(self, path: str, kind: str, *reading: Any) -> str:
+        return "digest"
+
+
+@lru_cache(maxsize=4096)
+def ids_of(model: Model, column: int) -> npt.NDArray[np.int64]:
+    """Return the ids of a chunk."""
+    return np.array(model.minibatch(column), np.int64)

@@ -1,0 +1,173 @@
+"""What must hold in every state of a job with parameter servers: the promises of the protocol's page.
+
+Each chunk counts itself in a column of its own, so a slot's rows say how often it was applied there. What is acknowledged is read from
+the packets that workers get.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.audit.stamps import _hash
+from elasticdl.control.serving import SlotAccount, Watermark
+from elasticdl.master.leases import Done
+from elasticdl.master.placement import Entry
+from elasticdl.master.records import FinishedRecord, Journal, PlacementRecord, Record, read_journal
+from tests.simulation.oracle import Violation
+from tests.simulation.servers.model import CHUNKS, SLOTS
+
+if TYPE_CHECKING:
+    from elasticdl.master.serving import ServingMaster
+    from tests.simulation.servers.processes import ServerProcess, WorkerProcess
+    from tests.simulation.servers.world import World
+
+ANSWERS = 20
+SETTLED, CLOSED, MOVED = 1, 2, 3
+
+
+class Oracle:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.acknowledged: dict[int, set[int]] = defaultdict(set)
+        """Of each slot, the columns of the chunks whose parts some worker was told to be settled."""
+        self.promised = True
+        """No slot has lost all its copies."""
+        self.accounts: Mapping[int, SlotAccount] = {}
+        """As the master had them that finished the job."""
+        self._read = 0
+        self._journal = Journal()
+
+    def journal(self) -> Journal:
+        """Return what the journal says."""
+        records = self.world.journal
+        while self._read < len(records):
+            self._journal = self._journal.with_record(records[self._read])
+            self._read += 1
+        return self._journal
+
+    def entries(self) -> tuple[Entry, ...]:
+        return self.journal().entries
+
+    # ------------------------------------------------------------------ what is said
+
+    def answered(
+        self, worker: WorkerProcess, server: int, kind: int, stamp: tuple[int, int] | None, words: bytes
+    ) -> None:
+        """Read what became of the parts of a push."""
+        # What a worker is told that has not heard of a roll-back promises nothing (R24).
+        if kind != ANSWERS or stamp is None or worker.roll_back != self.journal().roll_back:
+            return
+        column, at = self.world.model.column(*stamp), 0
+        while at < len(words):
+            what, slot = struct.unpack_from("<II", words, at)
+            at += 8 + (40 if what == MOVED else 0)
+            if what in (SETTLED, CLOSED):
+                self.acknowledged[slot].add(column)
+                self._check_acknowledged(slot)
+
+    def tells(self, master: Any, message: Any) -> None:
+        """`low` passes no task that is not done."""
+        if isinstance(message, Watermark):
+            journal = self.journal()
+            if message.roll_back == journal.roll_back and message.low > journal.done.low:
+                raise Violation(f"{master.name} tells low {message.low}, and only {journal.done} is done")
+
+    def appended(self, master: ServingMaster, record: Record) -> None:
+        match record:
+            case PlacementRecord(position=Done()):
+                self.acknowledged.clear()
+            case FinishedRecord():
+                self.accounts = master.accounts
+        self.check()
+
+    # ------------------------------------------------------------------ slots
+
+    def _counts(self, number: int, slot: int, reign: int | None) -> dict[int, set[float]] | None:
+        server = self.world.servers.get(number)
+        if server is None or not server.lives:
+            return None
+        found = server.machine.weights(slot, self.world.model.ids[slot], reign)
+        return None if found is None else self.world.model.counts(slot, *found)
+
+    def _replicas(self, slot: int) -> list[tuple[int, dict[int, set[float]]]]:
+        """Return what the servers hold that the journal names, as far as they are there and have the whole of it."""
+        entry = self.entries()[slot]
+        named = [entry.primary] + ([] if entry.backup is None else [entry.backup])
+        found = ((number, self._counts(number, slot, entry.reign)) for number in named)
+        return [(number, counts) for number, counts in found if counts is not None]
+
+    def _check_acknowledged(self, slot: int) -> None:
+        for number, counts in self._replicas(slot):
+            for column in self.acknowledged[slot]:
+                if column in counts and counts[column] != {1.0}:
+                    raise Violation(
+                        f"chunk {column} was acknowledged, and slot {slot} of server {number} has it {counts[column]} times"
+                    )
+
+    def check(self) -> None:
+        """Nothing is applied twice; what is done is everywhere; what is acknowledged stays."""
+        if not self.entries():
+            return
+        done = self.journal().done
+        columns = {task * CHUNKS + chunk for task in range(self.world.plan.tasks) if task in done for chunk in range(CHUNKS)}
+        for slot in range(SLOTS):
+            for number in self.world.servers:
+                for column, counts in (self._counts(number, slot, None) or {}).items():
+                    if max(counts) > 1.0:
+                        raise Violation(f"server {number} has chunk {column} in slot {slot} {counts} times")
+            for number, counts in self._replicas(slot):
+                for column in columns & counts.keys():
+                    if counts[column] != {1.0}:
+                        raise Violation(
+                            f"chunk {column} is of a task that is done, and slot {slot} of server {number} has it {counts[column]} times"
+                        )
+            self._check_acknowledged(slot)
+
+    # ------------------------------------------------------------------ the end
+
+    def check_end(self) -> None:
+        """Every chunk is everywhere once, the accounts say so, and replicas are equal."""
+        self.check()
+        world = self.world
+        journal = read_journal(world.journal)
+        if journal.done.count() != world.plan.tasks:
+            raise Violation(f"the job has ended, and only {journal.done} is done")
+        for slot in range(SLOTS):
+            stamps = [
+                (task, chunk)
+                for task in range(world.plan.tasks)
+                for chunk in range(CHUNKS)
+                if slot in world.model.slots_of(world.model.column(task, chunk))
+            ]
+            if not set(stamps) <= world.lines:
+                raise Violation(f"no audit line says that {set(stamps) - world.lines} was pushed")
+            expected = f"{sum(map(stamp_hash, stamps)) % (1 << 128):032x}"
+            account = self.accounts.get(slot)
+            if account is None or (account.pushes, account.sum) != (len(stamps), expected):
+                raise Violation(f"the account of slot {slot} is {account}, and {len(stamps)} pushes of sum {expected} were written")
+        self._check_replicas(journal)
+
+    def _check_replicas(self, journal: Journal) -> None:
+        for slot, entry in enumerate(journal.entries):
+            servers = [self.world.servers[number] for number in (entry.primary, entry.backup) if number is not None]
+            if any(not server.lives for server in servers):
+                continue
+            states = [self._content(server, slot) for server in servers]
+            if len({state[0] for state in states if state is not None}) > 1:
+                continue  # a frame is under way
+            if None not in states and any(state != states[0] for state in states):
+                raise Violation(f"primary and backup of slot {slot} differ: {states}")
+
+    def _content(self, server: ServerProcess, slot: int) -> Any:
+        _, held = server.machine.state(slot)
+        weights = server.machine.weights(slot, self.world.model.ids[slot])
+        return None if held is None else (held[0], held[2:], weights)
+
+
+def stamp_hash(stamp: tuple[int, int]) -> int:
+    """Return what the auditor adds up."""
+    low, high = _hash(*stamp)
+    return low | high << 64

@@ -1,0 +1,674 @@
+"""The processes of a simulated job: a master, servers and workers, each its real machine and what its shell does around it.
+
+A server's machine and a worker's are the core's, without sockets; a worker's loop is the real one, in a strand of its own. What stands
+here besides is what `job/ps.py`, `ps/server.rs` and `ps/client.rs` do: connections, and saying things again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from elasticdl._core import _simulation
+from elasticdl.control.messages import MasterMessage, MemberMessage, Released, Verdict
+from elasticdl.control.serving import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    CutOrdered,
+    Enroll,
+    Enrolled,
+    Leave,
+    Model,
+    Placed,
+    SlotAccount,
+    SlotsCut,
+    SlotSection,
+    Unreached,
+)
+from elasticdl.control.view import MemberId
+from elasticdl.worker import events as to_member
+from elasticdl.worker.serving import ServingWorker
+from elasticdl.worker.synchronous import LoopSettings
+from tests.simulation.oracle import Violation
+from tests.simulation.servers.model import TEXT, Adapter
+from tests.simulation.servers.strand import Strand
+
+if TYPE_CHECKING:
+    from elasticdl.master.serving import ServingMaster
+    from tests.simulation.servers.world import World
+
+TICK = 0.1
+"""Seconds between two looks around."""
+SILENCE = 1.0
+PAUSE = 0.05
+UNDER_WAY = 4
+
+
+@dataclass(eq=False)
+class Wire:
+    """A connection of two processes: what one says arrives in order, or not at all."""
+
+    ends: tuple[Process, Process]
+    on_break: tuple[Callable[[], None], Callable[[], None]]
+    open: bool = True
+    last: list[float] = field(default_factory=lambda: [0.0, 0.0])
+    number: int = 0
+
+
+class Process:
+    """Something that can be killed or hang."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.id = MemberId(name)
+        self.status = "up"
+        self.stash: list[Callable[[], None]] = []
+        self.wires: list[Wire] = []
+        self.beat_at = world.now
+        self.progress = 0
+        self.unreachable_until = 0.0
+
+    @property
+    def lives(self) -> bool:
+        return self.status in ("up", "paused")
+
+    def do(self, action: Callable[[], None]) -> None:
+        """Do something, when this process runs again."""
+        if self.status == "paused":
+            self.stash.append(action)
+        elif self.status == "up":
+            action()
+
+    def die(self) -> None:
+        """Be gone."""
+
+
+class Member(Process):
+    """A process that talks with a master."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world, name)
+        self.control: Wire | None = None
+        self.ticks = 0
+        self.connect()
+        world.later("tick", self, self.tick, TICK)
+
+    # ------------------------------------------------------------------ the master
+
+    def connect(self) -> None:
+        self.world.after(self.world.delay("connect"), f"{self.name} looks for a master", lambda: self.do(self._connect))
+
+    def _connect(self) -> None:
+        if self.control is not None or self.world.ended is not None:
+            return
+        master = self.world.some_master()
+        if master is None or self.world.now < self.unreachable_until:
+            self.connect()
+            return
+        wire = self.world.wire(self, master, self._cut_off, lambda: master.lose(self.control_of(master)))
+        self.control = wire
+        number = wire.number
+        wire.on_break = (self._cut_off, lambda: master.lose(number))
+        self.world.say_on(wire, 0, lambda: master.open(wire, self))
+        self.connected()
+
+    def control_of(self, master: Any) -> int:
+        return 0 if self.control is None else self.control.number
+
+    def _cut_off(self) -> None:
+        self.control = None
+        self.connect()
+
+    def send(self, message: MemberMessage) -> bool:
+        wire = self.control
+        if wire is None or not wire.open:
+            return False
+        master: Any = wire.ends[1]
+        self.world.say_on(wire, 0, lambda: master.hear(wire.number, message))
+        return True
+
+    def connected(self) -> None:
+        raise NotImplementedError
+
+    def told(self, message: MasterMessage) -> None:
+        raise NotImplementedError
+
+    def tick(self) -> None:
+        self.ticks += 1
+        self.look_around()
+        if self.status == "up":
+            self.world.later("tick", self, self.tick, TICK)
+
+    def look_around(self) -> None:
+        raise NotImplementedError
+
+    def exit(self, how: str) -> None:
+        self.world.kill(self, how)
+
+
+@dataclass
+class Stream:
+    """The sending end of a stream to another server."""
+
+    wire: Wire | None = None
+    next: int | None = None
+    heard_at: float = 0.0
+    under_way: int = 0
+    try_at: float = 0.0
+
+
+class ServerProcess(Member):
+    """A parameter server."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.machine: Any = None
+        self.number: int | None = None
+        self.epoch = 0
+        self.model_known = False
+        self.leaving = False
+        self.left_out: set[int] = set()
+        self.desks: dict[int, tuple[WorkerProcess, Wire]] = {}
+        self.streams: dict[int, Stream] = {}
+        self.lost: set[int] = set()
+        self.terms: dict[int, int] = {}
+        self.orders: dict[int, CopyOrdered] = {}
+        self.ready: dict[int, CopyReady] = {}
+        self.copying: set[int] = set()
+        super().__init__(world, name)
+
+    def connected(self) -> None:
+        address = f"address of {self.name}"
+        self.send(Enroll(self.id, self.name, address, self.epoch, self.number, (), 0, self.leaving))
+        for ready in self.ready.values():
+            self.send(ready)
+
+    def drain(self) -> None:
+        self.leaving = True
+        if self.machine is None:
+            self.exit("exit code 0")
+        else:
+            self.send(Leave(()))
+
+    def told(self, message: MasterMessage) -> None:
+        match message:
+            case Enrolled(epoch, number):
+                self.epoch, self.number = max(self.epoch, epoch), number
+                self._open()
+            case Model():
+                self.model_known = True
+                self._open()
+            case Placed():
+                self._learn(message)
+            case CopyOrdered():
+                self.orders[message.slot] = message
+                self._begin_copies()
+            case CopiesVoid(to):
+                self.take(self.machine.give_up_copies(to))
+                self.orders = {slot: order for slot, order in self.orders.items() if order.to != to}
+            case CutOrdered():
+                self._cut(message)
+            case AccountsWanted():
+                self.send(Accounts(tuple(SlotAccount(*one) for one in self.machine.accounts())))
+            case Verdict():
+                self.exit("exit code 0" if isinstance(message, Released) else "exit code 3")
+
+    def _open(self) -> None:
+        if self.machine is None and self.number is not None and self.model_known:
+            self.machine = _simulation.Server(self.number, self.world.model.core, self.world.server_mistake)
+            self.world.servers[self.number] = self
+
+    def _learn(self, placed: Placed) -> None:
+        self.guard(lambda: self.machine.learn(list(placed.entries)))
+        self.terms.update((entry.slot, entry.term) for entry in placed.entries)
+        self.orders = {slot: one for slot, one in self.orders.items() if one.term >= self.terms[slot]}
+        self.ready = {slot: one for slot, one in self.ready.items() if one.term >= self.terms[slot]}
+        mine = [one.slot for one in placed.entries if one.restored and one.primary == self.number]
+        snapshot = self.world.manifests[placed.snapshot] if placed.snapshot else {}
+        for slot in mine:
+            self.machine.restore(slot, snapshot.get(slot))
+        self.pump()
+
+    def _begin_copies(self) -> None:
+        for slot, order in list(self.orders.items()):
+            if self.machine.copy(slot, order.to, order.term, order.hands_over):
+                del self.orders[slot]
+                self.copying.add(slot)
+                self.world.later("copy", self, lambda slot=slot: self._go_on_copying(slot))
+        self.pump()
+
+    def _go_on_copying(self, slot: int) -> None:
+        goes_on, outcome = self.machine.go_on_copying(slot)
+        self.take(outcome)
+        if goes_on:
+            self.world.later("copy", self, lambda: self._go_on_copying(slot))
+
+    def _cut(self, order: CutOrdered) -> None:
+        """Each slot at a moment of its own."""
+        path = f"{order.directory}/{self.name}-{self.world.count()}"
+        file: dict[int, bytes] = {}
+        sections: list[SlotSection] = []
+        left = set(order.slots)
+
+        def cut(slot: int, reign: int) -> None:
+            words = self.machine.cut(slot, reign)
+            if words is not None:
+                file[slot] = words
+                sections.append(SlotSection(slot, reign, 0, len(words), 0, 0, 0, 0, 0, 0, ""))
+            left.discard(slot)
+            if not left:
+                self.world.files[path] = file
+                self.send(SlotsCut(order.snapshot, path, tuple(sections), ""))
+
+        for slot, reign in zip(order.slots, order.reigns, strict=True):
+            self.world.later("disk", self, lambda slot=slot, reign=reign: cut(slot, reign))
+
+    def look_around(self) -> None:
+        if self.machine is None:
+            return
+        self._begin_copies()
+        for peer, stream in self.streams.items():
+            waits = self.machine.stream(peer, self.machine.first(peer), 1) is not None
+            if not waits:
+                stream.heard_at = self.world.now
+            elif stream.wire is not None and self.world.now - stream.heard_at >= SILENCE:
+                self.lost.add(peer)
+                if self.world.servers_drop_silent:
+                    self.take(self.machine.leave_out(peer))
+        if self.lost and self.send(Unreached(tuple(sorted(self.lost)))):
+            self.lost.clear()
+        self.pump()
+
+    # ------------------------------------------------------------------ what the machine says
+
+    def guard(self, act: Callable[[], Any]) -> None:
+        """The machine ends a server that finds the protocol broken; that is what is looked for."""
+        try:
+            outcome = act()
+        except ValueError as error:
+            raise Violation(f"{self.name} stops: {error}") from None
+        self.take(outcome)
+
+    def take(self, outcome: Any) -> None:
+        packets, ready = outcome
+        for desk, *packet in packets:
+            if desk in self.desks:
+                self._answer(*self.desks[desk], packet)
+        for slot, term, to, hands_over in ready:
+            one = CopyReady(slot, term, to, hands_over)
+            self.ready[slot] = one
+            self.send(one)
+        self.pump()
+        self.world.touched(self)
+
+    def _answer(self, worker: WorkerProcess, wire: Wire, packet: list[Any]) -> None:
+        number = self.number
+        assert number is not None
+        self.world.say_on(wire, 1, lambda: worker.answered(number, wire, *packet))
+
+    def pump(self) -> None:
+        """Send what is in the streams."""
+        if self.machine is None:
+            return
+        for peer in self.machine.peers():
+            stream = self.streams.setdefault(peer, Stream())
+            if stream.wire is None:
+                self._connect_stream(peer, stream)
+            while stream.wire is not None and stream.next is not None and stream.under_way < UNDER_WAY:
+                packet = self.machine.stream(peer, stream.next, self.world.room())
+                if packet is None:
+                    break
+                number, known, words, stream.next = packet
+                stream.under_way += 1
+                self._carry(peer, stream.wire, number, known, words)
+
+    def _carry(self, peer: int, wire: Wire, number: int, known: int, words: bytes) -> None:
+        receiver = self.world.servers[peer]
+        me = self.number
+        assert me is not None
+
+        def hear() -> None:
+            receiver.guard(lambda: receiver.machine.hear(me, number, words))
+            receiver.acknowledge(self, wire, known)
+
+        self.world.say_on(wire, 0, hear)
+        if self.world.trusts_streams:
+            self.take(self.machine.accepted(peer, number + 1, []))
+
+    def acknowledge(self, sender: ServerProcess, wire: Wire, known: int) -> None:
+        next_, refused = self.machine.heard(sender.number, known)
+        if self.world.forgets_refusals:
+            refused = []
+        number = self.number
+        assert number is not None
+        self.world.say_on(wire, 1, lambda: sender.accepted(number, wire, next_, refused))
+
+    def _connect_stream(self, peer: int, stream: Stream) -> None:
+        if self.world.now < stream.try_at:
+            return
+        stream.try_at = self.world.now + 10 * PAUSE
+
+        def connect() -> None:
+            receiver = self.world.servers.get(peer)
+            if stream.wire is not None:
+                return
+            if receiver is None or not receiver.lives or self.world.ended is not None:
+                self.lost.add(peer)
+                stream.try_at = self.world.now + PAUSE
+                return
+            wire = self.world.wire(self, receiver, lambda: self._lose_stream(peer, wire), lambda: None)
+            stream.wire, stream.next, stream.under_way = wire, None, 0
+            stream.heard_at = self.world.now
+            self.world.say_on(wire, 0, lambda: receiver.acknowledge(self, wire, 0))
+
+        self.world.later("connect", self, connect)
+
+    def _lose_stream(self, peer: int, wire: Wire) -> None:
+        stream = self.streams[peer]
+        if stream.wire is wire:
+            stream.wire = stream.next = None
+            stream.try_at = self.world.now + PAUSE
+            self.lost.add(peer)
+
+    def accepted(self, by: int, wire: Wire, number: int, refused: list[int]) -> None:
+        stream = self.streams[by]
+        if stream.wire is not wire:
+            return
+        stream.heard_at = self.world.now
+        if stream.next is None:
+            anew = self.machine.first(by) if self.world.server_mistake == "stream anew" else number
+            stream.next = anew
+        else:
+            stream.next = max(stream.next, number)
+            stream.under_way = max(0, stream.under_way - 1)
+        self.take(self.machine.accepted(by, number, refused))
+
+    def asked(self, wire: Wire, request: int, words: bytes) -> None:
+        if wire.number in self.desks:
+            self.guard(lambda: self.machine.ask(wire.number, request, words))
+
+
+class Unlocked(threading.Condition):
+    """What guards a worker's news: nobody else runs, and to wait is to let the world go on."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        super().__init__(threading.RLock())
+        self._process = process
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self._process.pause_until(None)
+        return True
+
+    def notify_all(self) -> None:
+        pass
+
+
+class Line:
+    """A worker's connection to a server."""
+
+    def __init__(self) -> None:
+        self.wire: Wire | None = None
+        self.dialing = False
+        self.broken_until = 0.0
+
+
+class WorkerProcess(Member):
+    """A worker: the real loop and the real machine of its client; and in between what the client's shell does.
+
+    It is also its own heart, audit file and source of chunks.
+    """
+
+    def __init__(self, world: World, name: str) -> None:
+        self.client = _simulation.Client(world.model.core)
+        self.lines: dict[int, Line] = {}
+        self.addresses: set[int] = set()
+        self.roll_back = 0
+        self.tickets = 0
+        self.found: dict[int, Any] = {}
+        self.ended: dict[int, str] = {}
+        self.lost: set[int] = set()
+        self.astray = False
+        self.wake_at: float | None = None
+        self.requests: dict[tuple[int, int], tuple[int, int] | None] = {}
+        world_model = world.model
+        self.adapter = Adapter(world_model, lambda: self.pause_until(world.now + world.delay("compute")))
+        any_self: Any = self
+        settings = LoopSettings(1.0, "fail", None, "keras", None)
+        self.loop: Any = world.worker_class(
+            MemberId(name), name, any_self.adapter, any_self, any_self, world.order, any_self, any_self,
+            self.send, settings, lambda end: None,
+        )  # fmt: skip
+        self.loop._news = Unlocked(self)
+        self.strand = Strand(self._run)
+        self.is_running = False
+        super().__init__(world, name)
+        world.later("start", self, self.resume)
+
+    def _run(self) -> None:
+        end = self.loop.run()
+        self.world.after(0.0, f"{self.name} ends: {end.reason}", lambda: self.exit(f"exit code {end.code}"))
+
+    def die(self) -> None:
+        self.strand.kill()
+
+    def connected(self) -> None:
+        self.loop.feed(to_member.Connected())
+
+    def told(self, message: MasterMessage) -> None:
+        self.loop.feed(to_member.Received(message))
+        self.flow()
+
+    def drain(self) -> None:
+        self.loop.feed(to_member.DrainRequested())
+        self.resume()
+
+    def look_around(self) -> None:
+        if self.ticks % 10 == 0:
+            self.loop.feed(to_member.Tick())
+        self.flow()
+
+    # ------------------------------------------------------------------ the loop's surroundings
+
+    def resume(self) -> None:
+        if self.status == "up" and not self.is_running:
+            self.is_running = True
+            try:
+                self.strand.resume()
+            finally:
+                self.is_running = False
+
+    def pause_until(self, time: float | None) -> None:
+        """In the strand: wait for anything, or until a time."""
+        if time is None:
+            self.strand.wait()
+            return
+        self.world.at(time, f"{self.name} goes on", lambda: self.do(self.resume))
+        while self.world.now < time:
+            self.strand.wait()
+
+    def _await(self, is_there: Callable[[], bool], timeout: float) -> None:
+        until = self.world.now + timeout
+        if timeout and not is_there():
+            self.world.at(until, f"{self.name} looks up", lambda: self.do(self.resume))
+        while not is_there() and self.world.now < until:
+            self.strand.wait()
+
+    def set(self, view: int, step: int, progress: int) -> None:
+        """Be a heart."""
+        self.progress = progress
+
+    def chunk(self, number: int, chunk: int, epoch: int, task: int, records: int, bad: int, slots: set[int]) -> None:
+        """Be an audit file."""
+        self.world.lines.add((number, chunk))
+
+    def get(self, key: tuple[int, int, int]) -> tuple[int, int, Any]:
+        """Be a source of chunks; keys are (epoch, task, chunk) of the ledger."""
+        self.pause_until(self.world.now + 0.001)
+        column = self.world.model.column(self.world.number_of[key[1]], key[2])
+        return 4, 0, self.adapter.batch(column)
+
+    def want(self, keys: list[Any]) -> None:
+        pass
+
+    # ------------------------------------------------------------------ being the client
+
+    def learn(self, addresses: dict[int, str], entries: Any, roll_back: int) -> None:
+        self.addresses |= set(addresses)
+        if roll_back > self.roll_back:
+            self.roll_back = roll_back
+            self.requests.clear()
+        self.client.learn(list(entries), roll_back)
+        self.astray = False
+
+    def pull(self, chunk: Any, batches: Any, variables: list[int]) -> int:
+        return self._ask((chunk, list(batches), variables), None, [], [], False)
+
+    def push(self, head: Any, rows: Any, dense: Any, is_first: bool = False, wanted: Any = None) -> int:
+        if wanted is not None:
+            chunk, batches, variables = wanted
+            wanted = (chunk, list(batches), variables)
+        gradients = [(batch, list(memoryview(numbers))) for batch, numbers, _ in rows]
+        return self._ask(
+            wanted, self.world.mistaken_head(self, head), gradients,
+            [(variable, list(memoryview(numbers))) for variable, numbers in dense], is_first,
+        )  # fmt: skip
+
+    def _ask(self, wanted: Any, head: Any, rows: Any, dense: Any, is_first: bool) -> int:
+        self.tickets += 1
+        ticket = self.tickets
+        self.client.begin(self.world.now, ticket, wanted, head, rows, dense, is_first)
+        self.world.after(0.0, f"{self.name} asks", lambda: self.do(self.flow))
+        return ticket
+
+    def rows(self, ticket: int, timeout: float) -> Any:
+        self._await(lambda: ticket in self.found, timeout)
+        found = self.found.pop(ticket, None)
+        if found is None:
+            return None
+        rows, changed, held = found
+        as_bytes = [memoryview(_floats(one)) for one in rows]
+        return as_bytes, [(v, None if one is None else _floats(one)) for v, one in changed], held
+
+    def settled(self, ticket: int, timeout: float) -> str | None:
+        self._await(lambda: ticket in self.ended, timeout)
+        end = self.ended.pop(ticket, None)
+        if end not in (None, "settled", "rolled back"):
+            raise Violation(f"{self.name}: a push is refused: {end}")
+        return end
+
+    def notice(self) -> tuple[list[int], bool]:
+        lost, self.lost = sorted(self.lost), set()
+        return lost, self.astray
+
+    # ------------------------------------------------------------------ the client's shell
+
+    def flow(self) -> None:
+        """Send what is due, take the news, and go on with the loop."""
+        now, world = self.world.now, self.world
+        due, later = self.client.due(now)
+        times = [] if later is None else [later]
+        for server in sorted(set(due)):
+            line = self.lines.setdefault(server, Line())
+            if line.wire is not None:
+                for number, words in self.client.ask(now, server):
+                    self._send_ask(server, line.wire, number, words)
+            elif line.broken_until > now:
+                times.append(line.broken_until)
+            elif server not in self.addresses:
+                self.astray = True
+            elif not line.dialing:
+                line.dialing = True
+                world.later("connect", self, lambda server=server: self._dial(server))
+        doubt = self.client.doubt(now)
+        times += [] if doubt is None else [doubt]
+        if times and (self.wake_at is None or min(times) < self.wake_at or self.wake_at <= now):
+            self.wake_at = max(now + 0.001, min(times))
+            world.at(self.wake_at, f"{self.name} wakes", lambda: self.do(self.flow))
+        found, ended, lost, astray = self.client.news()
+        self.found.update(found)
+        for ticket, end in ended:
+            if end == "rolled back":
+                self.found.pop(ticket, None)
+            self.ended.setdefault(ticket, end)
+        self.lost |= set(lost)
+        self.astray |= astray
+        self.resume()
+
+    def _send_ask(self, server: int, wire: Wire, number: int, words: bytes) -> None:
+        task, chunk = (int.from_bytes(words[at : at + 8], "little") for at in (0, 8))
+        self.requests[(server, number)] = None if chunk == 1 << 16 else (task, chunk)
+        process = self.world.servers[server]
+        self.world.say_on(wire, 0, lambda: process.asked(wire, number, words))
+
+    def _dial(self, server: int) -> None:
+        line, process = self.lines[server], self.world.servers.get(server)
+        line.dialing = False
+        if process is None or not process.lives or self.world.ended is not None:
+            self.lose(server, None)
+            return
+        wire = self.world.wire(self, process, lambda: self.lose(server, wire), lambda: process.desks.pop(wire.number, None))
+        process.desks[wire.number] = (self, wire)
+        line.wire = wire
+        self.flow()
+
+    def lose(self, server: int, wire: Wire | None) -> None:
+        line = self.lines[server]
+        if line.wire is wire:
+            line.wire = None
+            line.broken_until = self.world.now + PAUSE
+            self.client.lose(self.world.now, server)
+            self.flow()
+
+    def answered(self, server: int, wire: Wire, kind: int, request: int, words: bytes) -> None:
+        if self.lines[server].wire is not wire:
+            return
+        self.world.oracle.answered(self, server, kind, self.requests.get((server, request)), words)
+        if not self.client.take(self.world.now, server, kind, request, words):
+            raise Violation(f"{self.name} makes no sense of what server {server} says")
+        self.flow()
+
+
+def _floats(numbers: list[float]) -> bytes:
+    import struct
+
+    return struct.pack(f"{len(numbers)}f", *numbers)
+
+
+class MasterProcess(Process):
+    """A master: the real machine, and the journal that it may append to."""
+
+    def __init__(self, world: World, number: int, machine: ServingMaster) -> None:
+        super().__init__(world, f"master-{number}")
+        self.machine = machine
+        self.links: dict[int, Wire] = {}
+
+    def open(self, wire: Wire, member: Member) -> None:
+        from elasticdl.master import events
+
+        self.links[wire.number] = wire
+        self.world.feed(self, events.ConnectionOpened(wire.number, member.id, member.name))
+
+    def hear(self, number: int, message: MemberMessage) -> None:
+        from elasticdl.master import events
+
+        self.world.feed(self, events.Heard(number, message))
+
+    def lose(self, number: int) -> None:
+        from elasticdl.master import events
+
+        if self.links.pop(number, None) is not None:
+            self.world.feed(self, events.ConnectionLost(number))
+
+
+__all__ = ["TEXT", "MasterProcess", "Member", "Process", "ServerProcess", "ServingWorker", "Wire", "WorkerProcess"]

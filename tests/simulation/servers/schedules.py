@@ -1,0 +1,53 @@
+"""Schedules by number: a seed chooses the job with parameter servers, the faults and every delay."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from tests.simulation.servers.world import Plan, World
+
+
+def plan_of(seed: int) -> Plan:
+    """Return a small job with a few faults."""
+    rng = random.Random(f"servers' plan {seed}")
+
+    def some(most: int, chance: float) -> int:
+        return rng.randint(1, most) if rng.random() < chance else 0
+
+    replicas = rng.choice((1, 2, 2, 2))
+    servers = rng.choice((2, 3, 3, 4))
+    return Plan(
+        workers=rng.choice((1, 2, 2, 3)),
+        servers=servers,
+        replicas=replicas,
+        tasks=rng.choice((6, 10, 14)),
+        checkpoint_steps=rng.choice((2, 4, 8)) if replicas == 1 or rng.random() < 0.4 else 0,
+        worker_kills=some(3, 0.4),
+        worker_hangs=some(2, 0.25),
+        worker_drains=some(2, 0.2),
+        server_kills=some(3, 0.5),
+        server_hangs=some(2, 0.3),
+        server_drains=some(1, 0.25),
+        server_joins=some(1, 0.25),
+        resets=some(8, 0.5),
+        suspicions=some(3, 0.4),
+        master_kills=some(2, 0.3),
+        master_hangs=some(1, 0.15),
+        second_masters=some(1, 0.15),
+        careless=rng.random() < 0.2,
+        span=rng.choice((300, 600, 1200)),
+    )
+
+
+def run(seed: int, world: type[World] = World, trace: Callable[[str], None] | None = None) -> int:
+    """Run one schedule; return its number of events. Raises Violation."""
+    return world(seed, plan_of(seed), trace).run()
+
+
+def attempt(seed: int) -> tuple[int, int, str | None]:
+    """Return the seed, the number of events, and what was violated."""
+    try:
+        return seed, run(seed), None
+    except Exception as error:  # a crash of a machine is a finding as well
+        return seed, 0, f"{type(error).__name__}: {error}"
