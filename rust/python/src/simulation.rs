@@ -1,4 +1,5 @@
 //! `elasticdl._core._simulation`: servers and workers' machines without sockets or clock, for the simulator; in no wheel.
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -254,6 +255,7 @@ impl PyAsking {
             chunk: stamp(chunk),
             batches: batches.iter().map(|batch| batch.0.clone()).collect(),
             variables,
+            ..Wanted::default()
         });
         let pushed = head.map(|(of, low, roll_back, rate, step)| {
             let head = Head {
@@ -262,9 +264,9 @@ impl PyAsking {
                 roll_back,
                 pace: Pace { rate, step },
             };
-            let rows: Vec<(Arc<Batch>, Vec<f32>)> = rows
+            let rows: Vec<(Arc<Batch>, Cow<'_, [f32]>)> = rows
                 .into_iter()
-                .map(|(batch, numbers)| (batch.0.clone(), numbers))
+                .map(|(batch, numbers)| (batch.0.clone(), numbers.into()))
                 .collect();
             let dense: Vec<(usize, &[f32])> = dense
                 .iter()

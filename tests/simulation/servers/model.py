@@ -61,7 +61,9 @@ class Model:
     def slots_of(self, column: int) -> set[int]:
         return {*self.touched(column), self.dense_slot}
 
-    def counts(self, slot: int, rows: Sequence[float], variable: Sequence[float] | None) -> dict[int, set[float]]:
+    def counts(
+        self, slot: int, rows: Sequence[float], variable: Sequence[float] | None
+    ) -> dict[int, set[float]]:
         """Return of each chunk that touches a slot how often it was applied to whatever it touches there."""
         columns = self.columns
         found: dict[int, set[float]] = {}

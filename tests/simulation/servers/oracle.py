@@ -112,7 +112,12 @@ class Oracle:
         if not self.entries():
             return
         done = self.journal().done
-        columns = {task * CHUNKS + chunk for task in range(self.world.plan.tasks) if task in done for chunk in range(CHUNKS)}
+        columns = {
+            task * CHUNKS + chunk
+            for task in range(self.world.plan.tasks)
+            if task in done
+            for chunk in range(CHUNKS)
+        }
         for slot in range(SLOTS):
             for number in self.world.servers:
                 for column, counts in (self._counts(number, slot, None) or {}).items():
@@ -147,12 +152,16 @@ class Oracle:
             expected = f"{sum(map(stamp_hash, stamps)) % (1 << 128):032x}"
             account = self.accounts.get(slot)
             if account is None or (account.pushes, account.sum) != (len(stamps), expected):
-                raise Violation(f"the account of slot {slot} is {account}, and {len(stamps)} pushes of sum {expected} were written")
+                raise Violation(
+                    f"the account of slot {slot} is {account}, and {len(stamps)} pushes of sum {expected} were written"
+                )
         self._check_replicas(journal)
 
     def _check_replicas(self, journal: Journal) -> None:
         for slot, entry in enumerate(journal.entries):
-            servers = [self.world.servers[number] for number in (entry.primary, entry.backup) if number is not None]
+            servers = [
+                self.world.servers[number] for number in (entry.primary, entry.backup) if number is not None
+            ]
             if any(not server.lives for server in servers):
                 continue
             states = [self._content(server, slot) for server in servers]

@@ -6,6 +6,7 @@ here besides is what `job/ps.py`, `ps/server.rs` and `ps/client.rs` do: connecti
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -31,6 +32,7 @@ from elasticdl.control.serving import (
     Unreached,
 )
 from elasticdl.control.view import MemberId
+from elasticdl.master import events
 from elasticdl.worker import events as to_member
 from elasticdl.worker.serving import ServingWorker
 from elasticdl.worker.synchronous import LoopSettings
@@ -102,7 +104,9 @@ class Member(Process):
     # ------------------------------------------------------------------ the master
 
     def connect(self) -> None:
-        self.world.after(self.world.delay("connect"), f"{self.name} looks for a master", lambda: self.do(self._connect))
+        self.world.after(
+            self.world.delay("connect"), f"{self.name} looks for a master", lambda: self.do(self._connect)
+        )
 
     def _connect(self) -> None:
         if self.control is not None or self.world.ended is not None:
@@ -447,7 +451,7 @@ class WorkerProcess(Member):
         settings = LoopSettings(1.0, "fail", None, "keras", None)
         self.loop: Any = world.worker_class(
             MemberId(name), name, any_self.adapter, any_self, any_self, world.order, any_self, any_self,
-            self.send, settings, lambda end: None,
+            self.send, settings, lambda end: None, False,
         )  # fmt: skip
         self.loop._news = Unlocked(self)
         self.strand = Strand(self._run)
@@ -508,7 +512,9 @@ class WorkerProcess(Member):
         """Be a heart."""
         self.progress = progress
 
-    def chunk(self, number: int, chunk: int, epoch: int, task: int, records: int, bad: int, slots: set[int]) -> None:
+    def chunk(
+        self, number: int, chunk: int, epoch: int, task: int, records: int, bad: int, slots: set[int]
+    ) -> None:
         """Be an audit file."""
         self.world.lines.add((number, chunk))
 
@@ -617,7 +623,9 @@ class WorkerProcess(Member):
         if process is None or not process.lives or self.world.ended is not None:
             self.lose(server, None)
             return
-        wire = self.world.wire(self, process, lambda: self.lose(server, wire), lambda: process.desks.pop(wire.number, None))
+        wire = self.world.wire(
+            self, process, lambda: self.lose(server, wire), lambda: process.desks.pop(wire.number, None)
+        )
         process.desks[wire.number] = (self, wire)
         line.wire = wire
         self.flow()
@@ -640,8 +648,6 @@ class WorkerProcess(Member):
 
 
 def _floats(numbers: list[float]) -> bytes:
-    import struct
-
     return struct.pack(f"{len(numbers)}f", *numbers)
 
 
@@ -654,21 +660,24 @@ class MasterProcess(Process):
         self.links: dict[int, Wire] = {}
 
     def open(self, wire: Wire, member: Member) -> None:
-        from elasticdl.master import events
-
         self.links[wire.number] = wire
         self.world.feed(self, events.ConnectionOpened(wire.number, member.id, member.name))
 
     def hear(self, number: int, message: MemberMessage) -> None:
-        from elasticdl.master import events
-
         self.world.feed(self, events.Heard(number, message))
 
     def lose(self, number: int) -> None:
-        from elasticdl.master import events
-
         if self.links.pop(number, None) is not None:
             self.world.feed(self, events.ConnectionLost(number))
 
 
-__all__ = ["TEXT", "MasterProcess", "Member", "Process", "ServerProcess", "ServingWorker", "Wire", "WorkerProcess"]
+__all__ = [
+    "TEXT",
+    "MasterProcess",
+    "Member",
+    "Process",
+    "ServerProcess",
+    "ServingWorker",
+    "Wire",
+    "WorkerProcess",
+]

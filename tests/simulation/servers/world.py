@@ -1,7 +1,7 @@
 """A whole job with parameter servers in one process: the real machines under a seeded scheduler, as in `tests/simulation/world.py`.
 
 The master's machine and a worker's loop are the Python that jobs run, slots, streams and the client's part are the Rust. Nothing here
-decides anything for them: the world carries what they say, late or not at all, kills, hangs and restarts, and looks after every event whether
+decides anything for them: the world carries what they say, late or not at all, kills, hangs and restarts, and looks whether
 the promises of the protocol still hold (`oracle.py`). The same seed gives the same schedule.
 """
 
@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+from elasticdl.control.serving import Unreached
 from elasticdl.master import events
 from elasticdl.master.records import Record
 from elasticdl.master.serving import ServingMaster, Settings
@@ -23,7 +24,15 @@ from elasticdl.worker.serving import ServingWorker
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import SLOTS, data, model
 from tests.simulation.servers.oracle import Oracle
-from tests.simulation.servers.processes import TICK, MasterProcess, Member, Process, ServerProcess, Wire, WorkerProcess
+from tests.simulation.servers.processes import (
+    TICK,
+    MasterProcess,
+    Member,
+    Process,
+    ServerProcess,
+    Wire,
+    WorkerProcess,
+)
 
 TIMES = Times(heartbeat=0.2, alone=1.5, stall=20.0, stall_steps=40.0, moment=0.05, gather=0.5)
 KINDS = {
@@ -206,7 +215,9 @@ class World:
         kind = ServerProcess if role.startswith("ps") else WorkerProcess
         self.members.append(kind(self, name))
 
-    def wire(self, a: Process, b: Process, lost_by_a: Callable[[], None], lost_by_b: Callable[[], None]) -> Wire:
+    def wire(
+        self, a: Process, b: Process, lost_by_a: Callable[[], None], lost_by_b: Callable[[], None]
+    ) -> Wire:
         wire = Wire((a, b), (lost_by_a, lost_by_b), number=self.count())
         for end in (a, b):
             end.wires = [one for one in end.wires if one.open]
@@ -264,7 +275,11 @@ class World:
 
     def _tell_death(self, master: MasterProcess, name: str) -> None:
         event = events.WorkerEnded(name, self.dead[name])
-        self.after(self.delay("wait status"), f"{master.name} hears of the end of {name}", lambda: self.feed(master, event))
+        self.after(
+            self.delay("wait status"),
+            f"{master.name} hears of the end of {name}",
+            lambda: self.feed(master, event),
+        )
 
     # ------------------------------------------------------------------ masters
 
@@ -311,7 +326,11 @@ class World:
     def _carry_out(self, master: MasterProcess, instruction: events.Instruction) -> None:
         match instruction:
             case events.Append(number, record):
-                self.after(self.delay("disk"), f"{master.name} appends {record}", lambda: self._append(master, number, record))
+                self.after(
+                    self.delay("disk"),
+                    f"{master.name} appends {record}",
+                    lambda: self._append(master, number, record),
+                )
             case events.Check(number):
                 if len(self.journal) >= number:
                     self.feed(master, events.Conflict())
@@ -491,8 +510,6 @@ class World:
                 self.after(wait, f"{other.name} accuses", lambda other=other: self._accuse(other, server))
 
     def _accuse(self, other: Member, server: ServerProcess) -> None:
-        from elasticdl.control.serving import Unreached
-
         if other.lives and server.number is not None:
             other.send(Unreached((server.number,)))
 

@@ -197,7 +197,8 @@ impl Asking {
         is_newer
     }
 
-    /// Want rows, and a push to be applied; both go to a server in one message.
+    /// Want rows, and a push to be applied; both go to a server in one message. A push of an attempt that a
+    /// roll-back has ended is given up at once, with what was wanted along with it (rule R24).
     pub fn begin(
         &mut self,
         now: Instant,
@@ -205,6 +206,13 @@ impl Asking {
         wanted: Option<Wanted>,
         pushed: Option<Pushed>,
     ) {
+        if pushed
+            .as_ref()
+            .is_some_and(|one| one.head.roll_back < self.roll_back)
+        {
+            self.news.ended.push((ticket, End::RolledBack));
+            return;
+        }
         let catalog = &self.catalog;
         let mut found = Found::default();
         let mut pulls = BTreeMap::new();
@@ -577,5 +585,50 @@ fn take_rows(
     found.listed.extend_from_slice(pulled.listed);
     if pulled.has_chunk {
         found.held.insert(asked.slot);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalog::Variable;
+    use super::super::optimizer::Rule;
+    use super::*;
+
+    #[test]
+    fn a_push_of_an_attempt_from_before_a_roll_back_reaches_no_server() {
+        let variable = Variable {
+            name: "bias".into(),
+            length: 1,
+            decays: false,
+            adds: false,
+        };
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        let catalog = Catalog::new(0, 1, vec![], vec![variable], rule, 0.0);
+        let entry = Entry {
+            term: 2,
+            reign: 2,
+            primary: 1,
+            backup: None,
+            restored: 1,
+        };
+        let mut asking = Asking::new(catalog.clone());
+        asking.learn([(0, entry)], 1);
+        let now = Instant::now();
+        for roll_back in [0, 1] {
+            let head = Head {
+                stamp: Some(Stamp { task: 0, chunk: 0 }),
+                roll_back,
+                ..NOTHING
+            };
+            let pushed = Pushed::new(&catalog, head, &[], &[(0, &[1.0])], false);
+            asking.begin(now, roll_back as u32, None, Some(pushed));
+        }
+        assert_eq!(asking.take_news().ended, [(0, End::RolledBack)]);
+        let (errands, _) = asking.due(now);
+        let tickets: Vec<Ticket> = errands.iter().map(|errand| errand.ticket).collect();
+        assert_eq!(tickets, [1]);
     }
 }
