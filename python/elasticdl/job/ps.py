@@ -96,6 +96,7 @@ class ServerProcess:
         self._catalog: str | None = None
         self._server: ParameterServer | None = None
         self._terms: dict[int, int] = {}
+        self._restored: dict[int, int] = {}
         self._orders: dict[int, CopyOrdered] = {}
         self._ready: dict[int, CopyReady] = {}
         self._leaving = False
@@ -217,7 +218,12 @@ class ServerProcess:
         self._terms.update((entry.slot, entry.term) for entry in placed.entries)
         self._orders = {slot: one for slot, one in self._orders.items() if one.term >= self._terms[slot]}
         self._ready = {slot: one for slot, one in self._ready.items() if one.term >= self._terms[slot]}
-        mine = {one.slot for one in placed.entries if one.restored and one.primary == self._number}
+        restored = {
+            one.slot: one.restored for one in placed.entries if one.restored and one.primary == self._number
+        }
+        # An entry that changes later says so, too: by then that snapshot may be removed, because a newer one is whole.
+        mine = {slot for slot, number in restored.items() if self._restored.get(slot) != number}
+        self._restored |= restored
         if mine and placed.snapshot:
             self._restore(server, placed, mine)
         elif mine:
