@@ -206,12 +206,7 @@ fn serve(
 
 impl Healee {
     fn advance(&mut self, view: u64, state: StateId, image: &[u8]) -> std::result::Result<(), End> {
-        // A healee that is gone before it asked is no transfer.
-        let lost = if matches!(self.phase, Phase::Asked | Phase::Refusing) {
-            None
-        } else {
-            Some(false)
-        };
+        let lost = self.lost();
         if let Some((header, payload)) = self.inbound.receive(&self.stream).map_err(|_| lost)? {
             match (&self.phase, header.kind) {
                 (Phase::Asked, Kind::HealRequest)
@@ -242,6 +237,8 @@ impl Healee {
                 _ => return Err(lost),
             }
         }
+        // It may have asked just now.
+        let lost = self.lost();
         if !self.outbound.flush(&self.stream).map_err(|_| lost)? {
             return Ok(());
         }
@@ -260,6 +257,14 @@ impl Healee {
             self.phase = Phase::AwaitingAck;
         }
         Ok(())
+    }
+
+    /// Return what it means if the connection breaks now: a healee that is gone before it asked is no transfer.
+    fn lost(&self) -> End {
+        match self.phase {
+            Phase::Asked | Phase::Refusing => None,
+            Phase::Sending(_) | Phase::AwaitingAck => Some(false),
+        }
     }
 }
 
