@@ -1,7 +1,7 @@
 //! TLS on the data plane: who gets in, and that rings, transfers and heartbeats are what they are without it.
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -374,6 +374,7 @@ fn cancelling_in_the_middle_ends_the_ring_for_all() {
     let addresses: Vec<_> = members.iter().map(|member| member.address()).collect();
     let rings = &rings(&members, &addresses, PATIENCE);
     let contribution = &vec![1f32; 20_000_000];
+    let begun = &Barrier::new(4);
     let outcomes: Vec<_> = thread::scope(|scope| {
         let calls: Vec<_> = (0..3)
             .map(|rank| {
@@ -381,15 +382,19 @@ fn cancelling_in_the_middle_ends_the_ring_for_all() {
                     let mut result = vec![0.0; contribution.len()];
                     (1..1000)
                         .find_map(|step| {
-                            rings[rank]
+                            let error = rings[rank]
                                 .reduce(step, contribution, &mut result, &[], &ignore_signals)
-                                .err()
+                                .err();
+                            if step == 1 {
+                                begun.wait();
+                            }
+                            error
                         })
                         .unwrap()
                 })
             })
             .collect();
-        thread::sleep(Duration::from_millis(300));
+        begun.wait();
         rings[1].cancel();
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
