@@ -248,6 +248,16 @@ def test_a_task_that_is_not_known_to_be_done_goes_on_at_its_last_chunk() -> None
     assert rig.heard("worker-1-1", Leased)[0] == Leased(0, 1, 0)
 
 
+def test_words_that_arrive_after_a_worker_s_end_hold_no_tasks() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.die("worker-0-1")
+    rig.connect("worker-0-1", (Holding(0, 1), Holding(1, 0)))
+    rig.disconnect("worker-0-1")
+    rig.connect("worker-1-1")
+    assert rig.heard("worker-1-1", Leased) == [Leased(0, 0, 0), Leased(1, 0, 0)]
+
+
 def test_a_worker_that_hangs_is_left_out_and_killed() -> None:
     rig = Rig()
     rig.start("worker-0-1")
@@ -345,6 +355,9 @@ def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     rig.say("worker-0-1", TaskDone(2, 0))
     rig.tick()
     assert rig.master.journal.done.count() == 0
+    # nor does its worker have it now
+    rig.finish("worker-0-1", 0)
+    assert rig.heard("worker-0-1", Leased) == [Leased(2, 0, 1)]
 
 
 def test_the_only_server_s_successor_takes_all_slots() -> None:
@@ -427,6 +440,25 @@ def test_a_server_that_leaves_is_emptied_first() -> None:
     assert rig.heard("ps-0-1", Released) == [Released("it is empty")]
     assert all(0 not in (entry.primary, entry.backup) for entry in rig.master.journal.entries)
     assert rig.master.journal.roll_back == 0
+
+
+def test_a_copy_to_a_server_that_leaves_before_it_has_anything_is_void() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.connect("ps-3-1")
+    rig.tick()
+    (copy, *_) = rig.master.copies.values()
+    assert copy.to == 3
+    name = f"ps-{rig.master.journal.entries[copy.slot].primary}-1"
+    rig.say("ps-3-1", Leave(()))
+    assert rig.heard("ps-3-1", Released) == [Released("it is empty")]
+    assert copy not in rig.master.copies.values()
+    entry = rig.master.journal.entries[copy.slot]
+    assert entry.term == copy.term + 1
+    # Its end may have been accepted all the same.
+    rig.say(name, CopyReady(copy.slot, copy.term, copy.to, copy.hands_over))
+    rig.tick()
+    assert rig.master.journal.entries[copy.slot] == entry
 
 
 def copied(rig: Rig) -> None:

@@ -342,8 +342,9 @@ class ServingMaster(Cutting):
             return master
         if known is None:
             out.append(Announce("joined", link.name, 0, self.steps_done, f"{link.name} has joined"))
-        holds = enroll.holds if enroll.roll_back == self.journal.roll_back else ()
-        tasks = {TaskNumber(task): chunk for task, chunk in holds}
+        # Words of a process may arrive after its end: nobody holds anything then.
+        goes_on = enroll.roll_back == self.journal.roll_back and link.name not in self.gone
+        tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
         leases = self.leases.taken_up(link.name, tasks)
         return replace(master, leases=leases)._link(connection, leased=frozenset(tasks))
 
@@ -375,8 +376,10 @@ class ServingMaster(Cutting):
 
     def _take_done(self, now: float, connection: int, link: Link, task: TaskNumber, roll_back: int) -> Self:
         """R22: from whom does not matter; an attempt from before a roll-back does not count."""
+        if not self.leases.accepts(roll_back):
+            return self  # it says nothing of what the worker has now
         master = self._link(connection, leased=link.leased | {task})
-        if not self.leases.accepts(roll_back) or task in self.leases.done or task in self.reported:
+        if task in self.leases.done or task in self.reported:
             return master
         since = now if self.reported_at is None else self.reported_at
         return replace(master, reported=(*self.reported, task), reported_at=since)
@@ -484,7 +487,9 @@ class ServingMaster(Cutting):
 
     def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
         journal = self.journal
-        living, leaving = set(journal.servers), self._leaving_servers()
+        leaving = self._leaving_servers()
+        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.entries, server))
+        living = set(journal.servers).difference(empty)
         changed: dict[int, Entry] = {}
         for copy in self.ready:
             after = placement.outcome(journal.entries, copy)
@@ -492,12 +497,15 @@ class ServingMaster(Cutting):
                 # Its receiver may have been lost while there was no master, or before this one knew of the copy (renew).
                 entry = journal.entries[copy.slot]
                 changed[copy.slot] = after if copy.to in living else entry.with_backup(entry.backup)
+        for copy in self.copies.values():
+            if copy.to in empty:  # it was ordered before that server wanted to leave (renew)
+                entry = journal.entries[copy.slot]
+                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
         pressed = self._pressed(now, leaving)
         for slot, entry in placement.at_once(
             journal.entries, living, pressed, self.settings.replicas
         ).items():
             changed.setdefault(slot, entry)
-        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.entries, server))
         return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
 
     def _pressed(self, now: float, leaving: set[ServerId]) -> set[ServerId]:
