@@ -368,6 +368,9 @@ class ServingWorker:
         """Ask for the rows of a chunk, and push in the same messages what was computed before."""
         fetched = None
         if chunk is not None:
+            if computed is not None and computed[0].chunk.roll_back != chunk.roll_back:
+                # The push would be given up, and what is asked for along with it.
+                raise _RolledBack
             self._beat(True)
             task = self._order.task(chunk.task)
             self._expect(chunk)
