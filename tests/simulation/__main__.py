@@ -1,7 +1,8 @@
 """Run schedules from the command line.
 
 ``python -m tests.simulation --seed N --trace`` replays one schedule, event by event;
-``python -m tests.simulation --schedules 100000 --seed N`` runs many, over all cores.
+``python -m tests.simulation --schedules 100000 --seed N`` runs many, over all cores, and a twentieth as many of jobs with parameter
+servers, which take longer; ``--servers`` means these alone.
 """
 
 from __future__ import annotations
@@ -9,9 +10,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from types import ModuleType
 
 from tests.simulation import schedules
 from tests.simulation.oracle import Violation
+from tests.simulation.servers import schedules as of_servers
+
+SHARE = 20
+"""Of so many schedules one more is of a job with parameter servers."""
 
 
 def main() -> int:
@@ -20,26 +26,37 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--schedules", type=int, default=1, help="how many")
     parser.add_argument("--trace", action="store_true", help="print every event of one schedule")
+    parser.add_argument("--servers", action="store_true", help="jobs with parameter servers only")
     arguments = parser.parse_args()
     if arguments.trace:
-        print(schedules.plan_of(arguments.seed))
+        kind = of_servers if arguments.servers else schedules
+        print(kind.plan_of(arguments.seed))
         try:
-            events = schedules.run(arguments.seed, trace=print)
+            events = kind.run(arguments.seed, trace=print)
         except Violation as violation:
             print(f"VIOLATION: {violation}")
             return 1
         print(f"seed {arguments.seed}: {events} events, no violation")
         return 0
+    first, count = arguments.seed, arguments.schedules
+    if arguments.servers:
+        return min(_many(of_servers, first, count, " --servers"), 100)
+    failed = _many(schedules, first, count, "")
+    return min(failed + _many(of_servers, first, -(-count // SHARE), " --servers"), 100)
+
+
+def _many(kind: ModuleType, first: int, count: int, option: str) -> int:
+    """Run schedules of one kind and print what fails; return how many."""
     began, failed, events = time.monotonic(), 0, 0
-    for seed, length, violation in schedules.many(arguments.seed, arguments.schedules):
+    for seed, length, violation in schedules.many(first, count, kind.attempt):
         events += length
         if violation is not None:
             failed += 1
             print(f"seed {seed}: {violation}", flush=True)
-            print(f"  replay: python -m tests.simulation --seed {seed} --trace", flush=True)
+            print(f"  replay: python -m tests.simulation{option} --seed {seed} --trace", flush=True)
     seconds = time.monotonic() - began
-    print(f"{arguments.schedules} schedules, {events} events, {failed} violations, {seconds:.0f} s")
-    return min(failed, 100)
+    print(f"{count} schedules{option}, {events} events, {failed} violations, {seconds:.0f} s")
+    return failed
 
 
 if __name__ == "__main__":

@@ -69,7 +69,11 @@ def attempt(seed: int) -> tuple[int, int, str | None]:
         return seed, 0, f"{type(error).__name__}: {error}"
 
 
-def many(first: int, count: int) -> Iterator[tuple[int, int, str | None]]:
+def many(
+    first: int, count: int, attempt: Callable[[int], tuple[int, int, str | None]] = attempt
+) -> Iterator[tuple[int, int, str | None]]:
     """Run schedules over all cores."""
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
-        yield from pool.imap_unordered(attempt, range(first, first + count), chunksize=50)
+        yield from pool.imap_unordered(
+            attempt, range(first, first + count), chunksize=min(50, -(-count // 8))
+        )

@@ -131,10 +131,6 @@ impl PyPeer {
         outcome(py, self.0.give_up_copies(to))
     }
 
-    fn leave_out<'py>(&mut self, py: Python<'py>, server: u64) -> PyOutcome<'py> {
-        outcome(py, self.0.leave_out(server))
-    }
-
     fn cut<'py>(&self, py: Python<'py>, slot: u32, reign: u64) -> Option<Bound<'py, PyBytes>> {
         let (words, _) = self.0.cut(slot, reign)?;
         Some(bytes(py, &words))

@@ -282,8 +282,6 @@ class ServerProcess(Member):
                 stream.heard_at = self.world.now
             elif stream.wire is not None and self.world.now - stream.heard_at >= SILENCE:
                 self.lost.add(peer)
-                if self.world.servers_drop_silent:
-                    self.take(self.machine.leave_out(peer))
         if self.lost and self.send(Unreached(tuple(sorted(self.lost)))):
             self.lost.clear()
         self.pump()
@@ -308,7 +306,6 @@ class ServerProcess(Member):
             self.ready[slot] = one
             self.send(one)
         self.pump()
-        self.world.touched(self)
 
     def _answer(self, worker: WorkerProcess, wire: Wire, packet: list[Any]) -> None:
         number = self.number
@@ -346,8 +343,6 @@ class ServerProcess(Member):
 
     def acknowledge(self, sender: ServerProcess, wire: Wire, known: int) -> None:
         next_, refused = self.machine.heard(sender.number, known)
-        if self.world.forgets_refusals:
-            refused = []
         number = self.number
         assert number is not None
         self.world.say_on(wire, 1, lambda: sender.accepted(number, wire, next_, refused))
@@ -385,8 +380,7 @@ class ServerProcess(Member):
             return
         stream.heard_at = self.world.now
         if stream.next is None:
-            anew = self.machine.first(by) if self.world.server_mistake == "stream anew" else number
-            stream.next = anew
+            stream.next = number
         else:
             stream.next = max(stream.next, number)
             stream.under_way = max(0, stream.under_way - 1)
@@ -546,7 +540,7 @@ class WorkerProcess(Member):
             wanted = (chunk, list(batches), variables)
         gradients = [(batch, list(memoryview(numbers))) for batch, numbers, _ in rows]
         return self._ask(
-            wanted, self.world.mistaken_head(self, head), gradients,
+            wanted, head, gradients,
             [(variable, list(memoryview(numbers))) for variable, numbers in dense], is_first,
         )  # fmt: skip
 

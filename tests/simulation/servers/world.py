@@ -81,9 +81,6 @@ class World:
     server_mistake: str | None = None
     trusts_streams = False
     """What is sent in a stream counts as accepted."""
-    forgets_refusals = False
-    servers_drop_silent = False
-    compares_appends = True
 
     def __init__(self, seed: int, plan: Plan, trace: Callable[[str], None] | None = None) -> None:
         self.random = random.Random(f"servers {seed}")
@@ -359,7 +356,7 @@ class World:
     def _append(self, master: MasterProcess, number: int, record: Record) -> None:
         if not master.lives and self.random.random() < 0.5:
             return
-        if len(self.journal) >= number and self.compares_appends:
+        if len(self.journal) >= number:
             self.feed(master, events.Conflict())
             return
         self.journal.append(record)
@@ -538,15 +535,6 @@ class World:
             process.unreachable_until = 0.0
         if not any(master.lives for master in self.masters):
             self.start_master()
-
-    # ------------------------------------------------------------------ for mistakes
-
-    def touched(self, server: ServerProcess) -> None:
-        """Something was done to a server's slots."""
-
-    def mistaken_head(self, worker: WorkerProcess, head: Any) -> Any:
-        """Return the head of a push as this worker gives it."""
-        return head
 
 
 __all__ = ["SLOTS", "Plan", "World"]

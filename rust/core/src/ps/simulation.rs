@@ -1,6 +1,5 @@
 //! A server for the simulator: the real slots and streams, without sockets, with what travels as bytes going in and out; and the mistakes
 //! that are made in it on purpose. Only with the feature `simulation`, which no wheel has.
-use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use super::answering;
@@ -24,17 +23,11 @@ use crate::net::frame::Kind;
 pub enum Mistake {
     HeldEarly,
     AcknowledgedEarly,
-    DropsReceiver,
     ReceiverNotRequired,
     NoFreeze,
     CopyWithoutStamps,
-    CopyOntoOldRows,
-    StreamAnew,
     TakesOlderReign,
     RefusesNewerReign,
-    ForgetsBelowLow,
-    Reinstated,
-    NoTerm,
 }
 
 impl FromStr for Mistake {
@@ -44,17 +37,11 @@ impl FromStr for Mistake {
         Ok(match name {
             "held early" => Mistake::HeldEarly,
             "acknowledged early" => Mistake::AcknowledgedEarly,
-            "drops receiver" => Mistake::DropsReceiver,
             "receiver not required" => Mistake::ReceiverNotRequired,
             "no freeze" => Mistake::NoFreeze,
             "copy without stamps" => Mistake::CopyWithoutStamps,
-            "copy onto old rows" => Mistake::CopyOntoOldRows,
-            "stream anew" => Mistake::StreamAnew,
             "takes older reign" => Mistake::TakesOlderReign,
             "refuses newer reign" => Mistake::RefusesNewerReign,
-            "forgets below low" => Mistake::ForgetsBelowLow,
-            "reinstated" => Mistake::Reinstated,
-            "no term" => Mistake::NoTerm,
             _ => return Err(format!("no mistake is called {name:?}")),
         })
     }
@@ -83,8 +70,6 @@ pub enum Stopped {
 pub struct Peer {
     node: Node,
     mistake: Option<Mistake>,
-    /// What slots held last, for the mistake of copying onto it.
-    old: BTreeMap<u32, Data>,
 }
 
 /// Return bytes as words; what is left of a word at the end is dropped.
@@ -99,7 +84,6 @@ impl Peer {
         Peer {
             node: Node::new(me, catalog),
             mistake,
-            old: BTreeMap::new(),
         }
     }
 
@@ -111,11 +95,7 @@ impl Peer {
     /// Take an ask that came on a connection.
     pub fn ask(&mut self, desk: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
         let words = words(bytes);
-        let mut ask = Ask::read(&words, self.node.catalog())?;
-        if self.makes(Mistake::NoTerm) {
-            ask.pushes.iter_mut().for_each(|push| push.term = 0);
-            ask.pulls.iter_mut().for_each(|pull| pull.term = 0);
-        }
+        let ask = Ask::read(&words, self.node.catalog())?;
         let tickets = |slot| server::ticket(desk, request, slot);
         let packets = answering::answer(&self.node, request, &ask, tickets);
         let mut outcome = self.outcome(Vec::new());
@@ -126,7 +106,6 @@ impl Peer {
 
     /// Learn entries of the journal.
     pub fn learn(&mut self, entries: Vec<(u32, Entry)>) -> Result<Outcome, Stopped> {
-        self.note_old(entries.iter().map(|(slot, _)| *slot));
         let told = self.node.learn(entries)?;
         Ok(self.outcome(told))
     }
@@ -147,8 +126,7 @@ impl Peer {
         let mut number = number;
         while !reader.is_empty() {
             let mut message = wire::message(&mut reader)?;
-            self.note_old([message.slot]);
-            self.mistake_message(from, &mut number, &mut message);
+            self.mistake_message(&mut message);
             told.extend(self.node.hear(from, number, &message)?);
             self.mistake_copy(&message);
             number += 1;
@@ -175,16 +153,7 @@ impl Peer {
 
     /// Give up copies to a server that is dead.
     pub fn give_up_copies(&mut self, to: Server) -> Outcome {
-        if self.makes(Mistake::DropsReceiver) {
-            self.alter(|slot, _| slot.unsay_ready());
-        }
         let told = self.node.give_up_copies(to);
-        self.outcome(told)
-    }
-
-    /// Leave a server out of all slots without the master: a mistake.
-    pub fn leave_out(&mut self, server: Server) -> Outcome {
-        let told = self.alter(|slot, told| slot.leave_out(server, told));
         self.outcome(told)
     }
 
@@ -230,8 +199,6 @@ impl Peer {
             Some(Mistake::AcknowledgedEarly) => self.alter(Slot::trust_backup),
             Some(Mistake::ReceiverNotRequired) => self.alter(Slot::pass_over_receiver),
             Some(Mistake::NoFreeze) => self.alter(|slot, _| slot.thaw()),
-            Some(Mistake::ForgetsBelowLow) => self.alter(|slot, _| slot.reopen()),
-            Some(Mistake::Reinstated) => self.alter(|slot, _| slot.reinstate()),
             _ => Vec::new(),
         });
         let mut outcome = Outcome::default();
@@ -257,20 +224,7 @@ impl Peer {
         outcome
     }
 
-    fn note_old(&mut self, slots: impl IntoIterator<Item = u32>) {
-        for slot in slots {
-            if self.makes(Mistake::CopyOntoOldRows)
-                && let Some(data) = self.node.look(slot, |slot| slot.data().cloned()).flatten()
-            {
-                self.old.insert(slot, data);
-            }
-        }
-    }
-
-    fn mistake_message(&self, from: Server, number: &mut u64, message: &mut Message) {
-        if self.makes(Mistake::StreamAnew) {
-            *number = self.node.heard(from, 0).0;
-        }
+    fn mistake_message(&self, message: &mut Message) {
         let found = self.node.look(message.slot, |slot| {
             slot.entry().zip(slot.data().map(|data| data.version))
         });
@@ -289,17 +243,8 @@ impl Peer {
     }
 
     fn mistake_copy(&mut self, message: &Message) {
-        let slot = message.slot;
-        match message.deed {
-            Deed::CopyBegin if self.makes(Mistake::CopyOntoOldRows) => {
-                if let Some(old) = self.old.get(&slot).cloned() {
-                    self.node.alter(slot, |slot| slot.keep(old));
-                }
-            }
-            Deed::CopyEnd(_) if self.makes(Mistake::CopyWithoutStamps) => {
-                self.node.alter(slot, Slot::forget_stamps);
-            }
-            _ => {}
+        if matches!(message.deed, Deed::CopyEnd(_)) && self.makes(Mistake::CopyWithoutStamps) {
+            self.node.alter(message.slot, Slot::forget_stamps);
         }
     }
 }

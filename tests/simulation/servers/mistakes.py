@@ -1,0 +1,66 @@
+"""Mistakes that the simulator must find: one rule is broken, everything else is real.
+
+A mistake in a server is the core's (`ps/simulation.rs`), one in a master is a subclass here. Each has the seed of a schedule that shows it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from elasticdl.master.leases import TaskNumber
+from elasticdl.master.serving import ServingMaster
+from tests.simulation.oracle import Violation
+from tests.simulation.servers import schedules
+from tests.simulation.servers.world import World
+
+
+def server_that(mistake: str) -> type[World]:
+    return type(mistake, (World,), {"server_mistake": mistake})
+
+
+class OldDone(World):
+    """ "Done" of a task that was begun before a roll-back counts (against rule R22)."""
+
+    class master_class(ServingMaster):
+        def _take_done(self, now: float, connection: int, link: Any, task: TaskNumber, roll_back: int) -> Any:
+            return super()._take_done(now, connection, link, task, self.journal.roll_back)
+
+
+class LeasedIsDone(World):
+    """The watermark passes tasks that are leased (against rule R10)."""
+
+    class master_class(ServingMaster):
+        @property
+        def low(self) -> TaskNumber:
+            return self.leases.following
+
+
+class TrustsStreams(World):
+    """What is sent to another server counts as accepted (against rule R4)."""
+
+    trusts_streams = True
+
+
+MISTAKES: tuple[tuple[type[World], int, str], ...] = (
+    (server_that("held early"), 44, "chunk"),
+    (server_that("acknowledged early"), 0, "chunk"),
+    (server_that("receiver not required"), 16, "chunk"),
+    (server_that("no freeze"), 27, "chunk"),
+    (server_that("copy without stamps"), 1, "chunk|account"),
+    (server_that("takes older reign"), 83, "chunk"),
+    (server_that("refuses newer reign"), 33, "does not end"),
+    (TrustsStreams, 0, "chunk"),
+    (OldDone, 82, "chunk"),
+    (LeasedIsDone, 0, "tells low"),
+)
+"""Each with a seed that shows it, and what is violated."""
+
+
+def find(mistake: type[World], first: int, count: int) -> tuple[int, Violation] | None:
+    """Return the first seed from `first` on with which a mistake shows, and what is violated."""
+    for seed in range(first, first + count):
+        try:
+            schedules.run(seed, mistake)
+        except Violation as violation:
+            return seed, violation
+    return None
