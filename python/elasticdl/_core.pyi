@@ -232,6 +232,9 @@ class Catalog:
 
         Raises ValueError for a kind or an optimizer that is not known, or one of its parameters that is missing.
         """
+    def with_policy(self, modulates: bool, max_staleness: int | None, expiry: int | None) -> Catalog:
+        """Return it for a server that divides a push's learning rate by its staleness, does not apply one that is staler than
+        `max_staleness` versions, and forgets rows to which nobody has pushed for `expiry` steps."""
     def slot_of_row(self, table: int, id: int) -> int:
         """Return where a row lives."""
     def slot_of_variable(self, variable: int) -> int:
@@ -362,7 +365,7 @@ class ParameterClient:
     def ids(self, ticket: int, timeout: float) -> bytearray | None:
         """Return, once, the ids (uint64) that were asked for, in no order; none if they have not all come."""
     def settled(self, ticket: int, timeout: float) -> str | None:
-        """Return, once, `settled` or `rolled back`; none if a push has not ended. Raises ValueError if a server refuses it."""
+        """Return, once, `settled`, `stale` or `rolled back`; none if a push has not ended. Raises ValueError if a server refuses it."""
     def notice(self) -> tuple[list[int], bool]:
         """Return the servers that were lost since the last call, and whether newer entries than known are needed."""
     def close(self) -> None: ...

@@ -198,11 +198,18 @@ class ServerProcess:
         """Serve as soon as number and model are known."""
         if self._server is not None or self._number is None or self._catalog is None:
             return
+        spec = self._place.spec()
         self._server = ParameterServer(
             self._listener,
             self._number,
             self._place.token(),
-            read_catalog(self._catalog).core(),
+            read_catalog(self._catalog)
+            .core()
+            .with_policy(
+                spec.lr_staleness_modulation,
+                spec.max_staleness or None,
+                spec.embedding_expiry or None,
+            ),
             self._place.identity,
         )
         _log.info("serves as number %d at %s", self._number, self._server.address)

@@ -240,6 +240,24 @@ class JobSpec:
         why="Every id counts unless somebody knows better.",
     )  # fmt: skip
 
+    embedding_expiry: int = setting(
+        kinds.integer(0), 0, group="parameter servers", unit="steps",
+        what="Rows of embeddings that no minibatch of this many has touched are forgotten; 0: none. An id that comes back begins anew.",
+        why="What was learned is kept unless a table would grow for ever.",
+    )  # fmt: skip
+    lr_staleness_modulation: bool = setting(
+        kinds.flag(), False, group="parameter servers",
+        what="Divide the learning rate of a minibatch, for each part of the model, by the number of others that were applied there since "
+        "its weights were fetched.",
+        why="With few workers it only slows learning down; with many it keeps old gradients from doing harm.",
+    )  # fmt: skip
+    max_staleness: int = setting(
+        kinds.integer(0), 0, group="parameter servers", unit="minibatches",
+        what="A minibatch is computed again if more than this many others were applied to a part of the model since its weights were fetched; "
+        "0: no limit. A worker's own minibatch before counts.",
+        why="Computing again costs more than most old gradients do harm.",
+    )  # fmt: skip
+
     # ------------------------------------------------------------------ output
     output: str = setting(
         kinds.path(), "", group="output", what="Where the trained model is written; nothing is written if not given.",

@@ -22,8 +22,8 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     **_all(
-        "grads_to_wait sync_version_tolerance lr_staleness_modulation get_model_steps max_staleness"
-        " ps_restore embedding_expiry wire_dtype",
+        "grads_to_wait sync_version_tolerance get_model_steps"
+        " ps_restore wire_dtype",
         _SERVERS,
     ),
     **_all(

@@ -100,9 +100,16 @@ class _Fetched:
 class _Pushed:
     """A chunk that is not known to be settled; without a ticket nothing is under way."""
 
-    chunk: _Chunk
+    fetched: _Fetched
     ticket: int | None
     loss: float | None
+
+
+_Parts = tuple[
+    tuple[tuple[int, int], int, int, float, int],
+    list[tuple[Batch, memoryview, bool]],
+    list[tuple[int, memoryview]],
+]
 
 
 @dataclass(slots=True)
@@ -354,7 +361,7 @@ class ServingWorker:
             gradients = self._gradients(fetched)
             if gradients is None:
                 # What was computed before it has been pushed.
-                pushed.append(_Pushed(fetched.chunk, None, None))
+                pushed.append(_Pushed(fetched, None, None))
             else:
                 computed = fetched, gradients
             fetched = following
@@ -483,24 +490,22 @@ class ServingWorker:
         """Push a chunk's gradients, and ask for the rows of the following one in the same messages."""
         self._settle(pushed, UNSETTLED - 1)
         fetched, gradients = computed
-        chunk, batches = fetched.chunk, fetched.batch.batches
-        step = chunk.task * self._order.chunks_per_task + chunk.chunk
-        head = (
-            (chunk.task, chunk.chunk),
-            self._low,
-            chunk.roll_back,
-            self._adapter.rate(step),
-            step,
-        )
         self._write_line(fetched, self._touched(fetched.batch))
-        rows = [(batch, slopes.data, True) for batch, slopes in zip(batches, gradients.rows, strict=True)]
-        dense = [(variable, slope.data) for variable, slope in enumerate(gradients.dense)]
+        head, rows, dense = self._parts(fetched.chunk, fetched.batch, gradients)
         if following is not None and following.batch.examples:
             ticket = self._client.push(head, rows, dense, False, self._wish(following))
             following.ticket = ticket
         else:
             ticket = self._client.push(head, rows, dense)
-        pushed.append(_Pushed(chunk, ticket, gradients.loss))
+        pushed.append(_Pushed(fetched, ticket, gradients.loss))
+
+    def _parts(self, chunk: _Chunk, batch: ServedBatch, gradients: Gradients) -> _Parts:
+        """Return what a push of a chunk consists of."""
+        step = chunk.task * self._order.chunks_per_task + chunk.chunk
+        stamp = (chunk.task, chunk.chunk)
+        head = (stamp, self._low, chunk.roll_back, self._adapter.rate(step), step)
+        rows = [(of, slopes.data, True) for of, slopes in zip(batch.batches, gradients.rows, strict=True)]
+        return head, rows, [(variable, slope.data) for variable, slope in enumerate(gradients.dense)]
 
     def _write_line(self, fetched: _Fetched, slots: set[int]) -> None:
         """R29: before the first byte is given away."""
@@ -516,30 +521,52 @@ class ServingWorker:
             first = pushed[0]
             if first.ticket is not None:
                 patience = 0.0 if len(pushed) <= most else None
-                if not self._is_settled(first.ticket, first.chunk.roll_back, patience):
+                end = self._end_of(first.ticket, first.fetched.chunk.roll_back, patience)
+                if end is None:
                     return
+                if end == "stale":
+                    self._compute_again(first.fetched)
             pushed.popleft()
             self._advance(first)
 
-    def _is_settled(self, ticket: int, roll_back: int, patience: float | None) -> bool:
+    def _end_of(self, ticket: int, roll_back: int, patience: float | None) -> str | None:
+        """Return how a push has ended, after at most `patience`."""
         if patience is None:
-            self._await_end(ticket, roll_back)
-            return True
+            return self._await_end(ticket, roll_back)
         end = self._client.settled(ticket, patience)
         if end == "rolled back":
             raise _RolledBack
-        return end is not None
+        return end
 
-    def _await_end(self, ticket: int, roll_back: int) -> None:
+    def _await_end(self, ticket: int, roll_back: int) -> str:
         self._beat(False)
         while (end := self._client.settled(ticket, _LOOK_SECONDS)) is None:
             self._look(roll_back)
         if end == "rolled back":
             raise _RolledBack
+        return end
+
+    def _compute_again(self, fetched: _Fetched) -> None:
+        """Compute a chunk of which a part was too stale, until no part is: the slots that hold it say so, and take nothing."""
+        chunk, batch = fetched.chunk, fetched.batch
+        end = "stale"
+        while end == "stale":
+            ticket = self._client.pull(*self._wish(fetched))
+            rows, _ = self._await_rows(ticket, chunk.roll_back)
+            gradients = self._compute(fetched, rows)
+            if gradients is None:
+                # Its line says which slots it is in, and some of them hold it: the others get nothing of it, under its stamp.
+                variables = self._adapter.catalog.variables
+                gradients = Gradients(
+                    0.0,
+                    [np.zeros(variable.size, np.float32) for variable in variables],
+                    [np.zeros_like(of_table) for of_table in rows],
+                )
+            end = self._await_end(self._client.push(*self._parts(chunk, batch, gradients)), chunk.roll_back)
 
     def _advance(self, settled: _Pushed) -> None:
         """Tell the master how far a task has come."""
-        chunk = settled.chunk
+        chunk = settled.fetched.chunk
         with self._news:
             lease = self._leases.get(chunk.task)
             if lease is None or lease.roll_back != chunk.roll_back:

@@ -23,7 +23,7 @@ use elasticdl_core::ps::part::{self, Part, Rows};
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::server::{Server, name_of};
-use elasticdl_core::ps::slot::{Answer, Head};
+use elasticdl_core::ps::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::stream::{Deed, Message};
@@ -57,6 +57,7 @@ fn head() -> impl Strategy<Value = Head> {
         any::<u64>(),
     )
         .prop_map(|(stamp, low, roll_back, rate, step)| Head {
+            seen: UNSEEN,
             stamp,
             low,
             roll_back,
@@ -139,6 +140,7 @@ fn ask() -> impl Strategy<Value = Vec<u64>> {
                 .map(|(slot, term, words)| Push {
                     slot: *slot,
                     term: *term,
+                    seen: UNSEEN,
                     words,
                 })
                 .collect(),
@@ -220,7 +222,8 @@ fn rows() -> impl Strategy<Value = Vec<u64>> {
                     .iter()
                     .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
                     .sum();
-                wire::put_rows(&mut words, pull.slot, has_chunk, reign, count).fill(0.25);
+                wire::put_rows(&mut words, pull.slot, has_chunk, (reign, version), count)
+                    .fill(0.25);
                 for known in &pull.dense {
                     let weights = &[1.5; 5][..catalog.variables()[known.variable].length];
                     let dense = match kinds.next() {
@@ -241,6 +244,7 @@ fn answers() -> impl Strategy<Value = Vec<u64>> {
         Just(Answer::Closed),
         Just(Answer::Moved),
         Just(Answer::Busy),
+        Just(Answer::Stale),
         Just(Answer::Refused("no".into())),
     ];
     let one = (any::<u32>(), answer, prop::option::of(entry()));
@@ -258,6 +262,7 @@ fn node(ids: &[u64]) -> Node {
     node.learn((0..SLOTS).map(|slot| (slot, ENTRY)))
         .expect("first entries");
     let head = |task| Head {
+        seen: UNSEEN,
         stamp: Some(Stamp { task, chunk: 1 }),
         low: 0,
         roll_back: 0,
@@ -459,6 +464,7 @@ fn an_answer_larger_than_a_message_is_not_asked_for() {
     };
     let ask = |times| Ask {
         head: Head {
+            seen: UNSEEN,
             stamp: None,
             low: 0,
             roll_back: 0,
@@ -624,6 +630,7 @@ impl Worker {
     /// Push once, and see that exactly that has happened: each weight falls, by less each time.
     fn push(&mut self) {
         let head = Head {
+            seen: UNSEEN,
             stamp: Some(Stamp {
                 task: self.task,
                 chunk: 0,
@@ -741,6 +748,7 @@ fn a_part_that_lies_is_refused_with_its_reason_and_the_connection_goes_on() {
     let mut stream = stranger(&server, Purpose::Parameters);
     let mut ask_with = |slot, part: &[u64]| {
         let head = Head {
+            seen: UNSEEN,
             stamp: Some(Stamp {
                 task: 999,
                 chunk: 9,
@@ -752,6 +760,7 @@ fn a_part_that_lies_is_refused_with_its_reason_and_the_connection_goes_on() {
         let push = Push {
             slot,
             term: 1,
+            seen: UNSEEN,
             words: part,
         };
         let ask = Ask {

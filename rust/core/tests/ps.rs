@@ -14,7 +14,7 @@ use elasticdl_core::ps::node::Node;
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::part::{Dense, Part, Rows};
 use elasticdl_core::ps::placement::{Entry, Server};
-use elasticdl_core::ps::slot::{Answer, Head, Told};
+use elasticdl_core::ps::slot::{Answer, Head, Told, UNSEEN};
 use elasticdl_core::ps::stamps::Stamp;
 use elasticdl_core::ps::stream::Message;
 
@@ -495,6 +495,7 @@ impl World {
         self.next_ticket += 1;
         self.tickets.insert(ticket, asked);
         let head = Head {
+            seen: UNSEEN,
             stamp: Some(stamp),
             low,
             roll_back,

@@ -8,7 +8,7 @@ use elasticdl_core::net::address::{Address, Listener};
 use elasticdl_core::net::error::Error;
 use elasticdl_core::ps::asking::{End, Found, Wanted};
 use elasticdl_core::ps::batch::Batch;
-use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
+use elasticdl_core::ps::catalog::{Catalog, Policy, Table, Variable};
 use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::Pace;
 use elasticdl_core::ps::initial::Initial;
@@ -16,7 +16,7 @@ use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::server::Server;
-use elasticdl_core::ps::slot::Head;
+use elasticdl_core::ps::slot::{Head, UNSEEN};
 use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::Stamp;
 use pyo3::exceptions::PyValueError;
@@ -194,6 +194,19 @@ impl PyCatalog {
             rule,
             weight_decay,
         )))
+    }
+
+    fn with_policy(
+        &self,
+        modulates: bool,
+        max_staleness: Option<u64>,
+        expiry: Option<u32>,
+    ) -> PyCatalog {
+        PyCatalog(self.0.clone().with_policy(Policy {
+            modulates,
+            max_staleness,
+            expiry,
+        }))
     }
 
     fn slot_of_row(&self, table: usize, id: u64) -> u32 {
@@ -554,6 +567,7 @@ impl PyClient {
         let catalog = self.0.catalog();
         let (stamp, low, roll_back, rate, step) = head;
         let head = Head {
+            seen: UNSEEN,
             stamp: self::stamp(stamp),
             low,
             roll_back,
@@ -692,6 +706,7 @@ impl PyClient {
         match py.detach(|| self.0.take_end(ticket, limit)) {
             None => Ok(None),
             Some(End::Settled) => Ok(Some("settled".into())),
+            Some(End::Stale) => Ok(Some("stale".into())),
             Some(End::RolledBack) => Ok(Some("rolled back".into())),
             Some(End::Refused(why)) => Err(to_python(py, Error::BadArgument(why))),
         }

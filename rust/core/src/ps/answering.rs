@@ -1,7 +1,7 @@
 //! What a server says to an ask: the rows at once, and what became of each part of a push when it is known. No sockets: `server.rs` carries
 //! the packets.
 use super::node::Node;
-use super::slot::{Answer, Ticket};
+use super::slot::{Answer, Head, Ticket};
 use super::wire::{self, Ask, Dense, Pull};
 use crate::net::channel::Packet;
 use crate::net::frame::Kind;
@@ -19,7 +19,11 @@ pub fn answer(
         .iter()
         .filter_map(|push| {
             let ticket = ticket(push.slot);
-            let answer = node.push(push.slot, &ask.head, push.term, push.words, ticket)?;
+            let head = Head {
+                seen: push.seen,
+                ..ask.head
+            };
+            let answer = node.push(push.slot, &head, push.term, push.words, ticket)?;
             Some((push.slot, answer))
         })
         .collect();
@@ -45,15 +49,15 @@ fn rows(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
         rows.map(|(table, ids)| catalog.tables()[*table].width * ids.len())
             .sum()
     };
-    // A slot's rows have a head of three words, and fill their last word perhaps by half.
-    let room = ask.pulls.iter().map(|pull| 4 + numbers(pull) / 2).sum();
+    // A slot's rows have a head of four words, and fill their last word perhaps by half.
+    let room = ask.pulls.iter().map(|pull| 5 + numbers(pull) / 2).sum();
     let mut words = Vec::with_capacity(room);
     for pull in &ask.pulls {
         let found = node.look(pull.slot, |slot| {
             let (entry, data) = (slot.entry()?, slot.read()?);
             let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
             let count = numbers(pull);
-            let mut numbers = wire::put_rows(&mut words, pull.slot, has_chunk, entry.reign, count);
+            let mut numbers = wire::put_rows(&mut words, pull.slot, has_chunk, (entry.reign, data.version), count);
             for (table, ids) in &pull.rows {
                 let of_table;
                 (of_table, numbers) =

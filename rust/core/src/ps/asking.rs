@@ -3,7 +3,7 @@
 //!
 //! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is told with `lose`. What
 //! came of it all is fetched with `take_news`.
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use super::catalog::Catalog;
 use super::data::Pace;
 use super::placement::{Entry, Server};
 use super::push::Pushed;
-use super::slot::Head;
+use super::slot::{Head, UNSEEN};
 use super::stamps::Stamp;
 use super::wire::{self, Ask, Dense, Known, Outcome, Pull, PulledRows, Push};
 use super::words::Reader;
@@ -58,6 +58,8 @@ pub struct Found {
 pub enum End {
     /// All parts are settled.
     Settled,
+    /// All parts are answered, and some are too stale to be applied: the chunk has to be computed again.
+    Stale,
     /// A server says why a part can't be applied.
     Refused(String),
     /// A roll-back came between: the chunk's task begins anew.
@@ -112,6 +114,7 @@ struct Job {
     pushes: Vec<State>,
     /// Whether any part may be due; there are many, and mostly all of them have been asked.
     may_be_due: bool,
+    is_stale: bool,
 }
 
 /// One message that was sent, until all of it is answered.
@@ -138,6 +141,7 @@ pub struct Asking {
     next_request: u32,
     /// Reign and version of each variable as it came last.
     known: Vec<Known>,
+    seen: Seen,
     news: News,
 }
 
@@ -157,6 +161,7 @@ impl Asking {
             requests: HashMap::new(),
             next_request: 0,
             known: (0..catalog.variables().len()).map(nothing).collect(),
+            seen: Seen::default(),
             news: News::default(),
             catalog,
         }
@@ -173,6 +178,7 @@ impl Asking {
         // Answers to what was asked before mean nothing any more (rule R24).
         self.roll_back = roll_back;
         self.requests.clear();
+        self.seen = Seen::default();
         // What came and is dropped now would not come again.
         for known in &mut self.known {
             (known.reign, known.version) = (0, 0);
@@ -235,6 +241,7 @@ impl Asking {
             pushed,
             pushes,
             may_be_due: true,
+            is_stale: false,
         };
         self.jobs.insert(ticket, job);
         // Who wants nothing has it.
@@ -333,12 +340,14 @@ impl Asking {
                 ..pull_of(&self.catalog, wanted, *slot, &self.known)
             })
             .collect();
+        let seen = &self.seen;
         let parts = job.pushed.iter().flat_map(|pushed| {
-            pushes.iter().map(|at| {
+            pushes.iter().map(move |at| {
                 let (slot, words) = pushed.part(*at);
                 Push {
                     slot,
                     term: term(slot),
+                    seen: seen.version(pushed.head.stamp, slot),
                     words,
                 }
             })
@@ -405,6 +414,7 @@ impl Asking {
                         continue; // another server has answered meanwhile
                     }
                     if let Some(pulled) = pulled {
+                        self.seen.note(wanted.chunk, slot, pulled.version);
                         *state = State::Done;
                         let (found, known) = (&mut job.found, &mut self.known);
                         take_rows(&self.catalog, wanted, &asked, pulled, found, known);
@@ -428,6 +438,10 @@ impl Asking {
                     match outcome {
                         Outcome::Settled | Outcome::Closed | Outcome::Refused => {
                             *state = State::Done;
+                        }
+                        Outcome::Stale => {
+                            *state = State::Done;
+                            job.is_stale = true;
                         }
                         Outcome::Busy => state.again(server, now + BUSY),
                         Outcome::Moved(entry) => {
@@ -474,7 +488,12 @@ impl Asking {
             self.news.found.push((ticket, found));
         }
         if is_pushed && job.pushed.take().is_some() {
-            self.news.ended.push((ticket, End::Settled));
+            let end = if job.is_stale {
+                End::Stale
+            } else {
+                End::Settled
+            };
+            self.news.ended.push((ticket, end));
         }
         if is_found && is_pushed {
             self.jobs.remove(&ticket);
@@ -523,7 +542,48 @@ const NOTHING: Head = Head {
     low: 0,
     roll_back: 0,
     pace: Pace { rate: 0.0, step: 0 },
+    seen: UNSEEN,
 };
+
+/// Chunks of which is remembered with which versions their rows came: more than a worker has under way.
+const CHUNKS: usize = 16;
+
+/// The versions of slots with which rows came.
+#[derive(Debug, Default)]
+struct Seen {
+    chunks: VecDeque<(Stamp, HashMap<u32, u64>)>,
+    /// Of slots, whatever it was for.
+    last: HashMap<u32, u64>,
+}
+
+impl Seen {
+    fn note(&mut self, chunk: Option<Stamp>, slot: u32, version: u64) {
+        self.last.insert(slot, version);
+        let Some(chunk) = chunk else {
+            return;
+        };
+        if !self.chunks.iter().any(|(of, _)| *of == chunk) {
+            if self.chunks.len() == CHUNKS {
+                self.chunks.pop_front();
+            }
+            self.chunks.push_back((chunk, HashMap::new()));
+        }
+        let found = self.chunks.iter_mut().rfind(|(of, _)| *of == chunk);
+        if let Some((_, versions)) = found {
+            versions.insert(slot, version);
+        }
+    }
+
+    /// Return the version of which a chunk's gradient for a slot is: that of its rows, or of what was pulled last.
+    fn version(&self, chunk: Option<Stamp>, slot: u32) -> u64 {
+        let Some(chunk) = chunk else {
+            return UNSEEN;
+        };
+        let own = self.chunks.iter().rfind(|(of, _)| *of == chunk);
+        let version = own.and_then(|(_, versions)| versions.get(&slot));
+        version.or(self.last.get(&slot)).copied().unwrap_or(UNSEEN)
+    }
+}
 
 /// Return what is asked of one slot, but for the term.
 fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]) -> Pull<'a> {

@@ -26,6 +26,17 @@ pub struct Variable {
     pub adds: bool,
 }
 
+/// What servers do beyond applying pushes as they come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Policy {
+    /// The learning rate of a push is divided by its staleness.
+    pub modulates: bool,
+    /// A push that is staler is not applied.
+    pub max_staleness: Option<u64>,
+    /// Rows to which nobody has pushed for so many steps are forgotten.
+    pub expiry: Option<u32>,
+}
+
 /// All of it. Tables and variables are named by their places in these lists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Catalog {
@@ -35,6 +46,7 @@ pub struct Catalog {
     variables: Vec<Variable>,
     rule: Rule,
     decay: f32,
+    policy: Policy,
     table_keys: Vec<u64>,
     variable_slots: Vec<u32>,
 }
@@ -67,9 +79,20 @@ impl Catalog {
             variables,
             rule,
             decay,
+            policy: Policy::default(),
             table_keys,
             variable_slots,
         }
+    }
+
+    /// Return it for servers of another policy.
+    pub fn with_policy(self, policy: Policy) -> Catalog {
+        Catalog { policy, ..self }
+    }
+
+    /// Return what servers do beyond applying pushes.
+    pub fn policy(&self) -> Policy {
+        self.policy
     }
 
     /// Return the number of slots.

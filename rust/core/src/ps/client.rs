@@ -221,7 +221,9 @@ impl Board {
                 self.found.remove(&ticket);
             }
             match self.ended.get_mut(&ticket) {
-                Some(place) if end == End::Settled => _ = place.get_or_insert(end),
+                Some(place) if matches!(end, End::Settled | End::Stale) => {
+                    _ = place.get_or_insert(end)
+                }
                 Some(place) => *place = Some(end),
                 None => {}
             }

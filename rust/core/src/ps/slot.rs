@@ -27,7 +27,12 @@ pub struct Head {
     pub low: u64,
     pub roll_back: u64,
     pub pace: Pace,
+    /// The slot's version of which the gradient is: that with which the rows came.
+    pub seen: u64,
 }
+
+/// Of a push that is of no version of the slot: it is never stale.
+pub const UNSEEN: u64 = u64::MAX;
 
 /// The answer to one part of a push (rule R3).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub enum Answer {
     Moved,
     /// Not now.
     Busy,
+    /// So much was applied since its rows were pulled that it is not: the chunk has to be computed again.
+    Stale,
     /// It can't be applied; says why.
     Refused(String),
 }
@@ -134,7 +141,12 @@ pub struct Slot {
     waiting: Vec<(u64, Ticket, Answer)>,
     copying: Option<Copying>,
     is_frozen: bool,
+    /// The step at which old rows were looked for last.
+    swept: u32,
 }
+
+/// How often old rows are looked for in the time after which they are forgotten.
+const SWEEPS: u32 = 8;
 
 impl Slot {
     /// Know nothing yet.
@@ -153,6 +165,7 @@ impl Slot {
             waiting: Vec::new(),
             copying: None,
             is_frozen: false,
+            swept: 0,
         }
     }
 
@@ -243,12 +256,22 @@ impl Slot {
                 "variable {name} has no first value yet"
             )));
         }
+        // Versions may fall when a backup takes over (rule R11).
+        let staleness = data.version.saturating_sub(head.seen);
+        let policy = catalog.policy();
+        if policy.max_staleness.is_some_and(|most| staleness > most) {
+            return Some(Answer::Stale);
+        }
+        let mut pace = head.pace;
+        if policy.modulates {
+            pace.rate /= staleness.max(1) as f32;
+        }
         let followers = self.followers();
         if !followers.iter().all(|server| streams.has_room(*server)) {
             return Some(Answer::Busy);
         }
         let data = self.data.as_mut().expect("it is there");
-        data.apply(catalog, &part, head.stamp, head.pace);
+        data.apply(catalog, &part, head.stamp, pace);
         let version = data.version;
         let low = data.stamps.low();
         if !followers.is_empty() {
@@ -258,14 +281,29 @@ impl Slot {
                     stamp: head.stamp,
                     low,
                     roll_back: head.roll_back,
-                    pace: head.pace,
+                    pace,
                     part: part.clone(),
                 };
                 streams.put(server, self.message(entry, version, deed));
             }
         }
         self.pending.push_back((head.stamp, version));
+        self.sweep(catalog, pace.step, streams);
         self.answer(version, ticket, Answer::Applied)
+    }
+
+    /// Forget what is older than the policy wants, if it is time to look: a look is at all rows.
+    fn sweep(&mut self, catalog: &Catalog, step: u64, streams: &mut impl Streams) {
+        let Some(expiry) = catalog.policy().expiry else {
+            return;
+        };
+        let step = u32::try_from(step).unwrap_or(u32::MAX);
+        if step >= self.swept.saturating_add(expiry / SWEEPS + 1)
+            && step > expiry
+            && self.expire(step - expiry, streams)
+        {
+            self.swept = step;
+        }
     }
 
     /// Forget rows that were pushed last before a step. False if this server is not the primary, or can't now.

@@ -194,7 +194,7 @@ mod tests {
     use super::super::optimizer::Rule;
     use super::super::part::{Dense, Part, Rows};
     use super::super::placement::Entry;
-    use super::super::slot::{Answer, Head};
+    use super::super::slot::{Answer, Head, UNSEEN};
     use super::super::stamps::Stamp;
     use super::*;
 
@@ -276,6 +276,7 @@ mod tests {
                 let mut words = Vec::new();
                 part.write(&mut words);
                 let head = Head {
+                    seen: UNSEEN,
                     stamp: Some(Stamp {
                         task: task as u64,
                         chunk: 3,

@@ -74,12 +74,15 @@ impl Table {
                     None if !self.is_admitted(*id, described.admission) => continue,
                     None => {
                         let row = self.make(*id);
-                        catalog.begin_row(table, *id, self.rows.get_mut(row).1);
+                        let (last, numbers) = self.rows.get_mut(row);
+                        *last = 0;
+                        catalog.begin_row(table, *id, numbers);
                         row
                     }
                 };
                 let (last, numbers) = self.rows.get_mut(row);
-                *last = time;
+                // Workers' tasks are not in order.
+                *last = time.max(*last);
                 update.apply(numbers, gradient);
             }
         }

@@ -6,7 +6,7 @@ use super::catalog::Catalog;
 use super::data::Pace;
 use super::error::Malformed;
 use super::placement::Entry;
-use super::slot::{Answer, Head};
+use super::slot::{Answer, Head, UNSEEN};
 use super::stamps::Stamp;
 use super::stream::Message;
 use super::words::{Reader, pair, put_numbers};
@@ -43,6 +43,8 @@ pub struct Push<'a> {
     pub slot: u32,
     /// Of the entry by which the server was chosen.
     pub term: u64,
+    /// The slot's version with which the rows came, or `slot::UNSEEN`.
+    pub seen: u64,
     pub words: &'a [u64],
 }
 
@@ -74,7 +76,7 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 impl<'a> Ask<'a> {
     /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp; (pulls, pushes); for each
     /// pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, reign, version;
-    /// for each push (slot, words), term and the words.
+    /// for each push (slot, words), term, version with which its rows came, and the words.
     pub fn write(&self) -> Vec<u64> {
         let mut words = Vec::with_capacity(self.room());
         put_stamp(&mut words, self.head.stamp);
@@ -100,7 +102,7 @@ impl<'a> Ask<'a> {
         }
         for push in &self.pushes {
             words.push(pair(push.slot, push.words.len() as u32));
-            words.push(push.term);
+            words.extend([push.term, push.seen]);
             words.extend_from_slice(push.words);
         }
         words
@@ -135,6 +137,7 @@ impl<'a> Ask<'a> {
             low,
             roll_back,
             pace,
+            seen: UNSEEN,
         };
         let chunk = stamp(&mut reader)?;
         let (pulls, pushes) = reader.pair()?;
@@ -144,9 +147,14 @@ impl<'a> Ask<'a> {
         let pushes = (0..pushes)
             .map(|_| {
                 let (slot, length) = reader.pair()?;
-                let term = reader.word()?;
+                let (term, seen) = (reader.word()?, reader.word()?);
                 let words = reader.words(length as usize)?;
-                Ok(Push { slot, term, words })
+                Ok(Push {
+                    slot,
+                    term,
+                    seen,
+                    words,
+                })
             })
             .collect::<Result<_, Malformed>>()?;
         reader.end()?;
@@ -176,7 +184,7 @@ impl<'a> Pull<'a> {
             .iter()
             .map(|known| 2 + catalog.variables()[known.variable].length.div_ceil(2))
             .sum();
-        3 + rows.div_ceil(2) + dense
+        4 + rows.div_ceil(2) + dense
     }
 
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
@@ -223,6 +231,8 @@ pub struct PulledRows<'a> {
     /// The slot, and all servers that must, hold the chunk that the pull is for.
     pub has_chunk: bool,
     pub reign: u64,
+    /// Of the slot.
+    pub version: u64,
     /// The weights of all rows, table by table as they were asked for.
     pub rows: &'a [f32],
     pub dense: Vec<Dense<'a>>,
@@ -254,16 +264,16 @@ pub fn put_elsewhere(words: &mut Vec<u64>, slot: u32) {
     words.push(pair(slot, ELSEWHERE));
 }
 
-/// Append the head of a slot's rows, (slot, kind), reign and number of numbers; returns where the numbers belong.
+/// Append the head of a slot's rows, (slot, kind), reign, version and number of numbers; returns where the numbers belong.
 pub fn put_rows(
     words: &mut Vec<u64>,
     slot: u32,
     has_chunk: bool,
-    reign: u64,
+    (reign, version): (u64, u64),
     count: usize,
 ) -> &mut [f32] {
     words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
-    words.extend([reign, count as u64]);
+    words.extend([reign, version, count as u64]);
     let at = words.len();
     words.resize(at + count.div_ceil(2), 0);
     &mut bytemuck::cast_slice_mut(&mut words[at..])[..count]
@@ -305,7 +315,7 @@ pub fn pulled<'a>(
         ROWS_AND_CHUNK => true,
         _ => return Err(Malformed("an answer to a pull is of no known kind")),
     };
-    let reign = reader.word()?;
+    let (reign, version) = (reader.word()?, reader.word()?);
     let expected: usize = asked
         .rows
         .iter()
@@ -342,6 +352,7 @@ pub fn pulled<'a>(
     Ok(Some(PulledRows {
         has_chunk,
         reign,
+        version,
         rows,
         dense,
         listed,
@@ -358,6 +369,8 @@ pub enum Outcome {
     /// Not the primary; with the newest entry that the server knows.
     Moved(Option<Entry>),
     Busy,
+    /// Not applied: too much has been since its rows came.
+    Stale,
     Refused,
 }
 
@@ -367,6 +380,7 @@ const MOVED: u32 = 3;
 const BUSY: u32 = 4;
 const REFUSED: u32 = 5;
 const NOBODY: u32 = 6;
+const STALE: u32 = 7;
 
 /// Append what became of the push of a slot: (slot, kind), with the entry if it is elsewhere.
 pub fn put_outcome(words: &mut Vec<u64>, slot: u32, answer: &Answer, entry: Option<Entry>) {
@@ -376,6 +390,7 @@ pub fn put_outcome(words: &mut Vec<u64>, slot: u32, answer: &Answer, entry: Opti
         (Answer::Moved, Some(_)) => MOVED,
         (Answer::Moved, None) => NOBODY,
         (Answer::Busy, _) => BUSY,
+        (Answer::Stale, _) => STALE,
         (Answer::Refused(_), _) => REFUSED,
     };
     words.push(pair(kind, slot));
@@ -393,6 +408,7 @@ pub fn outcome(reader: &mut Reader<'_>) -> Result<(u32, Outcome), Malformed> {
         MOVED => Outcome::Moved(Some(Entry::read(reader)?)),
         NOBODY => Outcome::Moved(None),
         BUSY => Outcome::Busy,
+        STALE => Outcome::Stale,
         REFUSED => Outcome::Refused,
         _ => return Err(Malformed("what became of a push is of no known kind")),
     };

@@ -9,7 +9,7 @@ use elasticdl_core::ps::node::Node;
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::part::Part;
 use elasticdl_core::ps::placement::Entry;
-use elasticdl_core::ps::slot::{Answer, Head};
+use elasticdl_core::ps::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::snapshot;
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::wire::{self, Ask, Known, Pull};
@@ -219,6 +219,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
     node.learn((0..SLOTS).map(|slot| (slot, entry)))
         .expect("first entries");
     let head = Head {
+        seen: UNSEEN,
         stamp: Some(Stamp {
             task: *task,
             chunk: 0,
