@@ -15,7 +15,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.errors import BadSetting
+from elasticdl.errors import AuditFailed, BadSetting
 from elasticdl.spec.place import find
 
 from .conftest import Job, Start
@@ -130,6 +130,25 @@ def test_all_servers_are_killed_at_once(begin: Start, tmp_path: Path, ids: np.nd
     assert summary["roll_backs"] >= 1
 
 
+def test_what_a_lost_server_held_alone_may_be_given_up(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin(ps_replicas=1, ps_restore="skip")
+    at(job, 40, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "lost")
+    assert "have done to them is lost (--ps_restore=skip)" in lost.text
+    (tmp_path / "go").touch()
+    summary = job.wait().succeeded().summary
+    assert summary["roll_backs"] == 1
+    assert summary["steps"] == 250
+    model = keras.models.load_model(tmp_path / "counted.keras")
+    rows = model.get_layer("rows").get_weights()[0][:, 0]
+    expected = np.bincount(ids, minlength=IDS) * EPOCHS
+    assert (rows <= expected).all()
+    # The other server's are whole.
+    assert 0 < np.count_nonzero(rows < expected) < np.count_nonzero(expected) / 2
+    with pytest.raises(AuditFailed, match="slot"):
+        audit(tmp_path / "audit")
+
+
 def test_slots_without_a_copy_are_restored_from_the_last_snapshot(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
@@ -218,6 +237,39 @@ def holding(job: Job, names: set[str]) -> None:
         if serving and copied:
             return
     pytest.fail(f"the job ended before its servers were {names}")
+
+
+def test_a_chunk_that_is_too_stale_is_computed_again_and_counts_once(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    """A worker's own chunk before is as much as is allowed, so whenever both are at work one of them has to compute again."""
+    job = begin(max_staleness=1)
+    at(job, 40, lambda status: None)
+    (tmp_path / "go").touch()
+    result = job.wait().succeeded()
+    assert "was too stale, and is computed again" in result.logs
+    model = keras.models.load_model(tmp_path / "counted.keras")
+    (rows,) = model.get_layer("rows").get_weights()
+    expected = np.bincount(ids, minlength=IDS).astype(np.float32) * EPOCHS
+    np.testing.assert_array_equal(rows, np.repeat(expected[:, None], WIDTH, 1))
+    assert audit(tmp_path / "audit").complete
+
+
+def test_stale_minibatches_count_less_and_rows_that_nobody_trains_expire(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    (tmp_path / "go").touch()
+    begin(lr_staleness_modulation=True, embedding_expiry=40).wait().succeeded()
+    model = keras.models.load_model(tmp_path / "counted.keras")
+    (total,) = model.get_layer("total").get_weights()
+    assert 0 < total.item() < RECORDS * EPOCHS
+    (rows,) = model.get_layer("rows").get_weights()
+    trained = np.bincount(ids, minlength=IDS) > 0
+    assert not rows[~trained].any()
+    # The commonest id is in every minibatch; most others have not been in the last 40 of 250.
+    assert rows[np.bincount(ids).argmax()].all()
+    assert 0 < np.count_nonzero(rows[:, 0]) < np.count_nonzero(trained) / 2
+    assert audit(tmp_path / "audit").complete
 
 
 def test_a_stopped_job_writes_what_it_has_trained(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:

@@ -66,6 +66,7 @@ from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.story import Story
 from elasticdl.master.witnesses import Times
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import PsRestore
 
 SLOTS = 4
 MODEL = f'{{"slots":{SLOTS}}}'
@@ -90,6 +91,7 @@ class Rig:
         checkpoint_steps: int = 0,
         resumed: ResumedRecord | None = None,
         max_step: int = 0,
+        restore: PsRestore = PsRestore.REDO,
     ) -> None:
         self.settings = Settings(
             snapshots=snapshots,
@@ -103,6 +105,7 @@ class Rig:
             times=Times(),
             servers=servers,
             replicas=replicas,
+            restore=restore,
         )
         self.journal: list[Record] = []
         self.now = 0.0
@@ -599,6 +602,38 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     assert placed.snapshot == "/snapshots/checkpoint-1/manifest.json"
     assert rig.heard("worker-0-1", Watermark) == [Watermark(2, 1)]
     assert [lease.task for lease in rig.heard("worker-0-1", Leased)] == [2, 3]
+
+
+def test_tasks_since_the_snapshot_may_be_left_as_they_are() -> None:
+    rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4, restore=PsRestore.SKIP)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
+    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1), section(3, 1)), ""))
+    rig.event(events.ManifestWritten(1, "/snapshots/snapshot-1/manifest.json"))
+    rig.finish("worker-0-1", 2, 3)
+    rig.told.clear()
+    rig.die("ps-0-1")
+    (placed,) = rig.heard("worker-0-1", Placed)
+    assert (placed.roll_back, placed.snapshot) == (1, "/snapshots/snapshot-1/manifest.json")
+    assert [entry.slot for entry in placed.entries if entry.restored] == [0, 2]
+    # what was under way begins anew, what was done stays done
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(4, 1)]
+    assert [(one.task, one.chunk) for one in rig.heard("worker-0-1", Leased)] == [(4, 0), (5, 0)]
+    (lost,) = rig.announced("lost")
+    assert "what the tasks 2 to 3 have done to them is lost (--ps_restore=skip)" in lost.text
+    assert rig.master.journal.done == Done(TaskNumber(4))
+
+
+def test_a_job_may_fail_rather_than_lose_the_only_copy_of_a_slot() -> None:
+    rig = Rig(servers=2, replicas=1, restore=PsRestore.STOP)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.die("ps-0-1")
+    (failed,) = [record for record in rig.journal if isinstance(record, FailedRecord)]
+    assert failed.kind == "lost"
+    assert "ps-0-1 held the only copy of 2 of the model's 4 slots, and --ps_restore=stop" in failed.reason
+    assert rig.heard("worker-0-1", Failed)
 
 
 def test_a_roll_back_voids_the_snapshot_under_way() -> None:

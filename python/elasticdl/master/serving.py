@@ -69,6 +69,7 @@ from elasticdl.master.placement import Copy, Entry, ServerId
 from elasticdl.master.records import (
     CutRecord,
     DoneRecord,
+    FailedRecord,
     FinishedRecord,
     Journal,
     ModelRecord,
@@ -78,6 +79,7 @@ from elasticdl.master.records import (
     SavedRecord,
     Server,
 )
+from elasticdl.spec.jobspec import PsRestore
 
 COPIES = 64
 """Copies of slots under way at a time: more of them would only share the same bandwidth."""
@@ -86,6 +88,9 @@ BATCH_SECONDS = 0.1
 SUCCESSOR_SECONDS = 10.0
 """So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
 NO_VIEW = ViewId(0)
+
+RUNS = 8
+"""Runs of task numbers that a message names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,7 @@ class Settings(keeper.Settings):
         checkpoint_steps: chunks between two, 0: one each epoch.
         lasting: they are checkpoints, which outlive the job.
         resume: the job's data → where it goes on from an earlier job's checkpoint; None: it begins anew, or that is journalled.
+        restore: what the loss of all copies of a slot does.
     """
 
     servers: int
@@ -107,6 +113,7 @@ class Settings(keeper.Settings):
     checkpoint_steps: int = 0
     lasting: bool = False
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
+    restore: PsRestore = PsRestore.REDO
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,20 +477,34 @@ class ServingMaster(Cutting):
         record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
         return None if record == PlacementRecord() else record
 
-    def _after_losses(self, joined: tuple[Server, ...], lost: frozenset[ServerId]) -> PlacementRecord:
+    def _after_losses(
+        self, joined: tuple[Server, ...], lost: frozenset[ServerId]
+    ) -> PlacementRecord | FailedRecord:
         """R20, R24: one record for all slots that a loss concerns; nothing while nobody is left who could take them."""
         journal = self.journal
         living = {*journal.servers, *(server.number for server in joined)} - lost
         changed, bare = placement.after_loss(journal.entries, lost, living, journal.roll_back + 1)
+        if bare and self.settings.restore is PsRestore.STOP:
+            names = ", ".join(journal.servers[server].name for server in sorted(lost))
+            return FailedRecord(
+                f"{names} held the only copy of {len(bare)} of the model's {len(journal.entries)} slots, and --ps_restore=stop; "
+                "with --ps_replicas=2 no server holds an only copy, and --ps_restore=redo goes on from the last snapshot",
+                "lost",
+            )
         if bare and not living:
             return PlacementRecord()
         for copy in self.copies.values():
             if copy.to in lost:  # its `ready` may be on its way (renew)
                 entry = journal.entries[copy.slot]
                 changed.setdefault(copy.slot, entry.with_backup(entry.backup))
-        snapshot = Done() if journal.saved is None else journal.saved[1].position
-        position = snapshot if bare else None
+        # What is skipped stays done; what is under way begins anew, because a part of it may have been acknowledged and lost.
+        stays = journal.done if self.settings.restore is PsRestore.SKIP else self._saved_position()
+        position = stays if bare else None
         return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
+
+    def _saved_position(self) -> Done:
+        saved = self.journal.saved
+        return Done() if saved is None else saved[1].position
 
     def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
         journal = self.journal
@@ -556,9 +577,16 @@ class ServingMaster(Cutting):
         text = f"{server.name} is lost: {cause}"
         if rolls_back:
             how = "begin anew" if self.journal.saved is None else "are restored from the last snapshot"
-            text += (
-                f"; no copy of its slots is left: they {how}, and the tasks since then are trained once more"
-            )
+            text += f"; no copy of its slots is left: they {how}, and "
+            if self.settings.restore is PsRestore.SKIP:
+                position, done = self._saved_position(), self.journal.done
+                tasks = [task for task in (*range(done.low), *done.above) if task not in position]
+                lost = (
+                    f"what the tasks {_runs(tasks)} have done to them is lost" if tasks else "nothing is lost"
+                )
+                text += f"{lost} (--ps_restore=skip)"
+            else:
+                text += "the tasks since then are trained once more"
         out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
         trouble = next(
             (one for one in self.trouble if one.name == server.name), Trouble(now, server.name, cause)
@@ -788,3 +816,15 @@ class ServingMaster(Cutting):
         if seen.leaving and self.journal.stopping is None:
             return Released("its tasks were given to others")
         return None
+
+
+def _runs(numbers: list[int]) -> str:
+    """Return ascending numbers for people: `3, 5 to 9`, at most a few of them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:RUNS]]
+    return ", ".join(shown) + (f" and others, {len(numbers)} in all," if len(runs) > RUNS else "")

@@ -218,4 +218,5 @@ def settings(
         checkpoint_steps=spec.checkpoint_steps,
         lasting=bool(spec.checkpoint_dir),
         resume=None if checkpoint is None else resume,
+        restore=spec.ps_restore,
     )

@@ -38,6 +38,14 @@ class OnNaN(StrEnum):
     SKIP_STEP = "skip_step"
 
 
+class PsRestore(StrEnum):
+    """What the loss of all copies of a part of the model does."""
+
+    REDO = "redo"
+    SKIP = "skip"
+    STOP = "stop"
+
+
 class Platform(StrEnum):
     """Where a job's processes live."""
 
@@ -229,6 +237,12 @@ class JobSpec:
         "With 1 the loss of a server takes the training back to where its part began.",
         why="With two the loss of a server costs a moment, and no update.",
     )  # fmt: skip
+    ps_restore: PsRestore = setting(
+        kinds.choice(PsRestore), PsRestore.REDO, group="parameter servers",
+        what="What happens when no copy of a part of the model is left. redo: that part comes back from the last snapshot, and the tasks "
+        "since are trained once more; skip: without that, so what they did to it is lost; stop: the job fails.",
+        why="Every record is to count exactly once.",
+    )  # fmt: skip
     embedding_threshold: int = setting(
         kinds.integer(0), 2 << 20, group="parameter servers", unit="bytes",
         what="Keras embeddings that are larger than this are kept as rows on the servers; smaller ones travel whole.",
@@ -253,8 +267,8 @@ class JobSpec:
     )  # fmt: skip
     max_staleness: int = setting(
         kinds.integer(0), 0, group="parameter servers", unit="minibatches",
-        what="A minibatch is computed again if more than this many others were applied to a part of the model since its weights were fetched; "
-        "0: no limit. A worker's own minibatch before counts.",
+        what="A minibatch is computed again if more than this many others were applied to a part of the model since its weights were "
+        "fetched; 0: no limit. A worker's own minibatch before counts.",
         why="Computing again costs more than most old gradients do harm.",
     )  # fmt: skip
 
@@ -554,6 +568,11 @@ def _check_servers(spec: JobSpec) -> None:
             "--distribution_strategy: ParameterServerStrategy needs servers; say how many with --num_ps_pods"
         )
     if not spec.num_ps_pods:
+        for name in ("ps_restore", "embedding_expiry", "lr_staleness_modulation", "max_staleness"):
+            if getattr(spec, name) != SETTINGS[name].default:
+                raise BadSetting(
+                    f"--{name}: is for parameter servers, of which there are none; say how many with --num_ps_pods, or leave it out"
+                )
         return
     if strategy not in (Strategy.AUTO, Strategy.PARAMETER_SERVER):
         raise BadSetting(

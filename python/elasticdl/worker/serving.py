@@ -549,6 +549,7 @@ class ServingWorker:
     def _compute_again(self, fetched: _Fetched) -> None:
         """Compute a chunk of which a part was too stale, until no part is: the slots that hold it say so, and take nothing."""
         chunk, batch = fetched.chunk, fetched.batch
+        _log.info("chunk %d of task %d was too stale, and is computed again", chunk.chunk, chunk.task)
         end = "stale"
         while end == "stale":
             ticket = self._client.pull(*self._wish(fetched))

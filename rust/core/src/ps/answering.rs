@@ -57,7 +57,13 @@ fn rows(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
             let (entry, data) = (slot.entry()?, slot.read()?);
             let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
             let count = numbers(pull);
-            let mut numbers = wire::put_rows(&mut words, pull.slot, has_chunk, (entry.reign, data.version), count);
+            let mut numbers = wire::put_rows(
+                &mut words,
+                pull.slot,
+                has_chunk,
+                (entry.reign, data.version),
+                count,
+            );
             for (table, ids) in &pull.rows {
                 let of_table;
                 (of_table, numbers) =

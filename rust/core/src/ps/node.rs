@@ -2,6 +2,7 @@
 //!
 //! Nothing in here waits for anybody, so any number of threads may call; what must be told to others comes back from each call.
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::catalog::Catalog;
@@ -44,6 +45,8 @@ pub struct Node {
     me: Server,
     catalog: Catalog,
     slots: Vec<Mutex<Slot>>,
+    /// The slot in which old rows are looked for next.
+    turn: AtomicUsize,
     ways: Mutex<BTreeMap<Server, Arc<Way>>>,
     incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
 }
@@ -71,6 +74,7 @@ impl Node {
             slots: (0..catalog.slots())
                 .map(|number| Mutex::new(Slot::new(me, number)))
                 .collect(),
+            turn: AtomicUsize::new(0),
             catalog,
             ways: Mutex::default(),
             incoming: Mutex::default(),
@@ -114,10 +118,16 @@ impl Node {
         words: &[u64],
         ticket: Ticket,
     ) -> Option<Answer> {
-        match self.slots.get(slot as usize) {
-            Some(one) => lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self)),
-            None => Some(Answer::Refused(format!("there is no slot {slot}"))),
+        let Some(one) = self.slots.get(slot as usize) else {
+            return Some(Answer::Refused(format!("there is no slot {slot}")));
+        };
+        let answer = lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self));
+        if let Some(expiry) = self.catalog.policy().expiry {
+            // Another slot at each push, in turn: one whose rows nobody touches has no pushes of its own.
+            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
+            lock(&self.slots[turn]).sweep(expiry, head.pace.step, &mut Ways(self));
         }
+        answer
     }
 
     /// Call `look` with a slot, `None` if there is no such; nobody else has it meanwhile.

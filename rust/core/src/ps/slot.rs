@@ -288,15 +288,11 @@ impl Slot {
             }
         }
         self.pending.push_back((head.stamp, version));
-        self.sweep(catalog, pace.step, streams);
         self.answer(version, ticket, Answer::Applied)
     }
 
-    /// Forget what is older than the policy wants, if it is time to look: a look is at all rows.
-    fn sweep(&mut self, catalog: &Catalog, step: u64, streams: &mut impl Streams) {
-        let Some(expiry) = catalog.policy().expiry else {
-            return;
-        };
+    /// Forget rows that nobody has pushed to for `expiry` steps, as of this step, if it is time to look: a look is at all rows.
+    pub fn sweep(&mut self, expiry: u32, step: u64, streams: &mut impl Streams) {
         let step = u32::try_from(step).unwrap_or(u32::MAX);
         if step >= self.swept.saturating_add(expiry / SWEEPS + 1)
             && step > expiry
