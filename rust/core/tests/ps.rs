@@ -995,6 +995,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
     first.write(&mut words);
     let pace = Pace { rate: 1.0, step: 0 };
     let head = Head {
+        seen: UNSEEN,
         stamp: None,
         low: 0,
         roll_back: 0,

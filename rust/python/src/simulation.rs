@@ -8,7 +8,7 @@ use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::data::Pace;
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::simulation::{self, Outcome, Peer, Stopped};
-use elasticdl_core::ps::slot::Head;
+use elasticdl_core::ps::slot::{Head, UNSEEN};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -255,6 +255,7 @@ impl PyAsking {
         });
         let pushed = head.map(|(of, low, roll_back, rate, step)| {
             let head = Head {
+                seen: UNSEEN,
                 stamp: stamp(of),
                 low,
                 roll_back,
@@ -332,6 +333,7 @@ impl PyAsking {
         let ended = news.ended.into_iter().map(|(ticket, end)| {
             let end = match end {
                 End::Settled => "settled".into(),
+                End::Stale => "stale".into(),
                 End::RolledBack => "rolled back".into(),
                 End::Refused(why) => why,
             };

@@ -16,6 +16,9 @@ use crate::net::wake::Wake;
 /// Words that may wait for one server's acceptance: 64 MiB. Pushes are told to come again then, and copies wait.
 const ROOM: usize = 8 << 20;
 
+/// Slots in which a push makes its server look for old rows, if it is time to.
+const SWEPT: usize = 16;
+
 /// The stream to another server, and who is to be woken when something is put into it.
 #[derive(Debug)]
 pub struct Way {
@@ -123,9 +126,12 @@ impl Node {
         };
         let answer = lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self));
         if let Some(expiry) = self.catalog.policy().expiry {
-            // Another slot at each push, in turn: one whose rows nobody touches has no pushes of its own.
-            let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.slots.len();
-            lock(&self.slots[turn]).sweep(expiry, head.pace.step, &mut Ways(self));
+            // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.
+            let turn = self.turn.fetch_add(SWEPT, Ordering::Relaxed);
+            for slot in turn..turn + SWEPT.min(self.slots.len()) {
+                let slot = &self.slots[slot % self.slots.len()];
+                lock(slot).sweep(expiry, head.pace.step, &mut Ways(self));
+            }
         }
         answer
     }
