@@ -55,4 +55,4 @@ def test_clicks_have_rows_of_any_id(start: Start, tmp_path: Path) -> None:
     assert audit(tmp_path / "audit").complete
     refused = start(**settings, output=tmp_path / "m.keras").wait()
     assert refused.code == 2
-    assert "has ids of any range, so no matrix of an exported model can hold its rows" in refused.err
+    assert "no matrix of a Keras model can hold its rows; write --output_format=parquet" in refused.err
