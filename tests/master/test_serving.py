@@ -873,6 +873,20 @@ def test_a_stopped_job_writes_what_there_is_when_nobody_computes() -> None:
     assert rig.heard("worker-0-1", WriteResult) == [WriteResult(1, 1)]
 
 
+def test_a_stopped_job_writes_when_what_is_reported_is_journalled() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.event(events.StopAsked(1, "enough"))
+    rig.say("worker-1-1", Leave(()))
+    rig.say("worker-0-1", TaskDone(0, 0))
+    rig.say("worker-0-1", Leave((Holding(1, 0),)))
+    assert rig.heard("worker-0-1", WriteResult) == []
+    rig.tick()
+    order = rig.master.order
+    assert order is not None
+    assert rig.heard("worker-0-1", WriteResult) == [WriteResult(order.chunks(TaskNumber(0)), 1)]
+
+
 def test_an_error_of_the_program_fails_the_job_before_its_first_step() -> None:
     rig = Rig()
     rig.start("worker-0-1")

@@ -657,7 +657,8 @@ class ServingMaster(Cutting):
             return False
         if self.leases.is_over:
             return True
-        return self.journal.stopping is not None and not self.leases.held
+        # What is reported is journalled first: the result says how many steps it is of.
+        return self.journal.stopping is not None and not self.leases.held and not self.reported
 
     def _has_committed(self) -> bool:
         return self.steps_done > 0
