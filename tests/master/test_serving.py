@@ -328,6 +328,24 @@ def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
     rig.die("ps-0-1")
     rig.tick()
     assert reason() == "1 workers, 1 parameter servers; 4 of 4 slots have no second copy yet"
+    rig.connect("ps-0-2")
+    copied(rig)
+    assert reason() == "1 workers, 2 parameter servers"
+    rig.say("ps-1-1", Leave(()))
+    assert reason() == "1 workers, 2 parameter servers; 4 of 4 slots have no second copy yet"
+
+
+def test_a_server_that_is_lost_while_it_leaves_is_not_said_to_be_empty() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("ps-0-1", Leave(()))
+    rig.connect("ps-0-2")
+    rig.die("ps-0-1")
+    assert rig.announced("drained") == []
+    assert [one.worker for one in rig.announced("lost")] == ["ps-0-1"]
+    copied(rig)
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    assert [one.worker for one in rig.announced("recovered")] == ["ps-0-1"]
 
 
 def test_two_witnesses_are_enough_against_a_server_and_one_that_broke_off_is_none() -> None:

@@ -51,7 +51,7 @@ class JobStatus:
         wanted_workers: how many the job wants now.
         workers: all that live, or ended lately; parameter servers, too.
         wanted_servers: how many parameter servers the job wants now.
-        slots_alone: slots of the parameter servers that have no second copy and should have one.
+        slots_alone: slots of the parameter servers that have no second copy on servers that stay, and should have one.
         copies: slots that are being copied to another server.
         handovers: slots that are being handed over to another server.
         snapshot: number of the snapshot of the servers that is under way, 0 if there is none.

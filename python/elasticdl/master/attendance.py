@@ -125,6 +125,13 @@ class Attendance(Keeper):
             return "joining" if self._number_of(seen.name) is None else "serving"
         return "training" if self.journal.entries else "joining"
 
+    @property
+    def staying(self) -> set[ServerId]:
+        """Return the servers of the journal that are not known to be dead and do not leave."""
+        leaving = self._leaving_servers()
+        servers = self.journal.servers.values()
+        return {one.number for one in servers if one.name not in self.gone and one.number not in leaving}
+
     # ------------------------------------------------------------------ what comes in
 
     def _register(self, now: float, connection: int, enroll: Enroll) -> Self:

@@ -560,17 +560,17 @@ class ServingMaster(Cutting):
             master = replace(master, seen={**master.seen, **numbered})
         for lost in record.gone:
             server = before.servers[lost]
-            master = master._after_server(now, server, record.position is not None, out)
+            master = master._after_server(now, before, server, record.position is not None, out)
         if record.position is None:
             return master
         assert self.order is not None, "a job that was placed has data"
         leases = self.leases.rolled_back(record.position)
         return replace(master, reported=(), reported_at=None, exporter=None)._with_leases(self.order, leases)
 
-    def _after_server(self, now: float, server: Server, rolls_back: bool, out: Out) -> Self:
+    def _after_server(self, now: float, before: Journal, server: Server, rolls_back: bool, out: Out) -> Self:
         """Say what has become of a server, and see to it that it ends."""
         seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
-        if seen is not None and seen.leaving and not rolls_back and server.name not in self.gone:
+        if seen is not None and seen.leaving and placement.is_empty(before.entries, server.number):
             out.append(Announce("drained", server.name, 0, self.steps_done, f"{server.name} was emptied"))
             return self
         cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
@@ -623,9 +623,11 @@ class ServingMaster(Cutting):
         condemned = {other: at for other, at in self.condemned.items() if other != name}
         master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
         seen = next((seen for seen in self.seen.values() if seen.name == name), None)
-        if self.journal.terminal is not None or (seen is not None and seen.leaving):
+        number = self._number_of(name)
+        is_empty = number is None or placement.is_empty(self.journal.entries, number)
+        if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
             return master._release(name)
-        if any(server.name == name for server in self.journal.servers.values()):
+        if number is not None:
             since = self._first_sign(now, name)
             return replace(master, trouble=(*self.trouble, Trouble(since, name, cause)))
         if seen is not None and not seen.is_server and name not in self.condemned:

@@ -90,8 +90,11 @@ class ServingSight:
         return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
 
     def _alone(self) -> int:
-        entries = self.machine.journal.entries
-        return sum(entry.backup is None for entry in entries) if self.spec.replicas > 1 else 0
+        """Return how many slots the loss of one more server may take along: a server that leaves is as good as lost."""
+        if self.spec.replicas == 1:
+            return 0
+        entries, stay = self.machine.journal.entries, self.machine.staying
+        return sum(entry.backup not in stay or entry.primary not in stay for entry in entries)
 
     def _processes(self, now: float) -> list[WorkerStatus]:
         members = {seen.name: member for member, seen in self.machine.seen.items()}
