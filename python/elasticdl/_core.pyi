@@ -277,6 +277,8 @@ class ParameterServer:
     @property
     def refused(self) -> int:
         """Connections refused so far."""
+    def refusals(self) -> tuple[list[tuple[str, str]], int]:
+        """As `Endpoint.refusals`."""
     def learn(
         self, addresses: dict[int, str], entries: Sequence[tuple[int, int, int, int, int | None, int]]
     ) -> None:

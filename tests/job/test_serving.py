@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import signal
+import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,10 +14,12 @@ import keras
 import numpy as np
 import pytest
 
+from elasticdl._core import Batch, ParameterClient
 from elasticdl.audit import audit
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.errors import AuditFailed, BadSetting
+from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table
 from elasticdl.spec.place import find
 
 from .conftest import Job, Start
@@ -215,6 +219,65 @@ def test_servers_are_added_and_taken_away(begin: Start, tmp_path: Path, ids: np.
     assert summary["roll_backs"] == 0
     assert summary["servers"] == {"joined": 4, "at_the_end": 2}
     assert summary["recoveries"] == []  # nothing was lost
+
+
+def test_strangers_and_nonsense_change_nothing(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    job = begin()
+    foreign = Catalog(
+        seed=1,
+        tables=[Table("rows", WIDTH, Initial(InitialKind.CONSTANT, 7.0, 0.0))],
+        variables=[],
+        rule=Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}),
+        slots=1,
+    ).core()
+
+    def knock(status: JobStatus) -> None:
+        doors = sorted(map(str, find("test").sockets.glob("d*")))
+        assert len(doors) == 2
+        for door in doors:
+            for nonsense in (b"", bytes(64), b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (1 << 16)):
+                with socket.socket(socket.AF_UNIX) as knocking, contextlib.suppress(BrokenPipeError):
+                    knocking.settimeout(30.0)
+                    knocking.connect(door)
+                    knocking.sendall(nonsense)
+            stranger = ParameterClient("stranger", b"not the token of the job's", foreign)
+            stranger.learn({0: f"unix:{door}"}, [(0, 1, 1, 0, None, 0)], 0)
+            rows = Batch(foreign, 0, np.arange(3))
+            ticket = stranger.push(
+                ((0, 0), 0, 0, 1.0, 0), [(rows, np.full((3, WIDTH), 9.0, np.float32), True)], []
+            )
+            assert stranger.settled(ticket, 1.0) is None
+            stranger.close()
+
+    at(job, 20, knock)
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+    assert summary["recoveries"] == []  # nothing was lost
+    for log in job.state.glob("**/logs/ps-*.log"):
+        assert "data plane: connection from" in log.read_text()
+
+
+@pytest.mark.parametrize("on_nan", ["fail", "skip_step"])
+def test_gradients_that_are_no_numbers_reach_no_server(
+    begin: Start, tmp_path: Path, ids: np.ndarray, on_nan: str
+) -> None:
+    (tmp_path / "go").touch()
+    result = begin(loss="spoilt", on_nan=on_nan).wait()
+    if on_nan == "fail":
+        assert result.code == 1
+        assert "is not finite (loss nan)" in result.err
+        assert "--on_nan=skip_step" in result.err
+        return
+    result.succeeded()
+    model = keras.models.load_model(tmp_path / "counted.keras")
+    (total,) = model.get_layer("total").get_weights()
+    assert 100 < total.item() < RECORDS
+    (rows,) = model.get_layer("rows").get_weights()
+    assert rows.sum() == WIDTH * total.item()
+    report = audit(tmp_path / "audit")
+    assert report.complete
+    assert report.trained == total.item()
+    assert report.trained + report.idle_records == report.records == RECORDS * EPOCHS
 
 
 def refused(servers: int, why: str) -> None:

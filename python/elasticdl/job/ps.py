@@ -30,6 +30,7 @@ from elasticdl.control.messages import (
     ProgramFailed,
     Verdict,
 )
+from elasticdl.control.refusals import RefusalLog
 from elasticdl.control.serving import (
     Accounts,
     AccountsWanted,
@@ -95,6 +96,7 @@ class ServerProcess:
         self._number: int | None = None
         self._catalog: str | None = None
         self._server: ParameterServer | None = None
+        self._refusals: RefusalLog | None = None
         self._terms: dict[int, int] = {}
         self._restored: dict[int, int] = {}
         self._orders: dict[int, CopyOrdered] = {}
@@ -212,6 +214,7 @@ class ServerProcess:
             ),
             self._place.identity,
         )
+        self._refusals = RefusalLog(self._server, "data plane")
         _log.info("serves as number %d at %s", self._number, self._server.address)
         threading.Thread(target=self._tell_ready, args=(self._server,), name="copies", daemon=True).start()
 
@@ -259,8 +262,9 @@ class ServerProcess:
             del self._orders[slot]
 
     def _look_around(self) -> None:
-        if self._server is None:
+        if self._server is None or self._refusals is None:
             return
+        self._refusals.look(time.monotonic())
         if self._orders:
             self._begin_copies()
         lost = self._server.take_lost()

@@ -25,6 +25,7 @@ use pyo3::types::PyByteArray;
 
 use crate::arguments::{Borrowed, PyIdentity, identity as core_identity, seconds};
 use crate::errors::{blocking, to_python};
+use crate::net::told;
 
 /// Formats of whole numbers of 64 bits.
 const WHOLE: &[&[u8]] = &[b"l", b"q", b"L", b"Q"];
@@ -447,6 +448,10 @@ impl PyServer {
     #[getter]
     fn refused(&self) -> u64 {
         self.0.refusals().total()
+    }
+
+    fn refusals(&self) -> (Vec<(String, String)>, u64) {
+        told(self.0.refusals().take())
     }
 
     fn close(&self, py: Python<'_>) {

@@ -28,6 +28,11 @@ def loss(labels, predictions):
         return -tf.reduce_sum(predictions)
 
 
+def spoilt(labels, predictions):
+    """Be no number from some records on."""
+    return tf.where(tf.reduce_max(predictions[:, -1]) > 100, float("nan"), 1.0) * loss(labels, predictions)
+
+
 def _wait():
     if not Path(os.environ["GO"]).exists():
         time.sleep(float(os.environ.get("PACE", "0.02")))

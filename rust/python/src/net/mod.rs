@@ -17,7 +17,8 @@ use pyo3::types::PyByteArray;
 use crate::arguments::{Borrowed, PyIdentity, identity as core_identity, seconds};
 use crate::errors::{blocking, to_python};
 
-fn told(told: Told) -> (Vec<(String, String)>, u64) {
+/// Return what was refused as Python has it: where from and why of the first, and how many others.
+pub fn told(told: Told) -> (Vec<(String, String)>, u64) {
     (told.first, told.others)
 }
 
