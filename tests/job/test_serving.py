@@ -257,6 +257,19 @@ def test_strangers_and_nonsense_change_nothing(begin: Start, tmp_path: Path, ids
         assert "data plane: connection from" in log.read_text()
 
 
+def test_a_job_ends_when_its_audit_can_be_written(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+    (tmp_path / "go").touch()
+    obstacle = tmp_path / "audit" / ".accounts.draft"
+    job = begin()
+    at(job, 1, lambda status: obstacle.mkdir())
+    notes = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "note")
+    assert any(
+        "audit can't be written (Is a directory): the job ends once it can" in one.text for one in notes
+    )
+    obstacle.rmdir()
+    check(job, tmp_path, ids)
+
+
 @pytest.mark.parametrize("on_nan", ["fail", "skip_step"])
 def test_gradients_that_are_no_numbers_reach_no_server(
     begin: Start, tmp_path: Path, ids: np.ndarray, on_nan: str

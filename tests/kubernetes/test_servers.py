@@ -17,7 +17,7 @@ from .processes import wait_for
 from .test_losses import lost, of
 from .testbed import Testbed
 
-RECORDS, EPOCHS, IDS, WIDTH = 2000, 30, 3000, 2
+RECORDS, EPOCHS, IDS, WIDTH = 2000, 12, 3000, 2
 
 
 def begin(start: Start, folder: Path) -> tuple[Job, np.ndarray]:
@@ -36,7 +36,7 @@ def begin(start: Start, folder: Path) -> tuple[Job, np.ndarray]:
         num_minibatches_per_task=4,
         embedding_threshold=0,
         ps_resource_request="cpu=50m,memory=200Mi",
-        envs="GO=/data/go,PACE=0.5",
+        envs="GO=/data/go,PACE=1.0",
     )
     return job, drawn
 

@@ -33,6 +33,8 @@ class ServingShell(Shell):
     _machine: ServingMaster
     _checkpoint: resuming.Checkpoint | None
     """From which the job goes on; None in later lives of the master, which find that in the journal."""
+    _unaudited: machine_events.Append | None = None
+    """The job's end, which is journalled once the audit has what servers have applied."""
 
     def _make_machine(self) -> ServingMaster:
         """Raises BadInput for a checkpoint that the job can't go on from."""
@@ -97,7 +99,16 @@ class ServingShell(Shell):
     ) -> None:
         if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, FinishedRecord):
             # Before the record: a master that comes later can't ask servers that have ended.
-            self._write_accounts()
+            why = self._write_accounts()
+            if why:
+                if self._unaudited is None:
+                    self._tell(
+                        "note",
+                        f"--audit: {self._spec.audit} can't be written ({why}): the job ends once it can",
+                    )
+                self._unaudited = instruction
+                return
+            self._unaudited = None
         if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, ResumedRecord):
             events.extend(self._write_beginning(instruction.record))
         if isinstance(instruction, machine_events.Announce) and instruction.kind in ("joined", "leaving"):
@@ -106,12 +117,22 @@ class ServingShell(Shell):
             self._direct(relaunch.Joined(name) if joined else relaunch.Leaving(name), name.role)
         super()._carry_out(instruction, events)
 
-    def _write_accounts(self) -> None:
-        if self._spec.audit:
-            accounts = sorted(self._machine.accounts.values())
-            auditmark.write_accounts(
-                Path(self._spec.audit), [(one.slot, one.pushes, one.sum) for one in accounts]
-            )
+    def _tick(self) -> None:
+        if self._unaudited is not None:
+            self._carry_out(self._unaudited, deque())
+        super()._tick()
+
+    def _write_accounts(self) -> str:
+        """Return what was in the way, if anything was."""
+        if not self._spec.audit:
+            return ""
+        accounts = sorted(self._machine.accounts.values())
+        slots = [(one.slot, one.pushes, one.sum) for one in accounts]
+        try:
+            auditmark.write_accounts(Path(self._spec.audit), slots)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
 
     def _write_beginning(self, record: ResumedRecord) -> list[machine_events.GiveUp]:
         """Write for the auditor what slots have applied before this job."""
