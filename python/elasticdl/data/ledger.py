@@ -184,6 +184,10 @@ class Ledger:
         places, missing = self._short_tasks(epoch)
         return place * self.records_per_task - missing[bisect_right(places, place - 1)]
 
+    def short_places(self, epoch: int) -> Sequence[int]:
+        """Return the places of the tasks of an epoch that are not full, ascending: one of each shard at most."""
+        return self._short_tasks(epoch)[0]
+
     def _order(self, epoch: int) -> Permutation:
         return Permutation(self.num_tasks, self._seed, epoch)
 

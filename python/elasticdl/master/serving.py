@@ -244,15 +244,16 @@ class ServingMaster(Cutting):
         return replace(
             self,
             leases=leases,
-            steps=order.chunks_before(done.low) + sum(map(order.chunks, done.above)),
+            steps=order.steps_before(done.low) + sum(map(order.chunks, done.above)),
             records=order.records_before(done.low) + sum(map(order.records, done.above)),
         )
 
     def _whole(self) -> Done:
-        partial = None if self.order is None else self.order.partial
         done = self.leases.done
-        # Another job may go on with it, so no slot may forget which of its chunks it holds.
-        return done if partial is None else done.without(TaskNumber(partial))
+        # Another job may go on with these, so no slot may forget which of their chunks it holds.
+        for task in () if self.order is None else self.order.partial:
+            done = done.without(TaskNumber(task))
+        return done
 
     def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
         match record:
