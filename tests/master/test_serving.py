@@ -227,7 +227,7 @@ def test_low_follows_what_is_done_in_whatever_order() -> None:
     assert rig.heard("worker-1-1", Leased) == [Leased(4, 0, 0)]
     assert rig.heard("worker-0-1", Watermark) == []
     rig.finish("worker-0-1", 0, 1)
-    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0)]
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
     assert rig.master.steps == 6
 
 
@@ -370,7 +370,7 @@ def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     (placed,) = rig.heard("worker-0-1", Placed)
     assert placed.roll_back == 1
     assert [(entry.primary, entry.restored) for entry in placed.entries] == [(1, 1), (1, 1)]
-    assert rig.heard("worker-0-1", Watermark) == [Watermark(0, 1)]
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(0, 1, ())]
     assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 1), Leased(1, 0, 1)]
     # what was begun before does not count
     rig.say("worker-0-1", TaskDone(2, 0))
@@ -595,17 +595,17 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     rig.finish("worker-0-1", 0, 1)
     assert CutRecord(1, Done(TaskNumber(2)), 0) in rig.journal
     assert rig.heard("ps-0-1", CutOrdered) == [
-        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (0, 2), (1, 1), 2, ())
+        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (0, 2), (1, 1), 2, (), 0)
     ]
     assert rig.heard("ps-1-1", CutOrdered) == [
-        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (1, 3), (1, 1), 2, ())
+        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (1, 3), (1, 1), 2, (), 0)
     ]
     rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
     rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1),), ""))
     assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
     rig.tick(1.2)  # slot 3 was left out
     assert rig.heard("ps-1-1", CutOrdered) == [
-        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (3,), (1,), 2, ())
+        CutOrdered(1, "/snapshots/.checkpoint-1.draft", (3,), (1,), 2, (), 0)
     ]
     rig.say("ps-1-1", SlotsCut(1, "/c", (section(3, 1),), ""))
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
@@ -618,7 +618,7 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     rig.die("ps-0-1")
     (placed,) = rig.heard("worker-0-1", Placed)
     assert placed.snapshot == "/snapshots/checkpoint-1/manifest.json"
-    assert rig.heard("worker-0-1", Watermark) == [Watermark(2, 1)]
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(2, 1, ())]
     assert [lease.task for lease in rig.heard("worker-0-1", Leased)] == [2, 3]
 
 
@@ -636,7 +636,7 @@ def test_tasks_since_the_snapshot_may_be_left_as_they_are() -> None:
     assert (placed.roll_back, placed.snapshot) == (1, "/snapshots/snapshot-1/manifest.json")
     assert [entry.slot for entry in placed.entries if entry.restored] == [0, 2]
     # what was under way begins anew, what was done stays done
-    assert rig.heard("worker-0-1", Watermark) == [Watermark(4, 1)]
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(4, 1, ())]
     assert [(one.task, one.chunk) for one in rig.heard("worker-0-1", Leased)] == [(4, 0), (5, 0)]
     (lost,) = rig.announced("lost")
     assert "what the tasks 2 to 3 have done to them is lost (--ps_restore=skip)" in lost.text
@@ -696,10 +696,10 @@ def test_nobody_hears_of_a_higher_watermark_while_slots_are_cut() -> None:
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
     rig.finish("worker-0-1", 2)
-    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(2, 0)
+    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(2, 0, ())
     assert rig.master.leases.low == 3
     write_cut(rig)
-    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0)]
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
 
 
 def test_a_master_that_comes_back_leaves_a_snapshot_that_was_begun() -> None:
@@ -766,7 +766,7 @@ def test_a_task_of_which_chunks_are_left_out_is_not_done_in_a_checkpoint() -> No
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(1)), 0)
-    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(1, 0)
+    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(1, 0, ())
     assert rig.master.why_finished == "max_step 3 is reached"
 
 

@@ -211,6 +211,7 @@ class Placed:
         roll_back: how often the job was rolled back.
         snapshot: manifest of the snapshot from which slots are restored, or empty: they begin anew.
         renumbered: tasks have other numbers than there, and those before this one are done; None: they have the same.
+        step: the step at which slots that are restored begin; 0 where each push is applied by itself.
     """
 
     servers: tuple[int, ...]
@@ -219,6 +220,7 @@ class Placed:
     roll_back: int
     snapshot: str
     renumbered: int | None
+    step: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,10 +234,11 @@ class Leased:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """All tasks before `low` are done, as of this roll-back (R10)."""
+    """All tasks before `low` are done, as of this roll-back (R10); those of `above` too, where a step waits for several tasks (A3)."""
 
     low: int
     roll_back: int
+    above: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +268,17 @@ class CopiesVoid:
 
 @dataclass(frozen=True, slots=True)
 class CutOrdered:
-    """A server is to write slots, each if it has this reign, to a new file in a directory (R26); the position is `low` and `above`."""
+    """A server is to write slots, each if it has this reign, to a new file in a directory (R26).
+
+    Attributes:
+        snapshot: its number.
+        directory: where it lies.
+        slots: which to write.
+        reigns: of each slot, of the data.
+        low: all tasks before are done.
+        above: tasks beyond that are done, ascending.
+        step: all steps before are applied first, and nothing of a later one may be there (A6); 0 where each push is applied by itself.
+    """
 
     snapshot: int
     directory: str
@@ -273,6 +286,7 @@ class CutOrdered:
     reigns: tuple[int, ...]
     low: int
     above: tuple[int, ...]
+    step: int
 
 
 @dataclass(frozen=True, slots=True)

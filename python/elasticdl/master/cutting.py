@@ -196,6 +196,6 @@ class Cutting(Attendance):
             return link
         slots, reigns = zip(*missing, strict=True)
         low, above = int(cut.position.low), tuple(map(int, cut.position.above))
-        order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above)
+        order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above, 0)
         self._tell(connection, order, out)
         return replace(link, cut=cut.number, cut_at=now)

@@ -754,7 +754,7 @@ class ServingMaster(Cutting):
         roll_back = self.journal.roll_back
         low = (roll_back, self.low)
         if low != link.low and self.journal.entries:
-            self._tell(connection, Watermark(low[1], roll_back), out)
+            self._tell(connection, Watermark(low[1], roll_back, ()), out)
             # a roll-back ends all attempts, as the worker knows
             goes_on = link.low[0] in (roll_back, -1)
             link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
@@ -799,7 +799,7 @@ class ServingMaster(Cutting):
         snapshot = "" if journal.saved is None else journal.saved[0].path
         resumed = journal.resumed
         renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
-        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered)
+        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, 0)
         self._tell(connection, placed, out)
         return replace(link, placed=known)
 
