@@ -16,6 +16,7 @@ from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JitCompile, JobSpec, OnNaN, Strategy, from_json
 
 LEAST: dict[str, Any] = {"model_def": "mnist.mnist_functional_api.custom_model", "training_data": "data"}
+SYNCHRONOUS = {"num_ps_pods": 2, "use_async": False, "grads_to_wait": 4}
 
 
 def job(**settings: object) -> JobSpec:
@@ -153,8 +154,27 @@ def test_refused_settings_say_why(name: str) -> None:
         ),
         ({"num_ps_pods": 3, "ps_replicas": 3}, "by 1 server or 2, received 3"),
         ({"num_ps_pods": 2, "num_workers": "2:4"}, "there is no minimum"),
-        ({"num_ps_pods": 2, "global_batch_size": 64}, "no step has more than minibatch_size records"),
-        ({"num_ps_pods": 2, "use_async": False}, "need what this version does not have"),
+        ({"num_ps_pods": 2, "global_batch_size": 64}, "a step has the records of one minibatch"),
+        ({"grads_to_wait": 3}, "--grads_to_wait: is for parameter servers, of which there are none"),
+        ({"sync_version_tolerance": 1}, "--sync_version_tolerance: is for parameter servers, of which there"),
+        ({"num_ps_pods": 2, "grads_to_wait": 3}, "each is applied by itself here; add --use_async=false"),
+        (
+            {"num_ps_pods": 2, "sync_version_tolerance": 1},
+            "--sync_version_tolerance: is for steps of several",
+        ),
+        (
+            SYNCHRONOUS | {"grads_to_wait": 0},
+            "grads_to_wait=: expected a whole number of at least 1, received 0",
+        ),
+        (
+            SYNCHRONOUS | {"max_staleness": 3},
+            "--max_staleness: with --use_async=false nothing is staler than",
+        ),
+        (
+            SYNCHRONOUS | {"lr_staleness_modulation": True},
+            "--lr_staleness_modulation: with --use_async=false",
+        ),
+        (SYNCHRONOUS | {"ps_restore": "skip"}, "all parts of the model are of the same step"),
         ({"max_staleness": 3}, "--max_staleness: is for parameter servers, of which there are none"),
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
         ({"embedding_expiry": -1}, "embedding_expiry"),
@@ -169,6 +189,12 @@ def test_mistakes(settings: dict[str, object], said: str) -> None:
 def test_a_flag_is_named_as_a_flag() -> None:
     with pytest.raises(BadSetting, match=r"^--seed: expected a whole number of at least 0, received 'x'$"):
         flag("seed", "x")
+
+
+def test_gradients_are_summed_up_by_servers_only() -> None:
+    assert job(**SYNCHRONOUS, sync_version_tolerance=1).accumulates
+    assert not job(num_ps_pods=2).accumulates
+    assert not job(use_async=False).accumulates
 
 
 def test_local_has_one_worker() -> None:

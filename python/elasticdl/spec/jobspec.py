@@ -223,13 +223,26 @@ class JobSpec:
     # ------------------------------------------------------------------ parameter servers
     num_ps_pods: int = setting(
         kinds.integer(0), 0, group="parameter servers", unit="servers",
-        what="Parameter servers to launch, which hold the model and its embedding tables; workers train asynchronously then.",
+        what="Parameter servers to launch, which hold the model and its embedding tables; workers train asynchronously then, unless "
+        "use_async says otherwise.",
         why="A model that fits into each worker trains better in step.",
     )  # fmt: skip
     use_async: bool = setting(
         kinds.flag(), True, group="parameter servers",
-        what="With parameter servers: each worker trains for itself. This version has no other way.",
+        what="With parameter servers: each worker trains for itself. false: grads_to_wait minibatches make one step, all computed with "
+        "the weights of the step before.",
         why="Nobody waits for anybody.",
+    )  # fmt: skip
+    grads_to_wait: int = setting(
+        kinds.integer(1), 1, group="parameter servers", unit="gradients",
+        what="With --use_async=false: gradients of minibatches whose mean makes one step, whoever computes them; fewer where an epoch "
+        "ends. More workers than this have nothing to do.",
+        why="The number of workers changes while a job runs, and what a step is must not.",
+    )  # fmt: skip
+    sync_version_tolerance: int = setting(
+        kinds.integer(0), 0, group="parameter servers", unit="steps",
+        what="With --use_async=false: steps before its own that the weights of a minibatch may lack.",
+        why="With 0 the curve is the same whatever happens; more keeps workers busy while the last of a step is computed.",
     )  # fmt: skip
     ps_replicas: int = setting(
         kinds.integer(0, zero="auto"), 0, group="parameter servers", unit="servers",
@@ -464,6 +477,11 @@ class JobSpec:
         )
 
     @property
+    def accumulates(self) -> bool:
+        """Whether parameter servers sum up the gradients of several minibatches before they apply them."""
+        return self.num_ps_pods > 0 and not self.use_async
+
+    @property
     def replicas(self) -> int:
         """How many parameter servers hold each part of the model."""
         return self.ps_replicas or min(2, self.num_ps_pods)
@@ -568,7 +586,14 @@ def _check_servers(spec: JobSpec) -> None:
             "--distribution_strategy: ParameterServerStrategy needs servers; say how many with --num_ps_pods"
         )
     if not spec.num_ps_pods:
-        for name in ("ps_restore", "embedding_expiry", "lr_staleness_modulation", "max_staleness"):
+        for name in (
+            "grads_to_wait",
+            "sync_version_tolerance",
+            "ps_restore",
+            "embedding_expiry",
+            "lr_staleness_modulation",
+            "max_staleness",
+        ):
             if getattr(spec, name) != SETTINGS[name].default:
                 raise BadSetting(
                     f"--{name}: is for parameter servers, of which there are none; say how many with --num_ps_pods, or leave it out"
@@ -578,11 +603,7 @@ def _check_servers(spec: JobSpec) -> None:
         raise BadSetting(
             f"--num_ps_pods: {strategy.value} has no parameter servers; leave one of the two out"
         )
-    if not spec.use_async:
-        raise BadSetting(
-            "--use_async: gradients that are summed up before they are applied need what this version does not have; leave it out, or "
-            "train in step without parameter servers"
-        )
+    _check_accumulation(spec)
     if spec.replicas > 2:
         raise BadSetting(
             f"--ps_replicas: each part of the model is held by 1 server or 2, received {spec.ps_replicas}"
@@ -593,9 +614,32 @@ def _check_servers(spec: JobSpec) -> None:
         )
     if spec.global_batch_size:
         raise BadSetting(
-            "--global_batch_size: workers with parameter servers train each for itself, so no step has more than minibatch_size records"
+            "--global_batch_size: with parameter servers a step has the records of one minibatch, with --use_async=false those of "
+            "grads_to_wait minibatches; leave it out"
         )
     if spec.num_workers.minimum > 1:
         raise BadSetting(
             f"--num_workers: with parameter servers any number of workers trains, so there is no minimum; received {spec.num_workers}"
+        )
+
+
+def _check_accumulation(spec: JobSpec) -> None:
+    if not spec.accumulates:
+        for name in ("grads_to_wait", "sync_version_tolerance"):
+            if getattr(spec, name) != SETTINGS[name].default:
+                raise BadSetting(
+                    f"--{name}: is for steps of several minibatches, and each is applied by itself here; add --use_async=false, or "
+                    "leave it out"
+                )
+        return
+    for name in ("max_staleness", "lr_staleness_modulation"):
+        if getattr(spec, name) != SETTINGS[name].default:
+            raise BadSetting(
+                f"--{name}: with --use_async=false nothing is staler than --sync_version_tolerance={spec.sync_version_tolerance} says; "
+                "leave it out"
+            )
+    if spec.ps_restore is PsRestore.SKIP:
+        raise BadSetting(
+            "--ps_restore: with --use_async=false all parts of the model are of the same step, so none goes on without what the others "
+            "have; use redo or stop"
         )

@@ -22,7 +22,7 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     **_all(
-        "grads_to_wait sync_version_tolerance get_model_steps wire_dtype",
+        "get_model_steps wire_dtype",
         _SERVERS,
     ),
     **_all(
