@@ -345,7 +345,7 @@ def be_server(number: int, folder: Path) -> None:
             slots = [(slot, reign) for slot, _, reign, *_ in order["entries"]]
         elif "cut" in order:
             began = time.perf_counter()
-            server.cut(order["cut"], slots, (0, []))
+            server.cut(order["cut"], slots, (0, []), 0)
             print(json.dumps({"seconds": time.perf_counter() - began}), flush=True)
         else:
             print(json.dumps({"bytes": server.load()[1]}), flush=True)

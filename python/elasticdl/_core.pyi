@@ -232,9 +232,11 @@ class Catalog:
 
         Raises ValueError for a kind or an optimizer that is not known, or one of its parameters that is missing.
         """
-    def with_policy(self, modulates: bool, max_staleness: int | None, expiry: int | None) -> Catalog:
+    def with_policy(
+        self, modulates: bool, max_staleness: int | None, expiry: int | None, accumulates: bool
+    ) -> Catalog:
         """Return it for a server that divides a push's learning rate by its staleness, does not apply one that is staler than
-        `max_staleness` versions, and forgets rows to which nobody has pushed for `expiry` steps."""
+        `max_staleness` versions, forgets rows to which nobody has pushed for `expiry` steps, and sums up the pushes of a step."""
     def slot_of_row(self, table: int, id: int) -> int:
         """Return where a row lives."""
     def slot_of_variable(self, variable: int) -> int:
@@ -292,18 +294,22 @@ class ParameterServer:
     def take_lost(self) -> list[int]:
         """Return the servers that could not be reached since the last call."""
     def cut(
-        self, path: str, slots: Sequence[tuple[int, int]], position: tuple[int, Sequence[int]]
+        self, path: str, slots: Sequence[tuple[int, int]], position: tuple[int, Sequence[int]], step: int
     ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int, int], tuple[int, str]]]:
         """Write slots, each if it has this reign, to a new file, while pushes go on; raises OSError with nothing left.
 
-        `position`: the tasks done when it was begun, all before the first number and those in the list. Returns of each slot its number;
-        offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
-        position's tasks and the sum of their stamps' hashes.
+        `position`: the tasks done when it was begun, all before the first number and those in the list. `step`: where pushes are summed up,
+        all steps before it are settled, and a slot that holds anything of a later one is left out; 0 elsewhere. Returns of each slot its
+        number; offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of
+        the position's tasks and the sum of their stamps' hashes.
         """
-    def restore(self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None) -> None:
+    def restore(
+        self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None, step: int
+    ) -> None:
         """Let a slot that this server is to restore have what lies in a file. Raises ValueError if that can't be read.
 
         `place`: offset, length and CRC32C. `renumbered`: tasks have other numbers than there, and those before this one are done.
+        `step`: the step at which it begins; 0 where each push is applied by itself.
         """
     def begin_anew(self, slots: Sequence[int]) -> None:
         """Let slots that this server is to restore begin with nothing: there is no snapshot."""

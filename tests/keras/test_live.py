@@ -146,7 +146,7 @@ class Live:
         for number, server in enumerate(self.servers):
             path = folder / f"ps-{number}.slots"
             mine = [(slot, 1) for slot in range(number, self.catalog.slots, 2)]
-            for slot, place, facts, proof in server.cut(str(path), mine, (tasks, [])):
+            for slot, place, facts, proof in server.cut(str(path), mine, (tasks, []), 0):
                 sections[slot] = (path, SlotSection(slot, 1, *place, *facts, *proof))
         dealing = Dealing((Shard("x", 0, 64 * tasks),), 0, False, 64, 64)
         ordered = tuple(sections[slot] for slot in range(self.catalog.slots))

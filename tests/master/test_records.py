@@ -77,7 +77,14 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(KnownRecord, st.just((MemberId("z"),))),
 )
 RESUMED = st.builds(
-    ResumedRecord, NUMBERS, st.text(), DONE, st.integers(1, 9), st.none() | NUMBERS.map(TaskNumber), st.text()
+    ResumedRecord,
+    NUMBERS,
+    st.text(),
+    DONE,
+    st.integers(1, 9),
+    st.none() | NUMBERS.map(TaskNumber),
+    st.text(),
+    NUMBERS,
 )
 
 

@@ -44,6 +44,7 @@ from elasticdl.data.ledger import Ledger
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import events
+from elasticdl.master.cutting import FRUITLESS
 from elasticdl.master.leases import Done, TaskNumber
 from elasticdl.master.placement import ServerId
 from elasticdl.master.processes import Processes
@@ -76,8 +77,8 @@ SHARDS = (Shard("data", 0, 80),)
 M = TypeVar("M")
 
 
-def order(shards: tuple[Shard, ...], max_step: int = 0) -> TaskOrder:
-    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, max_step)
+def order(shards: tuple[Shard, ...], max_step: int = 0, wave: int = 1) -> TaskOrder:
+    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, max_step, wave)
 
 
 class Rig:
@@ -92,6 +93,7 @@ class Rig:
         resumed: ResumedRecord | None = None,
         max_step: int = 0,
         restore: PsRestore = PsRestore.REDO,
+        wave: int = 0,
     ) -> None:
         self.settings = Settings(
             snapshots=snapshots,
@@ -101,11 +103,12 @@ class Rig:
             workers=2,
             minimum=1,
             relaunches=1,
-            plan=lambda shards: order(shards, max_step),
+            plan=lambda shards: order(shards, max_step, max(1, wave)),
             times=Times(),
             servers=servers,
             replicas=replicas,
             restore=restore,
+            accumulates=wave > 0,
         )
         self.journal: list[Record] = []
         self.now = 0.0
@@ -922,3 +925,202 @@ def test_the_same_numbers_come_of_the_journal_alone() -> None:
     rig.begin()
     assert replace(rig.master.journal, length=0, epoch=0) == replace(before, length=0, epoch=0)
     assert rig.master.steps == 2
+
+
+# ------------------------------------------------------------------ gradients that are summed up
+
+
+def leased(rig: Rig, worker: str) -> list[int]:
+    return [lease.task for lease in rig.heard(worker, Leased)]
+
+
+def test_workers_hear_which_tasks_of_a_wave_are_done() -> None:
+    rig = Rig(wave=4)
+    rig.start("worker-0-1", "worker-1-1")
+    assert leased(rig, "worker-0-1") == [0, 1, 2, 3]  # the other one was not there yet
+    assert leased(rig, "worker-1-1") == [4, 5]
+    rig.told.clear()
+    rig.finish("worker-0-1", 2)
+    assert rig.heard("worker-1-1", Watermark) == [Watermark(0, 0, (2,))]
+    assert rig.master.steps_done == 0
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    rig.say("worker-0-1", Settled(1, 1, 0, 0.5))
+    assert rig.master.steps_done == 0
+    rig.say("worker-0-1", Settled(3, 1, 0, 0.5))
+    assert rig.master.steps_done == 1
+    rig.finish("worker-0-1", 0, 1, 3)
+    assert rig.heard("worker-1-1", Watermark)[-1] == Watermark(4, 0, ())
+    assert (rig.master.steps, rig.master.steps_done) == (2, 2)
+    assert (leased(rig, "worker-0-1"), leased(rig, "worker-1-1")) == ([6, 7], [])
+
+
+def test_a_wave_that_is_done_is_journalled_at_once() -> None:
+    rig = Rig(wave=2)
+    rig.start("worker-0-1", "worker-1-1")
+    rig.say("worker-0-1", TaskDone(0, 0))
+    assert not isinstance(rig.journal[-1], DoneRecord)
+    rig.say("worker-0-1", TaskDone(1, 0))
+    assert rig.journal[-1] == DoneRecord((0, 1), 0)
+
+
+def test_the_last_worker_has_the_whole_wave() -> None:
+    rig = Rig(wave=4)
+    rig.connect("worker-0-1")
+    rig.connect("worker-1-1")
+    rig.start()
+    rig.say("worker-0-1", FoundModel(MODEL))
+    assert (leased(rig, "worker-0-1"), leased(rig, "worker-1-1")) == ([0, 2], [1, 3])
+    rig.say("worker-1-1", Settled(3, 1, 0, 0.5))
+    rig.die("worker-1-1")
+    assert rig.heard("worker-0-1", Leased) == [Leased(1, 0, 0), Leased(3, 1, 0)]
+
+
+def cut_in_waves(wave: int = 4) -> Rig:
+    """Bring a job to where slots are cut after its first wave."""
+    rig = Rig(replicas=1, snapshots="/checkpoints", checkpoint_steps=2, wave=wave)
+    rig.start("worker-0-1")
+    assert leased(rig, "worker-0-1") == list(range(wave))
+    rig.finish("worker-0-1", *range(wave))
+    return rig
+
+
+def test_slots_are_cut_between_two_waves() -> None:
+    rig = cut_in_waves()
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(4)), 0, 2)
+    (ordered,) = rig.heard("ps-0-1", CutOrdered)
+    assert (ordered.low, ordered.above, ordered.step) == (4, (), 2)
+    assert leased(rig, "worker-0-1") == []
+    rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
+    assert leased(rig, "worker-0-1") == []
+    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1), section(3, 1)), ""))
+    assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
+    (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
+    assert (manifest.position, manifest.step) == (Done(TaskNumber(4)), 2)
+    # Before the manifest is written the watermark stands still, and what is done beyond is told.
+    rig.finish("worker-0-1", 5)
+    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(4, 0, (5,))
+
+
+def test_a_wave_that_is_begun_comes_to_its_end_before_slots_are_cut() -> None:
+    rig = Rig(replicas=1, snapshots="/checkpoints", checkpoint_steps=2, wave=4)
+    rig.start("worker-0-1", "worker-1-1")
+    assert (leased(rig, "worker-0-1"), leased(rig, "worker-1-1")) == ([0, 1, 2, 3], [4, 5])
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    assert rig.master.journal.cut is None
+    assert (leased(rig, "worker-0-1"), leased(rig, "worker-1-1")) == ([6, 7], [])
+    rig.finish("worker-0-1", 6, 7)
+    assert leased(rig, "worker-0-1") == []
+    rig.finish("worker-1-1", 4, 5)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(8)), 0, 4)
+
+
+def test_a_master_that_comes_back_lets_what_is_begun_come_to_its_end() -> None:
+    rig = Rig(replicas=1, snapshots="/checkpoints", checkpoint_steps=2, wave=4)
+    rig.start("worker-0-1", "worker-1-1")
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    rig.begin()
+    rig.connect("ps-0-1", server=0)
+    rig.connect("ps-1-1", server=1)
+    rig.connect("worker-0-1")
+    rig.connect("worker-1-1", (Holding(4, 1), Holding(5, 0)))
+    assert rig.master.journal.cut is None
+    rig.tick(1.0)
+    assert (leased(rig, "worker-0-1"), leased(rig, "worker-1-1")) == ([6, 7], [])
+    rig.finish("worker-1-1", 4, 5)
+    rig.finish("worker-0-1", 6, 7)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(8)), 0, 4)
+    write_cut(rig)
+    assert sorted(leased(rig, "worker-0-1") + leased(rig, "worker-1-1")) == [8, 9]
+
+
+def test_training_goes_on_if_slots_hold_more_than_is_known() -> None:
+    rig = cut_in_waves()
+    for _ in range(FRUITLESS):
+        rig.tick(1.2)
+        if rig.heard("ps-0-1", CutOrdered):
+            rig.say("ps-0-1", SlotsCut(1, "/a", (), ""))
+    (note,) = rig.announced("note")
+    assert "slots hold gradients of a later step; it is tried again later" in note.text
+    assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
+    rig.finish("worker-0-1", 4, 5, 6, 7)
+    assert rig.master.journal.cut == CutRecord(2, Done(TaskNumber(8)), 0, 4)
+
+
+def test_the_loss_of_an_only_copy_takes_all_slots_back_to_the_last_snapshot() -> None:
+    rig = cut_in_waves()
+    write_cut(rig)
+    rig.finish("worker-0-1", 4, 6)
+    rig.told.clear()
+    rig.die("ps-0-1")
+    (placed,) = rig.heard("ps-1-1", Placed)
+    assert [(one.primary, one.backup, one.restored) for one in placed.entries] == [(1, None, 1)] * SLOTS
+    assert (placed.snapshot, placed.step) == ("/checkpoints/checkpoint-1/manifest.json", 2)
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(4, 1, ())]
+    assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
+    (lost,) = rig.announced("lost")
+    assert "all slots are restored from the last snapshot" in lost.text
+    assert rig.master.steps_done == 2
+
+
+def test_without_a_snapshot_all_slots_begin_anew() -> None:
+    rig = Rig(replicas=1, wave=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    rig.told.clear()
+    rig.die("ps-0-1")
+    (placed,) = rig.heard("ps-1-1", Placed)
+    assert {one.restored for one in placed.entries} == {1}
+    assert (placed.snapshot, placed.step) == ("", 0)
+    assert leased(rig, "worker-0-1") == [0, 1, 2, 3]
+
+
+def test_a_backup_that_takes_over_takes_nothing_back() -> None:
+    rig = Rig(replicas=2, wave=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.die("ps-0-1")
+    assert {one.restored for one in rig.master.journal.entries} == {0}
+    assert rig.master.journal.done == Done(TaskNumber(2))
+
+
+def test_a_wave_that_max_step_cuts_is_not_done_in_a_checkpoint() -> None:
+    rig = Rig(replicas=1, snapshots="/checkpoints", checkpoint_steps=400, max_step=3, wave=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    rig.finish("worker-0-1", 4, 5, 6, 7)
+    assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(4)), 0, 3)
+    assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(4, 0, (4, 5, 6, 7))
+    assert rig.master.why_finished == "max_step 3 is reached"
+    (wanted,) = rig.heard("worker-0-1", WriteResult)
+    assert wanted.steps == 3
+
+
+def test_a_job_that_is_stopped_within_a_wave_ends_without_a_last_checkpoint() -> None:
+    rig = Rig(replicas=1, snapshots="/checkpoints", checkpoint_steps=400, wave=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    rig.say("worker-0-1", Settled(4, 1, 0, 0.5))
+    rig.event(events.StopAsked(1, "enough"))
+    rig.say("worker-0-1", Leave((Holding(4, 1), Holding(5, 0))))
+    (wanted,) = rig.heard("worker-0-1", WriteResult)
+    assert wanted.steps == 2
+    rig.say("worker-0-1", Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), "/out", "digest"))
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    rig.say("ps-1-1", accounts_of(rig, 1))
+    assert isinstance(rig.journal[-1], FinishedRecord)
+    assert rig.master.journal.cut is None
+    (note,) = rig.announced("note")
+    assert "no checkpoint of the last steps" in note.text
+    assert "there is none" in note.text
+
+
+def test_a_job_goes_on_at_the_step_of_a_checkpoint() -> None:
+    record = replace(resumed(), position=Done(TaskNumber(4)), step=2)
+    rig = Rig(resumed=record, wave=4)
+    rig.start("worker-0-1")
+    (placed,) = rig.heard("ps-0-1", Placed)
+    assert (placed.snapshot, placed.step) == (record.path, 2)
+    assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
+    assert rig.master.steps == 2
+    before: Any = rig.master.journal
+    assert replace(read_journal(compact(rig.journal)), length=0) == replace(before, length=0)

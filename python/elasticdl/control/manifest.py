@@ -3,18 +3,18 @@
 One JSON object, `manifest.json` in the checkpoint's folder, written last::
 
     {"format": 1, "number": 3, "job": "deepfm-2", "written_at": 1790000000.5,
-     "position": {"low": 96, "above": [98, 99], "roll_back": 0},
+     "position": {"low": 96, "above": [98, 99], "roll_back": 0, "step": 0},
      "data": {"shards": [[name, start, count], …], "seed": 7, "shuffle": true, "records_per_task": 512, "minibatch_size": 64,
-              "minibatches_per_task": 8},
+              "minibatches_per_task": 8, "grads_to_wait": 0},
      "model": {"seed": 7, "slots": 1024, "tables": […], "variables": […], "rule": {…}},
      "slots": [["ps-0-1-1f.slots", slot, reign, offset, length, crc, version, low, until, rows, pushes, sum], …],
      "checksum": "…"}
 
 The position are the tasks that were done when it was begun: those before `low`, and those in `above`. All slots hold these; what else they
-hold, they know themselves. `data` is what numbers of tasks and minibatches mean, `model` is the catalog (`elasticdl.ps.catalog`). Files
-are named relative to the folder; the format of a slot in one is that of the core (`ps/snapshot.rs`), where `crc` is the CRC32C of its
-bytes. `checksum` is the CRC-32, in eight hexadecimal digits, of the object without it, keys sorted, without spaces. The page
-`docs/reference/checkpoint-format.md` has all of it for people.
+hold, they know themselves. With `grads_to_wait` all of them have applied the steps before `step`, and nothing else. `data` is what numbers
+of tasks and minibatches mean, `model` is the catalog (`elasticdl.ps.catalog`). Files are named relative to the folder; the format of a slot
+in one is that of the core (`ps/snapshot.rs`), where `crc` is the CRC32C of its bytes. `checksum` is the CRC-32, in eight hexadecimal
+digits, of the object without it, keys sorted, without spaces. The page `docs/reference/checkpoint-format.md` has all of it for people.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ class Manifest:
         dealing: what the numbers of tasks mean.
         model: the catalog, as `elasticdl.ps.catalog.Catalog.to_json` returns it.
         sections: of each slot, in order, the file and where it lies in that.
+        step: all slots have applied the steps before it; 0 where each push is applied by itself.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Manifest:
     dealing: Dealing
     model: Mapping[str, Any]
     sections: tuple[tuple[Path, SlotSection], ...]
+    step: int = 0
 
     @property
     def is_between_tasks(self) -> bool:
@@ -87,6 +89,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
             "low": manifest.low,
             "above": list(manifest.above),
             "roll_back": manifest.roll_back,
+            "step": manifest.step,
         },
         "data": {
             "shards": [[shard.name, shard.start, shard.count] for shard in dealing.shards],
@@ -95,6 +98,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
             "records_per_task": dealing.records_per_task,
             "minibatch_size": dealing.minibatch_size,
             "minibatches_per_task": -(-dealing.records_per_task // dealing.minibatch_size),
+            "grads_to_wait": dealing.grads_to_wait,
         },
         "model": dict(manifest.model),
         "slots": [[file.name, *section] for file, section in manifest.sections],
@@ -138,6 +142,7 @@ def _manifest(folder: Path, body: Mapping[str, Any]) -> Manifest:
         shuffle=bool(data["shuffle"]),
         records_per_task=int(data["records_per_task"]),
         minibatch_size=int(data["minibatch_size"]),
+        grads_to_wait=int(data.get("grads_to_wait", 0)),
     )
     return Manifest(
         number=int(body["number"]),
@@ -149,6 +154,7 @@ def _manifest(folder: Path, body: Mapping[str, Any]) -> Manifest:
         dealing=dealing,
         model=dict(body["model"]),
         sections=tuple((folder / Path(name).name, SlotSection(*section)) for name, *section in body["slots"]),
+        step=int(position.get("step", 0)),
     )
 
 

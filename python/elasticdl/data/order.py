@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -24,6 +25,7 @@ class Dealing:
         shuffle: whether there is one but the shards'.
         records_per_task: records of a full task.
         minibatch_size: records of a full minibatch.
+        grads_to_wait: tasks whose minibatches make steps together; 0: servers apply each by itself.
     """
 
     shards: tuple[Shard, ...]
@@ -31,6 +33,7 @@ class Dealing:
     shuffle: bool
     records_per_task: int
     minibatch_size: int
+    grads_to_wait: int = 0
 
     def ledger(self) -> Ledger:
         """Return the order. Raises BadData if there is no record."""
@@ -43,6 +46,7 @@ class Dealing:
             "shuffle": "shuffle",
             "minibatch_size": "minibatch size",
             "records_per_task": "records of a task",
+            "grads_to_wait": "gradients of a step",
         }
         for name, words in names.items():
             mine, theirs = getattr(self, name), getattr(other, name)
@@ -61,9 +65,16 @@ class Dealing:
 def dealing_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Dealing:
     """Return how a job deals out these shards."""
     per_task = spec.minibatch_size * spec.num_minibatches_per_task
-    return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size)
+    gradients = spec.grads_to_wait if spec.accumulates else 0
+    return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size, gradients)
 
 
 def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:
     """Return the order of a job's data. Raises BadInput for data that can't be trained on."""
     return dealing_of(spec, shards).ledger()
+
+
+def tasks_of(spec: JobSpec, shards: tuple[Shard, ...]) -> TaskOrder:
+    """Return the tasks of a job with parameter servers. Raises BadInput for data that can't be trained on."""
+    dealing = dealing_of(spec, shards)
+    return TaskOrder(dealing.ledger(), spec.num_epochs, spec.max_step, max(1, dealing.grads_to_wait))

@@ -95,6 +95,7 @@ def _resumable(manifest: Manifest) -> str:
     return (
         f"the same {len(dealing.shards):,} shards with {dealing.ledger().num_records:,} records, {shuffled}, seed {dealing.seed}, "
         f"minibatches of {dealing.minibatch_size:,} and tasks of {dealing.records_per_task:,} records"
+        + (f", steps of {dealing.grads_to_wait:,} gradients" if dealing.grads_to_wait else "")
     )
 
 

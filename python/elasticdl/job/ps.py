@@ -211,6 +211,7 @@ class ServerProcess:
                 spec.lr_staleness_modulation,
                 spec.max_staleness or None,
                 spec.embedding_expiry or None,
+                spec.accumulates,
             ),
             self._place.identity,
         )
@@ -245,7 +246,7 @@ class ServerProcess:
             for file, section in read_manifest(Path(placed.snapshot)).sections:
                 if section.slot in mine:
                     place = (section.offset, section.length, section.crc)
-                    server.restore(str(file), section.slot, place, placed.renumbered)
+                    server.restore(str(file), section.slot, place, placed.renumbered, placed.step)
         except (BadData, ValueError, OSError) as error:
             _log.error("slots can't be restored: %s", error)
             text = f"the checkpoint {Path(placed.snapshot).parent} can't be restored: {error}"
@@ -279,7 +280,8 @@ class ServerProcess:
         wanted = dict(zip(order.slots, order.reigns, strict=True))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            found = server.cut(str(path), list(wanted.items()), (order.low, list(order.above)))
+            position = (order.low, list(order.above))
+            found = server.cut(str(path), list(wanted.items()), position, order.step)
         except OSError as error:
             self._inbox.put(SlotsCut(order.snapshot, str(path), (), error.strerror or str(error)))
             return

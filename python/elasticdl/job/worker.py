@@ -282,16 +282,16 @@ class WorkerProcess:
 
     def _build_serving(self, adapter: ServedAdapter, reader: Reader, place: Place) -> ServingWorker:
         from elasticdl._core import Heart, ParameterClient
-        from elasticdl.data.order import ledger_of
+        from elasticdl.data.order import tasks_of
         from elasticdl.data.prefetch import ChunkSource
-        from elasticdl.data.tasks import TaskOrder
         from elasticdl.ps.catalog import read_catalog
         from elasticdl.worker.auditlog import ServedAuditLog
         from elasticdl.worker.serving import ServingWorker
         from elasticdl.worker.synchronous import AHEAD, LoopSettings
 
         spec, token = self._spec, place.token()
-        ledger = ledger_of(spec, self._shards.result())
+        order = tasks_of(spec, self._shards.result())
+        ledger = order.ledger
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
@@ -302,7 +302,7 @@ class WorkerProcess:
             adapter=adapter,
             client=ParameterClient(self._name, token, adapter.catalog.core(), place.identity),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
-            order=TaskOrder(ledger, spec.num_epochs, spec.max_step),
+            order=order,
             audit=ServedAuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
             heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
             send=self._send,

@@ -34,7 +34,7 @@ class Link(keeper.Link):
     Attributes:
         model: `Model` was told.
         placed: the servers and the newest change of a slot that were told, None before the first `Placed`.
-        low: roll-back and watermark told.
+        low: roll-back, watermark and tasks done beyond it that were told.
         leased: tasks that it knows to have.
         copies: copies that were ordered.
         cut: number of the snapshot for which slots were asked for last.
@@ -47,7 +47,7 @@ class Link(keeper.Link):
 
     model: bool = False
     placed: tuple[frozenset[ServerId], int] | None = None
-    low: tuple[int, int] = (-1, -1)
+    low: tuple[int, int, tuple[int, ...]] = (-1, -1, ())
     leased: frozenset[TaskNumber] = frozenset()
     copies: frozenset[Copy] = frozenset()
     cut: int = 0

@@ -4,6 +4,9 @@ A snapshot's position are the tasks done when it was begun; each slot is cut by 
 the position says, which it knows itself, so no slot has to wait for another one. Until all are cut nobody is told of a higher watermark:
 what a slot holds beyond the position can be told from the rest only while it remembers each chunk.
 
+Where servers sum up the gradients of a wave's tasks, slots are cut between two waves: those that are begun come to their end, and the next
+begins when all slots are cut (A6). Whether it is time follows each time from what is done and begun, so the next master comes to the same.
+
 Where snapshots are checkpoints, which outlive the job, the last one is begun when nothing is trained any more.
 """
 
@@ -32,6 +35,8 @@ LAST_SECONDS = 2.0
 """How often the last one is tried, and how long after each other: the job's end waits for it."""
 AGAIN_SECONDS = 1.0
 """Before a server is asked once more for slots that it left out: it had not heard yet that they are its own."""
+FRUITLESS = 10
+"""Answers without a slot, one after the other, after which the next wave waits no longer: something of it was begun before this master."""
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
@@ -50,6 +55,8 @@ class Cutting(Attendance):
         lasting: they are checkpoints.
         last: number of that which was begun when nothing was trained any more.
         attempts: how many such were begun.
+        fruitless: how many answers in a row had no slot.
+        unkept: the job was stopped within a wave, so there is no last one.
     """
 
     snapshots: str = ""
@@ -63,11 +70,17 @@ class Cutting(Attendance):
     lasting: bool = False
     last: int = 0
     attempts: int = 0
+    fruitless: int = 0
+    unkept: bool = False
 
     @property
     @abstractmethod
     def ends(self) -> bool:
         """Tell whether nothing is trained any more."""
+
+    @abstractmethod
+    def _may_hear_more(self, now: float) -> bool:
+        """Tell whether workers may not have said yet what they compute."""
 
     @abstractmethod
     def _whole(self) -> Done:
@@ -92,9 +105,19 @@ class Cutting(Attendance):
     def is_kept(self) -> bool:
         """Tell whether what was trained lies in a last checkpoint, or can't be written to one, or is to be written to none."""
         saved = self.journal.saved
-        if not self.lasting or (saved is not None and saved[0].number == self.last):
+        if not self.lasting or self.unkept or (saved is not None and saved[0].number == self.last):
             return True
         return self.attempts >= LAST_ATTEMPTS and self.cut is None
+
+    @property
+    def _accumulates(self) -> bool:
+        return self.leases.waves is not None
+
+    def _holds_back(self, now: float) -> bool:
+        """Tell whether no wave is to be begun, because slots are to be cut before (A6)."""
+        if not self._accumulates or not self.snapshots:
+            return False
+        return self._is_due(now) if self.cut is None else len(self.sections) < len(self.journal.entries)
 
     def _directory(self, number: int) -> str:
         return str(draft_of(Path(self.snapshots), number))
@@ -106,7 +129,12 @@ class Cutting(Attendance):
         if not (self._is_last_due(now) if self.ends else self._is_due(now)):
             return None
         number = 1 if self.journal.cut is None else self.journal.cut.number + 1
-        return CutRecord(number, self._whole(), self.journal.roll_back)
+        position, waves, step = self._whole(), self.leases.waves, 0
+        if waves is not None:
+            if not self.leases.is_between_waves or self._may_hear_more(now):
+                return None
+            step = waves.steps_before(self.leases.low)
+        return CutRecord(number, position, self.journal.roll_back, step)
 
     def _is_due(self, now: float) -> bool:
         last = self.journal.cut
@@ -130,7 +158,7 @@ class Cutting(Attendance):
     def _after_cut(self) -> Self:
         cut = self.journal.cut
         assert cut is not None, "it stands there"
-        master = replace(self, sections={}, written=None, manifest=0)
+        master = replace(self, sections={}, written=None, manifest=0, fruitless=0)
         return replace(master, last=cut.number, attempts=self.attempts + 1) if self.ends else master
 
     def _give_up_cut(self, now: float) -> Self:
@@ -151,6 +179,17 @@ class Cutting(Attendance):
         out.append(DropSnapshot(number))
         return replace(self, spoilt=number, spoilt_at=now, sections={})
 
+    def _give_up_last(self, out: Out) -> Self:
+        """Say that a job that was stopped within a wave leaves no last checkpoint: slots hold parts of steps."""
+        is_due = self.lasting and self._accumulates and self.ends and not self.unkept
+        if not is_due or self.leases.is_between_waves:
+            return self
+        saved = self.journal.saved
+        kept = "there is none" if saved is None else f"the last one is {Path(saved[0].path).parent}"
+        text = f"no checkpoint of the last steps, because the job was stopped between two that there could be: {kept}"
+        out.append(Announce("note", "", 0, 0, text))
+        return replace(self, unkept=True)
+
     def _take_cut(self, now: float, link: Link, cut: SlotsCut, out: Out) -> Self:
         """Take what a server has written; only slots of which it is the primary, in the reign that they have now."""
         under_way = self.cut
@@ -165,7 +204,12 @@ class Cutting(Attendance):
             if section.slot < len(entries)
             and (entries[section.slot].primary, entries[section.slot].reign) == (server, section.reign)
         }
-        return replace(self, sections={**mine, **self.sections})
+        master = replace(
+            self, sections={**mine, **self.sections}, fruitless=0 if mine else self.fruitless + 1
+        )
+        if self._accumulates and master.fruitless >= FRUITLESS:
+            return master._spoil(now, cut.snapshot, "slots hold gradients of a later step", out)
+        return master
 
     def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
         if event.error is None:
@@ -178,7 +222,7 @@ class Cutting(Attendance):
         if cut is None or self.manifest == cut.number or len(self.sections) < len(self.journal.entries):
             return self
         sections = tuple(section for _, section in sorted(self.sections.items()))
-        out.append(WriteManifest(cut.number, self.snapshots, cut.position, cut.roll_back, sections))
+        out.append(WriteManifest(cut.number, self.snapshots, cut.position, cut.roll_back, sections, cut.step))
         return replace(self, manifest=cut.number)
 
     def _tell_cut(self, now: float, connection: int, link: Link, number: ServerId, out: Out) -> Link:
@@ -196,6 +240,6 @@ class Cutting(Attendance):
             return link
         slots, reigns = zip(*missing, strict=True)
         low, above = int(cut.position.low), tuple(map(int, cut.position.above))
-        order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above, 0)
+        order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above, cut.step)
         self._tell(connection, order, out)
         return replace(link, cut=cut.number, cut_at=now)

@@ -219,6 +219,7 @@ class WriteManifest:
         position: the tasks that were done when it was begun.
         roll_back: the roll-back that it was begun in.
         sections: of each slot the file, and where it lies in that.
+        step: all slots have applied the steps before it.
     """
 
     number: int
@@ -226,6 +227,7 @@ class WriteManifest:
     position: Done
     roll_back: int
     sections: tuple[tuple[str, SlotSection], ...]
+    step: int
 
 
 @dataclass(frozen=True, slots=True)

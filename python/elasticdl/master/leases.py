@@ -2,14 +2,19 @@
 
 Tasks are numbered through all epochs, in the ledger's order. What is done is journalled, all else may be forgotten at any moment: a task
 that is leased twice costs time, and nothing else, because servers know each chunk (rule R2). Rule numbers are those of the protocol page.
+
+Where servers sum up the gradients of a wave's tasks (A1) no step is made before each of these has had its turn: so whatever of the first
+wave is nobody's is given to somebody at once, however much that worker has already (A5).
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NewType
+
+from elasticdl.data.waves import Waves
 
 TaskNumber = NewType("TaskNumber", int)
 """Place in the ledger, counted through all epochs: half of a push's stamp."""
@@ -17,7 +22,7 @@ TaskNumber = NewType("TaskNumber", int)
 WINDOW = 1024
 """No task is leased further than this from the first that is not done (R21): servers remember the chunks of all tasks between."""
 HELD = 2
-"""Tasks that a worker holds at most: one that it computes, and the next."""
+"""Tasks that a worker holds at most: one that it computes, and the next; but for those of a wave that others wait for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ class Leases:
         held: what each worker holds, by task.
         returned: tasks that were begun and are nobody's now → where they go on.
         following: the first that was never leased.
+        waves: whose gradients make steps together; None: each is applied by itself.
     """
 
     total: int
@@ -105,6 +111,7 @@ class Leases:
     held: Mapping[str, tuple[Lease, ...]] = field(default_factory=dict)
     returned: Mapping[TaskNumber, int] = field(default_factory=dict)
     following: TaskNumber = TaskNumber(0)
+    waves: Waves | None = None
 
     @property
     def low(self) -> TaskNumber:
@@ -137,6 +144,61 @@ class Leases:
             lease = Lease(task, 0, self.roll_back)
             after = replace(self, following=TaskNumber(task + 1))
         return after._with(worker, (*mine, lease)), lease, ""
+
+    def dealt(self, workers: Sequence[str], *, holds_back: bool = False) -> Leases:
+        """Return what holds when each of those at work has as many tasks as it may.
+
+        `holds_back`: with waves, none is begun of which nothing is done or under way.
+        """
+        if self.waves is not None:
+            return self._dealt_in_waves(self.waves, workers, holds_back)
+        leases = self
+        for worker in workers:
+            has_room = True
+            while has_room:
+                leases, lease, _ = leases.lease(worker)
+                has_room = lease is not None
+        return leases
+
+    def _dealt_in_waves(self, waves: Waves, workers: Sequence[str], holds_back: bool) -> Leases:
+        if self.is_over or not workers:
+            return self
+        leases, end = self, self._fresh(waves) if holds_back else self.total
+        first = waves.tasks(self.low)
+        second = waves.tasks(first.stop) if first.stop < self.total else range(0)
+        taken = self._taken()
+        for wave in (first, second):
+            for task in wave:
+                if task >= end or task in taken or task in self.done:
+                    continue
+                able = [one for one in workers if wave is first or len(leases.held.get(one, ())) < HELD]
+                if not able:
+                    break
+                worker = min(able, key=lambda one: leases._load(one, wave))
+                lease = Lease(TaskNumber(task), self.returned.get(TaskNumber(task), 0), self.roll_back)
+                leases = leases._with(worker, (*leases.held.get(worker, ()), lease))
+        if leases is self:
+            return self
+        taken = leases._taken()
+        returned = {task: chunk for task, chunk in self.returned.items() if task not in taken}
+        return replace(leases, returned=returned)
+
+    def _load(self, worker: str, wave: range) -> tuple[int, int]:
+        """Return how many tasks of a wave a worker holds, and how many in all."""
+        mine = self.held.get(worker, ())
+        return sum(lease.task in wave for lease in mine), len(mine)
+
+    @property
+    def is_between_waves(self) -> bool:
+        """Tell whether all tasks that are begun are done, and their waves complete: no slot holds a part of a step then (A6)."""
+        return self.waves is not None and self._fresh(self.waves) == self.low
+
+    def _fresh(self, waves: Waves) -> int:
+        """Return the first task behind all waves of which something is done or begun."""
+        begun = (*self.done.above, *self.begun())
+        if not begun and (self.is_over or waves.tasks(self.low).start == self.low):
+            return self.low
+        return waves.tasks(max((self.low, *begun))).stop
 
     def taken_up(self, worker: str, tasks: Mapping[TaskNumber, int]) -> Leases:
         """Return what holds when a worker says what it computes: this, and nothing else; what somebody else has is left to both."""
@@ -182,7 +244,7 @@ class Leases:
     def rolled_back(self, position: Done) -> Leases:
         """Return what holds after a roll-back to a snapshot: only what was done when it began still is, and no lease is (R24)."""
         done = self.done.common(position)
-        return Leases(self.total, done, self.roll_back + 1, following=done.low)
+        return Leases(self.total, done, self.roll_back + 1, following=done.low, waves=self.waves)
 
     def holders(self) -> Collection[str]:
         """Return the workers that hold something."""

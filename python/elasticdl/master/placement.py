@@ -119,6 +119,14 @@ def after_loss(
     return changed, tuple(gone)
 
 
+def all_restored(entries: Sequence[Entry], changed: Mapping[int, Entry], roll_back: int) -> dict[int, Entry]:
+    """Return the entries by which every slot is restored, each at the server that has it after a loss."""
+    return {
+        slot: entry.restored_at(changed.get(slot, entry).primary, roll_back)
+        for slot, entry in enumerate(entries)
+    }
+
+
 def next_copies(
     entries: Sequence[Entry],
     living: Collection[ServerId],

@@ -175,11 +175,12 @@ class PositionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CutRecord:
-    """A snapshot of all slots is begun, with its position: the tasks done at that moment (R26)."""
+    """A snapshot of all slots is begun, with its position: the tasks done at that moment (R26), and the steps before `step` (A6)."""
 
     number: int
     position: Done
     roll_back: int
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,7 @@ class ResumedRecord:
         roll_back: number of the first roll-back of this job: that by which all slots are restored.
         renumbered: numbers of tasks mean others than in the checkpoint, and those before this one are done; None: they mean the same.
         model: what is on parameter servers.
+        step: the step at which slots begin; 0 where each push is applied by itself.
     """
 
     number: int
@@ -209,6 +211,7 @@ class ResumedRecord:
     roll_back: int
     renumbered: TaskNumber | None
     model: str
+    step: int = 0
 
 
 Record = (
@@ -311,8 +314,8 @@ class Journal:
             case SavedRecord(number):
                 assert self.cut is not None, "a snapshot is begun before it is whole"
                 return replace(after, saved=(record, self.cut)) if number == self.cut.number else after
-            case ResumedRecord(number, path, position, roll_back, _, model):
-                cut = CutRecord(number, position, roll_back - 1)
+            case ResumedRecord(number, path, position, roll_back, _, model, step):
+                cut = CutRecord(number, position, roll_back - 1, step)
                 return replace(
                     after,
                     resumed=record,
@@ -424,12 +427,12 @@ def record_to_json(record: Record) -> dict[str, Any]:
             return {"type": "done", "tasks": list(tasks), "roll_back": roll_back}
         case PositionRecord(done, roll_back):
             return {"type": "position", "done": _done_to_json(done), "roll_back": roll_back}
-        case CutRecord(number, position, roll_back):
+        case CutRecord(number, position, roll_back, step):
             body = {"number": number, "position": _done_to_json(position), "roll_back": roll_back}
-            return {"type": "cut", **body}
+            return {"type": "cut", **body, "step": step}
         case SavedRecord(number, path):
             return {"type": "saved", "number": number, "path": path}
-        case ResumedRecord(number, path, position, roll_back, renumbered, model):
+        case ResumedRecord(number, path, position, roll_back, renumbered, model, step):
             where = {"number": number, "path": path, "position": _done_to_json(position)}
             return {
                 "type": "resumed",
@@ -437,6 +440,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "roll_back": roll_back,
                 "renumbered": renumbered,
                 "model": model,
+                "step": step,
             }
     assert_never(record)
 
@@ -494,7 +498,9 @@ _READERS: dict[str, Any] = {
         None if b["position"] is None else _read_done(b["position"]),
     ),
     "done": lambda b: DoneRecord(tuple(TaskNumber(int(task)) for task in b["tasks"]), int(b["roll_back"])),
-    "cut": lambda b: CutRecord(int(b["number"]), _read_done(b["position"]), int(b["roll_back"])),
+    "cut": lambda b: CutRecord(
+        int(b["number"]), _read_done(b["position"]), int(b["roll_back"]), int(b["step"])
+    ),
     "saved": lambda b: SavedRecord(int(b["number"]), str(b["path"])),
     "resumed": lambda b: ResumedRecord(
         int(b["number"]),
@@ -503,6 +509,7 @@ _READERS: dict[str, Any] = {
         int(b["roll_back"]),
         None if b["renumbered"] is None else TaskNumber(int(b["renumbered"])),
         str(b["model"]),
+        int(b["step"]),
     ),
     "position": lambda b: PositionRecord(_read_done(b["done"]), int(b["roll_back"])),
 }

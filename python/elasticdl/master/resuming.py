@@ -12,7 +12,7 @@ from pathlib import Path
 
 from elasticdl.control import checkpoints
 from elasticdl.control.manifest import NAME, Manifest
-from elasticdl.data.order import Dealing, dealing_of
+from elasticdl.data.order import Dealing, dealing_of, tasks_of
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.errors import BadInput, BadSetting
 from elasticdl.master.leases import Done, TaskNumber
@@ -48,7 +48,7 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
     """
     manifest = checkpoint.manifest
     position = Done(TaskNumber(manifest.low), tuple(map(TaskNumber, manifest.above)))
-    renumbered = None
+    renumbered, step = None, manifest.step
     differences = list(manifest.dealing.differences(dealing))
     if differences:
         epochs, begun = divmod(manifest.low, manifest.dealing.ledger().num_tasks)
@@ -60,7 +60,9 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
             )
         renumbered = TaskNumber(epochs * order.ledger.num_tasks)
         position = Done(renumbered)
-    if max((position.low - 1, *position.above)) >= order.total or position.low >= order.total:
+        step = order.steps_before(renumbered) if dealing.grads_to_wait else 0
+    is_over = max((position.low - 1, *position.above)) >= order.total or position.low >= order.total
+    if is_over or 0 < order.max_step <= step:
         trained = order.ledger.records_before(*divmod(position.low, order.ledger.num_tasks))
         epoch = order.epoch(position.low)
         raise BadSetting(
@@ -74,6 +76,7 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
         roll_back=manifest.roll_back + 1,
         renumbered=renumbered,
         model=json.dumps(dict(manifest.model), sort_keys=True, separators=(",", ":")),
+        step=step,
     )
 
 
@@ -82,9 +85,8 @@ def check(spec: JobSpec) -> None:
     checkpoint = open_checkpoint(spec)
     if checkpoint is not None:
         # The data is not open yet; the master compares it, too.
-        dealing = dealing_of(spec, checkpoint.manifest.dealing.shards)
-        order = TaskOrder(dealing.ledger(), spec.num_epochs, spec.max_step)
-        resume(checkpoint, order, dealing, 0)
+        shards = checkpoint.manifest.dealing.shards
+        resume(checkpoint, tasks_of(spec, shards), dealing_of(spec, shards), 0)
     highest_number(spec, checkpoint)
 
 

@@ -56,6 +56,7 @@ from elasticdl.control.serving import (
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
+from elasticdl.data.waves import Waves
 from elasticdl.master import keeper, placement
 from elasticdl.master.attendance import Link
 from elasticdl.master.cutting import Cutting
@@ -105,6 +106,7 @@ class Settings(keeper.Settings):
         lasting: they are checkpoints, which outlive the job.
         resume: the job's data → where it goes on from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
+        accumulates: servers sum up the gradients of a wave's tasks.
     """
 
     servers: int
@@ -114,6 +116,7 @@ class Settings(keeper.Settings):
     lasting: bool = False
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
     restore: PsRestore = PsRestore.REDO
+    accumulates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +153,7 @@ class ServingMaster(Cutting):
         accounts: what the slots' primaries have applied, once all is.
         exporter: who writes the result.
         attempt: how often that was decided.
-        steps: chunks of the tasks that are done.
+        steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
         records: records of the tasks that are done.
         loss: the last known.
         trouble: losses.
@@ -183,8 +186,16 @@ class ServingMaster(Cutting):
 
     @property
     def steps_done(self) -> int:
-        """Return how many chunks are settled."""
-        return self.steps + sum(self.leases.begun().values())
+        """Return how many steps are settled."""
+        order, leases = self.order, self.leases
+        begun = leases.begun()
+        if leases.waves is None or order is None:
+            return self.steps + sum(begun.values())
+        if leases.is_over:
+            return self.steps
+        # A step is made when each of the wave's tasks has had its turn; those that are done hold up none.
+        wave = leases.waves.tasks(leases.low)
+        return self.steps + min(begun.get(TaskNumber(task), 0) for task in wave if task not in leases.done)
 
     @property
     def records_done(self) -> int:
@@ -216,7 +227,8 @@ class ServingMaster(Cutting):
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
-        return self._doubt_workers(now, out)._kill_condemned(now, out)._complete_cut(out)
+        master = self._doubt_workers(now, out)._kill_condemned(now, out)
+        return master._give_up_last(out)._complete_cut(out)
 
     # ------------------------------------------------------------------ the journal
 
@@ -228,7 +240,7 @@ class ServingMaster(Cutting):
             order=order,
             snapshots=self.settings.snapshots,
             lasting=self.settings.lasting,
-            every=-(-steps // order.chunks_per_task) if steps else order.ledger.num_tasks,
+            every=-(-steps // order.chunks_per_task) * order.wave if steps else order.ledger.num_tasks,
             changed_at=(self.journal.length,) * len(self.journal.entries),
         )
         return master._give_up_cut(self.started_at)._stand(order)
@@ -236,7 +248,8 @@ class ServingMaster(Cutting):
     def _stand(self, order: TaskOrder) -> Self:
         """Take the place in the data that the journal says."""
         done = self.journal.done
-        leases = Leases(order.total, done, self.journal.roll_back, following=done.low)
+        waves = Waves(order) if self.settings.accumulates else None
+        leases = Leases(order.total, done, self.journal.roll_back, following=done.low, waves=waves)
         return self._with_leases(order, leases)
 
     def _with_leases(self, order: TaskOrder, leases: Leases) -> Self:
@@ -244,9 +257,13 @@ class ServingMaster(Cutting):
         return replace(
             self,
             leases=leases,
-            steps=order.steps_before(done.low) + sum(map(order.chunks, done.above)),
+            steps=self._steps_of(order, done),
             records=order.records_before(done.low) + sum(map(order.records, done.above)),
         )
+
+    def _steps_of(self, order: TaskOrder, done: Done) -> int:
+        beyond = () if self.settings.accumulates else done.above
+        return order.steps_before(done.low) + sum(map(order.chunks, beyond))
 
     def _whole(self) -> Done:
         done = self.leases.done
@@ -396,9 +413,17 @@ class ServingMaster(Cutting):
         if self.reported_at is None:
             return None
         last = self.leases.done.count() + len(self.reported) >= self.leases.total
-        if not last and now - self.reported_at < BATCH_SECONDS and len(self.reported) < HELD * len(self.seen):
+        waits = now - self.reported_at < BATCH_SECONDS and len(self.reported) < HELD * len(self.seen)
+        if waits and not last and not self._completes_wave():
             return None
         return DoneRecord(self.reported, self.journal.roll_back)
+
+    def _completes_wave(self) -> bool:
+        """Tell whether with what is reported the first wave is done: workers wait for others to be leased."""
+        leases = self.leases
+        return leases.waves is not None and all(
+            task in leases.done or task in self.reported for task in leases.waves.tasks(leases.low)
+        )
 
     def _after_done(self, record: DoneRecord) -> Self:
         assert self.order is not None, "tasks are leased once the data is known"
@@ -407,6 +432,8 @@ class ServingMaster(Cutting):
             leases = leases.finished(task)
             steps += self.order.chunks(task)
             records += self.order.records(task)
+        if self.settings.accumulates:
+            steps = self._steps_of(self.order, leases.done)
         left = tuple(task for task in self.reported if task not in record.tasks)
         return replace(
             self,
@@ -444,18 +471,17 @@ class ServingMaster(Cutting):
         """Give whoever computes as many tasks as it may hold."""
         if not self._may_lease(now):
             return self
-        leases = self.leases
-        for seen in self._workers_at_work():
-            while len(leases.held.get(seen.name, ())) < HELD:
-                leases, lease, _ = leases.lease(seen.name)
-                if lease is None:
-                    break
+        workers = [seen.name for seen in self._workers_at_work()]
+        leases = self.leases.dealt(workers, holds_back=self._holds_back(now))
         return self if leases is self.leases else replace(self, leases=leases)
 
     def _may_lease(self, now: float) -> bool:
+        is_going_on = self.journal.stopping is None and not self.ends
+        return bool(self.journal.entries) and is_going_on and not self._may_hear_more(now)
+
+    def _may_hear_more(self, now: float) -> bool:
         """A master that comes back waits a moment for workers to say what they compute."""
-        is_back = self.journal.epoch > 1 and now - self.started_at < self.settings.times.heartbeat
-        return bool(self.journal.entries) and self.journal.stopping is None and not self.ends and not is_back
+        return self.journal.epoch > 1 and now - self.started_at < self.settings.times.heartbeat
 
     # ------------------------------------------------------------------ servers
 
@@ -484,7 +510,8 @@ class ServingMaster(Cutting):
         """R20, R24: one record for all slots that a loss concerns; nothing while nobody is left who could take them."""
         journal = self.journal
         living = {*journal.servers, *(server.number for server in joined)} - lost
-        changed, bare = placement.after_loss(journal.entries, lost, living, journal.roll_back + 1)
+        following = journal.roll_back + 1
+        changed, bare = placement.after_loss(journal.entries, lost, living, following)
         if bare and self.settings.restore is PsRestore.STOP:
             names = ", ".join(journal.servers[server].name for server in sorted(lost))
             return FailedRecord(
@@ -494,6 +521,9 @@ class ServingMaster(Cutting):
             )
         if bare and not living:
             return PlacementRecord()
+        if bare and self.settings.accumulates:
+            # All parts of the model are of the same step, and those that are there can't go back by themselves.
+            changed = placement.all_restored(journal.entries, changed, following)
         for copy in self.copies.values():
             if copy.to in lost:  # its `ready` may be on its way (renew)
                 entry = journal.entries[copy.slot]
@@ -577,8 +607,9 @@ class ServingMaster(Cutting):
         cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
         text = f"{server.name} is lost: {cause}"
         if rolls_back:
+            which = "all slots" if self.settings.accumulates else "they"
             how = "begin anew" if self.journal.saved is None else "are restored from the last snapshot"
-            text += f"; no copy of its slots is left: they {how}, and "
+            text += f"; no copy of its slots is left: {which} {how}, and "
             if self.settings.restore is PsRestore.SKIP:
                 position, done = self._saved_position(), self.journal.done
                 tasks = [task for task in (*range(done.low), *done.above) if task not in position]
@@ -752,9 +783,9 @@ class ServingMaster(Cutting):
             link = replace(link, welcomed=True)
         link = self._tell_placement(connection, link, out)
         roll_back = self.journal.roll_back
-        low = (roll_back, self.low)
+        low = (roll_back, self.low, self._done_beyond())
         if low != link.low and self.journal.entries:
-            self._tell(connection, Watermark(low[1], roll_back, ()), out)
+            self._tell(connection, Watermark(low[1], roll_back, low[2]), out)
             # a roll-back ends all attempts, as the worker knows
             goes_on = link.low[0] in (roll_back, -1)
             link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
@@ -775,6 +806,11 @@ class ServingMaster(Cutting):
             self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
             link = replace(link, result=self.attempt)
         return link
+
+    def _done_beyond(self) -> tuple[int, ...]:
+        """Return the tasks beyond the watermark that are done, if a step waits for them (A3)."""
+        done = self.leases.done
+        return (*range(self.low, done.low), *done.above) if self._accumulates else ()
 
     def _tell_placement(self, connection: int, link: Link, out: Out) -> Link:
         journal = self.journal
@@ -799,7 +835,8 @@ class ServingMaster(Cutting):
         snapshot = "" if journal.saved is None else journal.saved[0].path
         resumed = journal.resumed
         renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
-        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, 0)
+        step = 0 if journal.saved is None else journal.saved[1].step
+        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, step)
         self._tell(connection, placed, out)
         return replace(link, placed=known)
 

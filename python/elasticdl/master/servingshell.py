@@ -15,7 +15,7 @@ from elasticdl.control.messages import MemberMessage
 from elasticdl.control.serving import Settled, TaskDone
 from elasticdl.control.status import JobStatus
 from elasticdl.control.view import MemberId
-from elasticdl.data.order import dealing_of, ledger_of
+from elasticdl.data.order import dealing_of, tasks_of
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import auditmark, relaunch, resuming
@@ -216,7 +216,7 @@ def settings(
     """
 
     def order(shards: tuple[Shard, ...]) -> TaskOrder:
-        return TaskOrder(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
+        return tasks_of(spec, shards)
 
     def resume(shards: tuple[Shard, ...]) -> ResumedRecord:
         assert checkpoint is not None, "asked for if there is one"
@@ -240,4 +240,5 @@ def settings(
         lasting=bool(spec.checkpoint_dir),
         resume=None if checkpoint is None else resume,
         restore=spec.ps_restore,
+        accumulates=spec.accumulates,
     )

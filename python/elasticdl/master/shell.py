@@ -653,6 +653,7 @@ class Shell(ABC):
             dealing=dealing_of(self._spec, journal.shards),
             model=json.loads(journal.model),
             sections=tuple((Path(file), section) for file, section in cut.sections),
+            step=cut.step,
         )
         try:
             write_manifest(checkpoints.draft_of(directory, cut.number), manifest)

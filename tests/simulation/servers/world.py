@@ -338,7 +338,7 @@ class World:
                     self.oracle.tells(master, message)
                     self.say(f"{master.name} tells {member.name} {message}")
                     self.say_on(wire, 1, lambda: member.told(message) if member.control is wire else None)
-            case events.WriteManifest(number, directory, _, _, sections):
+            case events.WriteManifest(number, directory, _, _, sections, _):
                 self._write_manifest(master, number, directory, sections)
             case events.Publish():
                 self.after(self.delay("disk"), "publishes", lambda: self.feed(master, events.Published()))
