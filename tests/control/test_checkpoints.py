@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,21 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert manifest.sections[2][1].offset == 2 * len(ROWS)
     assert checkpoints.size_of(manifest) == SLOTS * len(ROWS)
     assert checkpoints.verify(manifest) == {2: 5 * SLOTS}
+
+
+def test_steps_of_several_gradients_are_kept(tmp_path: Path) -> None:
+    dealing = replace(DEALING, grads_to_wait=4)
+    folder = write(tmp_path, 1, dealing=dealing, step=20)
+    manifest = checkpoints.read(folder)
+    assert (manifest.dealing, manifest.step) == (dealing, 20)
+    # Whoever wrote no such things applied each gradient by itself.
+    path = folder / NAME
+    body = json.loads(path.read_text())
+    del body["position"]["step"], body["data"]["grads_to_wait"], body["checksum"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps({**body, "checksum": f"{zlib.crc32(text.encode()):08x}"}))
+    manifest = checkpoints.read(folder)
+    assert (manifest.dealing, manifest.step) == (DEALING, 0)
 
 
 def test_it_is_between_tasks_if_no_slot_holds_more_than_the_position(tmp_path: Path) -> None:

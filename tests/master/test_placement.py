@@ -14,6 +14,7 @@ from elasticdl.master.placement import (
     Entry,
     ServerId,
     after_loss,
+    all_restored,
     at_once,
     first,
     is_empty,
@@ -52,6 +53,18 @@ def test_a_loss_promotes_drops_and_restores() -> None:
         3: Entry(2, 2, C, None, restored=7),
     }
     assert gone == (3,)
+
+
+def test_all_slots_are_restored_where_they_are_after_a_loss() -> None:
+    entries = [Entry(3, 2, A, None), Entry(1, 1, B, A), Entry(1, 1, A, B), Entry(5, 4, B, None, 1)]
+    changed, gone = after_loss(entries, {A}, {B, C}, 2)
+    assert gone == (0,)
+    assert all_restored(entries, changed, 2) == {
+        0: Entry(4, 4, C, None, 2),
+        1: Entry(2, 2, B, None, 2),
+        2: Entry(2, 2, B, None, 2),
+        3: Entry(6, 6, B, None, 2),
+    }
 
 
 def test_both_copies_are_lost() -> None:

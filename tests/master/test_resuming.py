@@ -21,15 +21,18 @@ DEALING = Dealing((Shard("data", 0, 80),), 1, True, 8, 4)
 """Ten tasks of two minibatches."""
 
 
-def checkpoint(low: int, *above: int, until: int = 0) -> Checkpoint:
+def checkpoint(
+    low: int, *above: int, until: int = 0, dealing: Dealing = DEALING, step: int = 0
+) -> Checkpoint:
     section = SlotSection(0, 1, 0, 8, 1, 1, 0, until, 1, 1, "0" * 32)
     sections = ((Path("/c/checkpoint-5/x.slots"), section),)
-    manifest = Manifest(5, "job-1", 0.0, low, above, 2, DEALING, {"slots": 1, "rule": {}}, sections)
+    manifest = Manifest(5, "job-1", 0.0, low, above, 2, dealing, {"slots": 1, "rule": {}}, sections, step)
     return Checkpoint(Path("/c/checkpoint-5/manifest.json"), manifest)
 
 
 def go_on(one: Checkpoint, dealing: Dealing = DEALING, epochs: int = 2, steps: int = 0) -> ResumedRecord:
-    return resume(one, TaskOrder(dealing.ledger(), epochs, steps), dealing, 7)
+    order = TaskOrder(dealing.ledger(), epochs, steps, max(1, dealing.grads_to_wait))
+    return resume(one, order, dealing, 7)
 
 
 def test_a_job_goes_on_at_the_position_in_the_next_roll_back() -> None:
@@ -76,3 +79,33 @@ def test_a_job_without_anything_left_to_train_is_refused(one: Checkpoint, epochs
 
 def test_an_endless_job_goes_on() -> None:
     assert go_on(checkpoint(1000), epochs=0).position.low == 1000
+
+
+SUMMED_UP = replace(DEALING, grads_to_wait=4)
+"""Waves of four, four and two tasks; an epoch has six steps."""
+
+
+def test_slots_go_on_at_the_step_of_the_checkpoint() -> None:
+    record = go_on(checkpoint(4, dealing=SUMMED_UP, step=2), SUMMED_UP)
+    assert (record.position, record.step, record.renumbered) == (Done(TaskNumber(4)), 2, None)
+    # of a job that --max_step had ended after one more
+    record = go_on(checkpoint(4, until=8, dealing=SUMMED_UP, step=3), SUMMED_UP, steps=5)
+    assert (record.position, record.step) == (Done(TaskNumber(4)), 3)
+
+
+def test_within_an_epoch_steps_have_to_be_the_same() -> None:
+    for there, here in ((SUMMED_UP, DEALING), (DEALING, SUMMED_UP)):
+        with pytest.raises(BadSetting, match=r"different here.*gradients of a step \([04] and [04]\)"):
+            go_on(checkpoint(4, dealing=there), here)
+
+
+def test_between_epochs_gradients_may_be_summed_up_from_then_on_or_no_longer() -> None:
+    record = go_on(checkpoint(10, until=10), SUMMED_UP)
+    assert (record.position, record.renumbered, record.step) == (Done(TaskNumber(10)), 10, 6)
+    record = go_on(checkpoint(10, until=10, dealing=SUMMED_UP, step=6), DEALING)
+    assert (record.position, record.renumbered, record.step) == (Done(TaskNumber(10)), 10, 0)
+
+
+def test_steps_that_are_done_are_not_left_to_train() -> None:
+    with pytest.raises(BadSetting, match="nothing is left to train"):
+        go_on(checkpoint(4, until=8, dealing=SUMMED_UP, step=3), SUMMED_UP, steps=3)

@@ -29,6 +29,7 @@ class TaskOrder:
         max_step: steps after which the job ends; 0 = no limit.
         wave: tasks of a wave.
         total: how many tasks there are.
+        partial: the tasks of the wave that `max_step` cuts short; none if it leaves whole waves out at most.
     """
 
     def __init__(self, ledger: Ledger, num_epochs: int, max_step: int, wave: int = 1) -> None:
@@ -44,6 +45,7 @@ class TaskOrder:
         """The tasks from the first on have at most the second's chunks; None: `max_step` leaves nothing out."""
         if max_step:
             self._cut(max_step)
+        self.partial = self._find_partial()
 
     @property
     def total_records(self) -> int | None:
@@ -100,9 +102,7 @@ class TaskOrder:
         """Tell whether `max_step` ends the job before its data does."""
         return self._limit is not None
 
-    @property
-    def partial(self) -> range:
-        """Return the tasks of the wave that `max_step` cuts short; none if it leaves whole waves out at most."""
+    def _find_partial(self) -> range:
         first = self.total if self._limit is None else self._limit[0]
         tasks = range(first, self.total)
         is_short = any(self.chunks(one) < self.ledger.num_chunks(self.task(one)) for one in tasks)
