@@ -43,7 +43,7 @@ pub struct Pace {
 #[derive(Debug)]
 pub struct Cursor {
     ids: Vec<(usize, Vec<u64>)>,
-    /// Variables, and how many numbers of the last one have been read.
+    /// Variables, and how many elements of the last one have been read.
     variables: Vec<usize>,
     read: usize,
 }
@@ -176,7 +176,9 @@ impl Data {
     /// Return the next piece of a copy, of at most 256 KiB unless one row is larger, or `None` when all that was there has been read.
     ///
     /// In words: (1, table), number of rows, their ids, their times (halves), their numbers; (2, table), number of ids, the ids, how often
-    /// they were seen (halves); or (3, variable), (first number, count), version of the last change, the numbers.
+    /// they were seen (halves); or (3, variable), (first element, count), version of the last change, the elements' weights, and each part
+    /// of their optimizer's state. So an element comes with all of its state: a push that the receiver hears between two pieces finds both
+    /// or neither.
     pub fn piece(&self, catalog: &Catalog, cursor: &mut Cursor) -> Option<Vec<u64>> {
         while let Some((table, ids)) = cursor.ids.last_mut() {
             let words = self.rows_piece(catalog, *table, ids);
@@ -189,14 +191,20 @@ impl Data {
         }
         while let Some(variable) = cursor.variables.last() {
             let held = &self.variables[variable];
-            let end = held.numbers.len().min(cursor.read + PIECE);
-            if cursor.read < end {
+            let parts = 1 + catalog.rule().state();
+            let length = held.numbers.len() / parts;
+            let (from, end) = (cursor.read, length.min(cursor.read + PIECE / parts));
+            if from < end {
                 let mut words = vec![
                     pair(DENSE, *variable as u32),
-                    pair(cursor.read as u32, (end - cursor.read) as u32),
+                    pair(from as u32, (end - from) as u32),
                     held.changed,
                 ];
-                put_numbers(&mut words, &held.numbers[cursor.read..end]);
+                let mut numbers = Vec::with_capacity(parts * (end - from));
+                for part in held.numbers.chunks_exact(length) {
+                    numbers.extend_from_slice(&part[from..end]);
+                }
+                put_numbers(&mut words, &numbers);
                 cursor.read = end;
                 return Some(words);
             }
@@ -262,23 +270,81 @@ impl Data {
                     .variables()
                     .get(which)
                     .ok_or(Malformed("it names a variable that is not there"))?;
-                let whole = described.length * (1 + catalog.rule().state());
+                let parts = 1 + catalog.rule().state();
+                let whole = described.length * parts;
                 let (from, count) = reader.pair()?;
+                let (from, count) = (from as usize, count as usize);
                 let changed = reader.word()?;
-                let numbers = reader.numbers(count as usize)?;
+                if from + count > described.length {
+                    return Err(Malformed("a variable is longer than it should be"));
+                }
+                let numbers = reader.numbers(count * parts)?;
                 let held = self.variables.entry(which).or_insert_with(|| Variable {
                     numbers: vec![0.0; whole],
                     changed,
                 });
                 held.changed = changed;
-                held.numbers
-                    .get_mut(from as usize..)
-                    .and_then(|rest| rest.get_mut(..numbers.len()))
-                    .ok_or(Malformed("a variable is longer than it should be"))?
-                    .copy_from_slice(numbers);
+                for part in 0..parts {
+                    let at = part * described.length + from;
+                    held.numbers[at..at + count].copy_from_slice(&numbers[part * count..][..count]);
+                }
             }
             _ => return Err(Malformed("it is no piece of a slot")),
         }
         reader.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalog::Variable as Described;
+    use super::super::optimizer::Rule;
+    use super::super::part::Dense;
+    use super::*;
+
+    #[test]
+    fn a_copy_of_a_large_variable_is_whole_though_pushes_come_between_its_pieces() {
+        let length = 70_000;
+        let variable = Described {
+            name: "kernel".into(),
+            length,
+            decays: false,
+            adds: false,
+        };
+        let rule = Rule::Adagrad {
+            initial_accumulator: 0.1,
+            epsilon: 1e-7,
+        };
+        let catalog = Catalog::new(0, 1, vec![], vec![variable], rule, 0.0);
+        let push = |data: &mut Data, number: f32, is_first: bool| {
+            let numbers = vec![number; length];
+            let dense = Dense {
+                variable: 0,
+                is_first,
+                numbers: &numbers,
+            };
+            let part = Part {
+                dense: vec![dense],
+                ..Part::default()
+            };
+            data.apply(&catalog, &part, None, Pace { rate: 0.5, step: 1 });
+        };
+        let (mut primary, mut receiver) = (Data::new(&catalog), Data::new(&catalog));
+        push(&mut primary, 1.0, true);
+        push(&mut primary, 3.0, false);
+        let mut cursor = primary.cursor();
+        let mut pieces = 0;
+        while let Some(piece) = primary.piece(&catalog, &mut cursor) {
+            receiver.take(&catalog, &piece).expect("a piece");
+            pieces += 1;
+            for data in [&mut primary, &mut receiver] {
+                push(data, 2.0, false);
+            }
+        }
+        assert!(pieces > 2, "{pieces} pieces");
+        assert_eq!(
+            receiver.variables[&0].numbers,
+            primary.variables[&0].numbers
+        );
     }
 }

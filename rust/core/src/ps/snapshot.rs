@@ -17,7 +17,7 @@ use super::stamps::{Proof, Stamps};
 use super::words::Reader;
 
 /// `EDLSLOT` and the format's number.
-const FORMAT: u64 = u64::from_le_bytes(*b"EDLSLOT\x01");
+const FORMAT: u64 = u64::from_le_bytes(*b"EDLSLOT\x02");
 /// Largest section, in bytes: what a slot of a huge table may have, and no more.
 const LARGEST: u64 = 64 << 30;
 
