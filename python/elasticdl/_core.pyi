@@ -236,7 +236,8 @@ class Catalog:
         self, modulates: bool, max_staleness: int | None, expiry: int | None, accumulates: bool
     ) -> Catalog:
         """Return it for a server that divides a push's learning rate by its staleness, does not apply one that is staler than
-        `max_staleness` versions, forgets rows to which nobody has pushed for `expiry` steps, and sums up the pushes of a step."""
+        `max_staleness` versions, forgets rows to which nobody has pushed for `expiry` steps, and keeps the pushes of a step until all of
+        them are settled."""
     def slot_of_row(self, table: int, id: int) -> int:
         """Return where a row lives."""
     def slot_of_variable(self, variable: int) -> int:
@@ -294,22 +295,19 @@ class ParameterServer:
     def take_lost(self) -> list[int]:
         """Return the servers that could not be reached since the last call."""
     def cut(
-        self, path: str, slots: Sequence[tuple[int, int]], position: tuple[int, Sequence[int]], step: int
+        self, path: str, slots: Sequence[tuple[int, int]], position: tuple[int, Sequence[int]], steps: int
     ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int, int], tuple[int, str]]]:
         """Write slots, each if it has this reign, to a new file, while pushes go on; raises OSError with nothing left.
 
-        `position`: the tasks done when it was begun, all before the first number and those in the list. `step`: where pushes are summed up,
-        all steps before it are settled, and a slot that holds anything of a later one is left out; 0 elsewhere. Returns of each slot its
-        number; offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of
-        the position's tasks and the sum of their stamps' hashes.
+        `position`: the tasks done when it was begun, all before the first number and those in the list. `steps`: of synchronous
+        accumulation so many are complete, and are applied first; a slot that holds pushes of later ones is left out. Returns of each slot its number;
+        offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
+        position's tasks and the sum of their stamps' hashes.
         """
-    def restore(
-        self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None, step: int
-    ) -> None:
+    def restore(self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None) -> None:
         """Let a slot that this server is to restore have what lies in a file. Raises ValueError if that can't be read.
 
         `place`: offset, length and CRC32C. `renumbered`: tasks have other numbers than there, and those before this one are done.
-        `step`: the step at which it begins; 0 where each push is applied by itself.
         """
     def begin_anew(self, slots: Sequence[int]) -> None:
         """Let slots that this server is to restore begin with nothing: there is no snapshot."""
@@ -347,8 +345,18 @@ class ParameterClient:
         roll_back: int,
     ) -> None:
         """Take in what the master says; what was asked before a later roll-back is given up."""
-    def pull(self, chunk: tuple[int, int] | None, batches: Sequence[Batch], variables: Sequence[int]) -> int:
-        """Ask for rows and variables for a chunk (task, chunk); return a ticket."""
+    def pull(
+        self,
+        chunk: tuple[int, int] | None,
+        batches: Sequence[Batch],
+        variables: Sequence[int],
+        need: tuple[int, int, int, int] | None = None,
+    ) -> int:
+        """Ask for rows and variables for a chunk (task, chunk); return a ticket.
+
+        `need`: they come once so many steps are complete, which is when in all tasks from a first one up to an end so many chunks are
+        settled: (steps, first, end, chunks).
+        """
     def push(
         self,
         head: tuple[tuple[int, int] | None, int, int, float, int],
@@ -356,20 +364,29 @@ class ParameterClient:
         dense: Sequence[tuple[int, ReadableBuffer]],
         is_first: bool = False,
         wanted: tuple[tuple[int, int] | None, Sequence[Batch], Sequence[int]] | None = None,
+        need: tuple[int, int, int, int] | None = None,
+        confirms: int = 0,
     ) -> int:
         """Push gradients, and pull in the same messages; return a ticket for both.
 
         `head`: (task, chunk) or none, low, roll-back, learning rate, schedule step. `rows`: float32 gradients of a batch, of its distinct
         ids if the flag is true, else of each id, which are summed. `is_first`: `dense` are first values, which only count once.
+        `need` is that of what is pulled. `confirms`: once the push is settled all servers are told that so many chunks of its task are.
         """
+    def confirm(self, roll_back: int, low: int, tasks: Sequence[tuple[int, int]]) -> None:
+        """Tell all servers how far tasks are settled: all before `low`, and of others (task, chunks)."""
+    def forget(self, ticket: int) -> None:
+        """Give up waiting for rows that were asked for."""
     def rows(
         self, ticket: int, timeout: float
     ) -> tuple[list[bytearray], list[tuple[int, bytearray | None]], list[int]] | None:
         """Return, once, the weights of each batch's distinct ids, the variables that have changed since they came last (none without a
         first value), and the slots that hold the chunk already; none if they have not all come.
         """
-    def ask_ids(self, table: int, first: int, end: int) -> int:
-        """Ask for the ids of a table that have a row in the slots from `first` up to `end`; return a ticket."""
+    def ask_ids(
+        self, table: int, first: int, end: int, need: tuple[int, int, int, int] | None = None
+    ) -> int:
+        """Ask for the ids of a table that have a row in the slots from `first` up to `end`; return a ticket. `need`: as for a pull."""
     def ids(self, ticket: int, timeout: float) -> bytearray | None:
         """Return, once, the ids (uint64) that were asked for, in no order; none if they have not all come."""
     def settled(self, ticket: int, timeout: float) -> str | None:

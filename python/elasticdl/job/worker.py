@@ -284,8 +284,10 @@ class WorkerProcess:
         from elasticdl._core import Heart, ParameterClient
         from elasticdl.data.order import tasks_of
         from elasticdl.data.prefetch import ChunkSource
+        from elasticdl.data.waves import Waves
         from elasticdl.ps.catalog import read_catalog
         from elasticdl.worker.auditlog import ServedAuditLog
+        from elasticdl.worker.pacing import Pacing
         from elasticdl.worker.serving import ServingWorker
         from elasticdl.worker.synchronous import AHEAD, LoopSettings
 
@@ -296,6 +298,7 @@ class WorkerProcess:
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
             adapter.adopt(read_catalog(self._model.result()))
+        order = task_order(spec, ledger)
         return ServingWorker(
             member=self._id,
             name=self._name,
@@ -303,6 +306,7 @@ class WorkerProcess:
             client=ParameterClient(self._name, token, adapter.catalog.core(), place.identity),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             order=order,
+            pacing=Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance),
             audit=ServedAuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
             heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
             send=self._send,

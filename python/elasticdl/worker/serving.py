@@ -7,12 +7,14 @@ numbers are those of the page on the protocol of parameter servers.
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,10 +54,12 @@ from elasticdl.control.serving import (
 from elasticdl.control.view import MemberId, StateId, ViewId
 from elasticdl.data.prefetch import ChunkKey, ChunkSource
 from elasticdl.data.tasks import TaskOrder
+from elasticdl.data.waves import WHOLE
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.worker.adapter import Gradients, ServedAdapter, ServedBatch
 from elasticdl.worker.auditlog import ServedAuditLog
 from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
+from elasticdl.worker.pacing import Needed, Pacing
 from elasticdl.worker.pulled import Pulled
 from elasticdl.worker.synchronous import AHEAD, PROGRAM_ERRORS, LoopSettings, program_error, unpublished_path
 
@@ -114,14 +118,25 @@ _Parts = tuple[
 
 @dataclass(slots=True)
 class _Lease:
-    """A task of this worker: the first chunk that is not settled."""
+    """A task of this worker.
+
+    Attributes:
+        chunk: the first chunk that is not settled.
+        roll_back: the roll-back that it was leased in.
+        begun: the first chunk whose rows have not been asked for.
+    """
 
     chunk: int
     roll_back: int
+    begun: int
 
 
 class _RolledBack(Exception):
     """The job was rolled back: what is under way means nothing any more."""
+
+
+class _Abandoned(Exception):
+    """What is waited for is not to be waited for any more: a chunk of an earlier step comes first (A5), or this worker leaves."""
 
 
 class _Over(Exception):
@@ -143,6 +158,7 @@ class ServingWorker:
         client: ParameterClient,
         chunks: ChunkSource,
         order: TaskOrder,
+        pacing: Pacing,
         audit: ServedAuditLog | None,
         heart: Heart,
         send: Callable[[MemberMessage], bool],
@@ -161,6 +177,7 @@ class ServingWorker:
         self._core = adapter.catalog.core()
         self._chunks = chunks
         self._order = order
+        self._pacing = pacing
         self._audit = audit
         self._heart = heart
         self._send = send
@@ -254,11 +271,13 @@ class ServingWorker:
                 self._placed = True
             case Leased(task, chunk, roll_back):
                 if roll_back == self._roll_back and task not in self._leases and task not in self._done:
-                    self._leases[task] = _Lease(chunk, roll_back)
-            case Watermark(low, roll_back):
+                    self._leases[task] = _Lease(chunk, roll_back, chunk)
+                    self._confirm({task: chunk})
+            case Watermark(low, roll_back, above):
                 if roll_back == self._roll_back:
                     self._low = max(self._low, low)
                     self._done = {task: at for task, at in self._done.items() if task >= low}
+                    self._confirm(dict.fromkeys(above, WHOLE))
             case LetGo(task, roll_back):
                 if roll_back == self._roll_back:
                     self._leases.pop(task, None)
@@ -275,6 +294,11 @@ class ServingWorker:
                 self._finish(Exit(1, reason))
             case Verdict():
                 self._finish(Exit(RELEASED, getattr(message, "reason", "")))
+
+    def _confirm(self, tasks: Mapping[int, int]) -> None:
+        """Let servers know how far tasks are settled, which others may wait for (A3)."""
+        if self._pacing.accumulates:
+            self._client.confirm(self._roll_back, self._low, list(tasks.items()))
 
     def _finish(self, end: Exit) -> None:
         if self._end is None:
@@ -312,7 +336,7 @@ class ServingWorker:
     def _work(self) -> None:
         """Do what there is to be done, or wait for it."""
         with self._news:
-            while (wanted := self._wanted) is None and (self._next(None) is None):
+            while (wanted := self._wanted) is None and self._next() is None:
                 if self._end is not None:
                     raise _Over(self._end)
                 if (self._draining or self._stopping) and not self._left:
@@ -327,23 +351,26 @@ class ServingWorker:
         else:
             self._write(wanted)
 
-    def _next(self, before: _Chunk | None) -> _Chunk | None:
-        """Return the chunk that follows in what is leased, None if there is none or nothing more is to be begun."""
+    def _following(self) -> Iterator[_Chunk]:
+        """Yield what is leased and not begun, in the order in which it is computed."""
+
+        def of_task(task: int, lease: _Lease) -> Iterator[_Chunk]:
+            chunks = self._order.chunks(task)
+            for chunk in range(lease.begun, chunks):
+                yield _Chunk(task, chunk, chunk + 1 == chunks, lease.roll_back)
+
+        with self._news:
+            tasks = [of_task(task, lease) for task, lease in self._leases.items()]
+        if not self._pacing.accumulates:
+            return itertools.chain.from_iterable(tasks)
+        return heapq.merge(*tasks, key=lambda one: (self._pacing.step(one.task, one.chunk), one.task))
+
+    def _next(self) -> _Chunk | None:
+        """Return the chunk that is begun next, None if there is none or nothing more is to be begun."""
         with self._news:
             if self._draining or self._stopping or self._failure is not None or not self._placed:
                 return None
-            found = False
-            for task, lease in self._leases.items():
-                chunks = self._order.chunks(task)
-                if before is None or found:
-                    return _Chunk(task, lease.chunk, lease.chunk + 1 == chunks, lease.roll_back)
-                if task == before.task:
-                    found = True
-                    if before.chunk + 1 < chunks:
-                        at = before.chunk + 1
-                        return _Chunk(task, at, at + 1 == chunks, lease.roll_back)
-            # The task was taken away: begin with whatever is first.
-            return None if found or before is None else self._next(None)
+            return next(self._following(), None)
 
     def _beat(self, busy: bool) -> None:
         self._heart.set(0, self._steps, 2 * self._steps + busy)
@@ -353,24 +380,48 @@ class ServingWorker:
     def _train(self) -> None:
         """Train what is leased until nothing more is; then all of it is settled."""
         pushed: deque[_Pushed] = deque()
+        under_way: deque[_Fetched] = deque()
+        try:
+            try:
+                self._train_on(pushed, under_way)
+            except _Abandoned:
+                for fetched in under_way:
+                    if fetched.ticket is not None:
+                        self._client.forget(fetched.ticket)
+            self._settle(pushed, 0)
+        finally:
+            with self._news:
+                for lease in self._leases.values():
+                    lease.begun = lease.chunk
+
+    def _train_on(self, pushed: deque[_Pushed], under_way: deque[_Fetched]) -> None:
+        """Fetch, compute and push; `under_way` holds what is fetched and not computed."""
         computed: tuple[_Fetched, Gradients] | None = None
-        fetched = self._fetch(self._next(None), None, pushed)
+        fetched = self._fetch(self._next(), None, pushed, under_way)
         while fetched is not None:
-            following = self._fetch(self._next(fetched.chunk), computed, pushed)
+            following = self._fetch(self._next(), computed, pushed, under_way)
             computed = None
             gradients = self._gradients(fetched)
+            under_way.popleft()
             if gradients is None:
                 # What was computed before it has been pushed.
                 pushed.append(_Pushed(fetched, None, None))
+                if self._pacing.accumulates:
+                    self._settle(pushed, 0)
+                    task, chunk = fetched.chunk.task, fetched.chunk.chunk
+                    self._confirm({task: self._pacing.settled(task, chunk)})
             else:
                 computed = fetched, gradients
             fetched = following
         if computed is not None:
             self._push(computed, None, pushed)
-        self._settle(pushed, 0)
 
     def _fetch(
-        self, chunk: _Chunk | None, computed: tuple[_Fetched, Gradients] | None, pushed: deque[_Pushed]
+        self,
+        chunk: _Chunk | None,
+        computed: tuple[_Fetched, Gradients] | None,
+        pushed: deque[_Pushed],
+        under_way: deque[_Fetched],
     ) -> _Fetched | None:
         """Ask for the rows of a chunk, and push in the same messages what was computed before."""
         fetched = None
@@ -380,39 +431,39 @@ class ServingWorker:
                 raise _RolledBack
             self._beat(True)
             task = self._order.task(chunk.task)
-            self._expect(chunk)
+            with self._news:
+                ahead = (one for one in self._following() if one != chunk)
+                self._chunks.want(
+                    [self._key(one) for one in (chunk, *itertools.islice(ahead, AHEAD - 1))]
+                )
+                if (lease := self._leases.get(chunk.task)) is not None:
+                    lease.begun = chunk.chunk + 1
             fetched = _Fetched(chunk, *self._chunks.get((task.epoch, task.id, chunk.chunk)))
             if fetched.batch is None:  # all of its records were bad
                 fetched.batch = ServedBatch(0, (), None)
+            under_way.append(fetched)
         if computed is not None:
             self._push(computed, fetched, pushed)
         elif fetched is not None and fetched.batch.examples:
-            fetched.ticket = self._client.pull(*self._wish(fetched))
+            fetched.ticket = self._client.pull(*self._wish(fetched), self._need(fetched))
         return fetched
 
-    def _expect(self, chunk: _Chunk) -> None:
-        """Let the prefetching thread read what is likely to come next."""
-
-        def following() -> Iterator[ChunkKey]:
-            after: _Chunk | None = chunk
-            for _ in range(AHEAD):
-                if after is None:
-                    return
-                task = self._order.task(after.task)
-                yield (task.epoch, task.id, after.chunk)
-                after = self._next(after)
-
-        self._chunks.want(list(following()))
+    def _key(self, chunk: _Chunk) -> ChunkKey:
+        task = self._order.task(chunk.task)
+        return task.epoch, task.id, chunk.chunk
 
     def _wish(self, fetched: _Fetched) -> tuple[tuple[int, int], Sequence[Batch], list[int]]:
         chunk = fetched.chunk
         return (chunk.task, chunk.chunk), fetched.batch.batches, self._variables
 
+    def _need(self, fetched: _Fetched) -> Needed | None:
+        return self._pacing.need(fetched.chunk.task, fetched.chunk.chunk)
+
     def _gradients(self, fetched: _Fetched) -> Gradients | None:
         """Compute a chunk; None if there is nothing to be pushed."""
         gradients = None
         if fetched.ticket is not None:
-            rows, held = self._await_rows(fetched.ticket, fetched.chunk.roll_back)
+            rows, held = self._await_rows(fetched.ticket, fetched.chunk.roll_back, fetched.chunk)
             if self._touched(fetched.batch) <= held:
                 if self._resumed:  # nobody in this job may have told of it
                     self._write_line(fetched, self._touched(fetched.batch))
@@ -425,10 +476,14 @@ class ServingWorker:
     def _touched(self, batch: ServedBatch) -> set[int]:
         return self._dense_slots.union(*(one.slots() for one in batch.batches))
 
-    def _await_rows(self, ticket: int, roll_back: int) -> tuple[list[npt.NDArray[np.float32]], set[int]]:
+    def _await_rows(
+        self, ticket: int, roll_back: int, chunk: _Chunk | None = None
+    ) -> tuple[list[npt.NDArray[np.float32]], set[int]]:
         self._beat(False)
         while (found := self._client.rows(ticket, _LOOK_SECONDS)) is None:
             self._look(roll_back)
+            if chunk is not None and self._pacing.accumulates and self._is_idle_wait(chunk):
+                raise _Abandoned
         rows, variables, held = found
         missing = []
         for variable, value in variables:
@@ -439,6 +494,15 @@ class ServingWorker:
         if missing:
             self._give_first_values(missing, roll_back)
         return [np.frombuffer(one, np.float32) for one in rows], set(held)
+
+    def _is_idle_wait(self, chunk: _Chunk) -> bool:
+        """Tell whether there is something better to do than to wait for others to come to a chunk's step."""
+        with self._news:
+            if self._draining or self._stopping:
+                return True
+            first = self._next()
+            step = self._pacing.step
+            return first is not None and step(first.task, first.chunk) < step(chunk.task, chunk.chunk)
 
     def _give_first_values(self, variables: list[int], roll_back: int) -> None:
         """Push the first values of variables that have none, and take what the servers have then: another worker may have been first."""
@@ -488,24 +552,35 @@ class ServingWorker:
         self, computed: tuple[_Fetched, Gradients], following: _Fetched | None, pushed: deque[_Pushed]
     ) -> None:
         """Push a chunk's gradients, and ask for the rows of the following one in the same messages."""
-        self._settle(pushed, UNSETTLED - 1)
         fetched, gradients = computed
+        # What is settled of a task is said by one number, so its chunks have to be settled in turn.
+        in_turn = self._pacing.accumulates and any(
+            one.fetched.chunk.task == fetched.chunk.task for one in pushed
+        )
+        self._settle(pushed, 0 if in_turn else UNSETTLED - 1)
         self._write_line(fetched, self._touched(fetched.batch))
         head, rows, dense = self._parts(fetched.chunk, fetched.batch, gradients)
+        confirms = self._pacing.settled(fetched.chunk.task, fetched.chunk.chunk)
         if following is not None and following.batch.examples:
-            ticket = self._client.push(head, rows, dense, False, self._wish(following))
+            wish, need = self._wish(following), self._need(following)
+            ticket = self._client.push(head, rows, dense, False, wish, need, confirms)
             following.ticket = ticket
         else:
-            ticket = self._client.push(head, rows, dense)
+            ticket = self._client.push(head, rows, dense, confirms=confirms)
         pushed.append(_Pushed(fetched, ticket, gradients.loss))
 
     def _parts(self, chunk: _Chunk, batch: ServedBatch, gradients: Gradients) -> _Parts:
         """Return what a push of a chunk consists of."""
-        step = chunk.task * self._order.chunks_per_task + chunk.chunk
+        step = self._pacing.step(chunk.task, chunk.chunk)
         stamp = (chunk.task, chunk.chunk)
         head = (stamp, self._low, chunk.roll_back, self._adapter.rate(step), step)
-        rows = [(of, slopes.data, True) for of, slopes in zip(batch.batches, gradients.rows, strict=True)]
-        return head, rows, [(variable, slope.data) for variable, slope in enumerate(gradients.dense)]
+        share = np.float32(self._pacing.share(chunk.task, chunk.chunk))
+        of_tables, of_variables = (
+            slopes if share == 1 else [slope * share for slope in slopes]
+            for slopes in (gradients.rows, gradients.dense)
+        )
+        rows = [(of, slope.data, True) for of, slope in zip(batch.batches, of_tables, strict=True)]
+        return head, rows, [(variable, slope.data) for variable, slope in enumerate(of_variables)]
 
     def _write_line(self, fetched: _Fetched, slots: set[int]) -> None:
         """R29: before the first byte is given away."""
@@ -593,17 +668,18 @@ class ServingWorker:
             self._finish(Exit(EVICTED, "the result is asked for once more, by a new life of this worker"))
             raise _Over(Exit(EVICTED, "the result is asked for once more"))
         roll_back = self._roll_back
-        self._await_rows(self._client.pull(None, [], self._variables), roll_back)
+        need = self._pacing.result(self._low, wanted.steps)
+        self._await_rows(self._client.pull(None, [], self._variables, need), roll_back)
         output, path = self._settings.output, ""
         if output is not None and wanted.steps:
             path = unpublished_path(output, wanted.steps, wanted.attempt)
         self._written = True
 
         def read(table: int, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-            return self._read(table, ids, roll_back)
+            return self._read(table, ids, roll_back, need)
 
         def listing(table: int, first: int, end: int) -> npt.NDArray[np.int64]:
-            return self._listed(self._client.ask_ids(table, first, end), roll_back)
+            return self._listed(self._client.ask_ids(table, first, end, need), roll_back)
 
         try:
             digest = self._adapter.export(
@@ -617,9 +693,11 @@ class ServingWorker:
             self._exported = Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), path, digest)
             self._send(self._exported)
 
-    def _read(self, table: int, ids: npt.NDArray[np.int64], roll_back: int) -> npt.NDArray[np.float32]:
+    def _read(
+        self, table: int, ids: npt.NDArray[np.int64], roll_back: int, need: Needed | None
+    ) -> npt.NDArray[np.float32]:
         batch = Batch(self._core, table, ids.data)
-        (rows,), _ = self._await_rows(self._client.pull(None, [batch], []), roll_back)
+        (rows,), _ = self._await_rows(self._client.pull(None, [batch], [], need), roll_back)
         places = np.frombuffer(batch.inverse(), np.uint32)
         width = self._adapter.catalog.tables[table].width
         return rows.reshape(-1, width)[places]

@@ -19,6 +19,7 @@ use elasticdl_core::ps::server::Server;
 use elasticdl_core::ps::slot::{Head, UNSEEN};
 use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::Stamp;
+use elasticdl_core::ps::steps::Need;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
@@ -202,11 +203,13 @@ impl PyCatalog {
         modulates: bool,
         max_staleness: Option<u64>,
         expiry: Option<u32>,
+        accumulates: bool,
     ) -> PyCatalog {
         PyCatalog(self.0.clone().with_policy(Policy {
             modulates,
             max_staleness,
             expiry,
+            accumulates,
         }))
     }
 
@@ -389,10 +392,11 @@ impl PyServer {
         path: PathBuf,
         slots: Vec<(u32, u64)>,
         position: (u64, Vec<u64>),
+        steps: u64,
     ) -> PyResult<Vec<PySection>> {
         let (low, above) = position;
         let position = Position { low, above };
-        let sections = py.detach(|| self.0.cut(&path, &slots, &position))?;
+        let sections = py.detach(|| self.0.cut(&path, &slots, &position, steps))?;
         let section = |one: Section| {
             let sum = format!("{:032x}", one.proof.sum);
             let place = (one.offset, one.length, one.crc);
@@ -514,9 +518,21 @@ pub type PyHead = (Option<(u64, u16)>, u64, u64, f32, u64);
 /// Stamp or none, batches, variables
 pub type PyWanted<'py> = (Option<(u64, u16)>, Vec<PyRef<'py, PyBatch>>, Vec<usize>);
 
+/// Number of a step, first and end of tasks, chunks
+pub type PyNeed = (u64, u64, u64, u16);
+
 /// Return a stamp as the core has it.
 pub fn stamp(given: Option<(u64, u16)>) -> Option<Stamp> {
     given.map(|(task, chunk)| Stamp { task, chunk })
+}
+
+fn need(given: Option<PyNeed>) -> Need {
+    given.map_or_else(Need::default, |(number, first, end, chunks)| Need {
+        number,
+        first,
+        end,
+        chunks,
+    })
 }
 
 #[pymethods]
@@ -548,18 +564,21 @@ impl PyClient {
         Ok(())
     }
 
+    #[pyo3(signature = (chunk, batches, variables, need=None))]
     fn pull(
         &self,
         py: Python<'_>,
         chunk: Option<(u64, u16)>,
         batches: Vec<PyRef<'_, PyBatch>>,
         variables: Vec<usize>,
+        need: Option<PyNeed>,
     ) -> PyResult<u32> {
-        let wanted = self.wanted(chunk, &batches, variables)?;
+        let wanted = self.wanted(chunk, &batches, variables, need)?;
         Ok(py.detach(|| self.0.ask(Some(wanted), None)))
     }
 
-    #[pyo3(signature = (head, rows, dense, is_first=false, wanted=None))]
+    #[expect(clippy::too_many_arguments)]
+    #[pyo3(signature = (head, rows, dense, is_first=false, wanted=None, need=None, confirms=0))]
     fn push(
         &self,
         py: Python<'_>,
@@ -568,6 +587,8 @@ impl PyClient {
         dense: Vec<(usize, Bound<'_, PyAny>)>,
         is_first: bool,
         wanted: Option<PyWanted<'_>>,
+        need: Option<PyNeed>,
+        confirms: u16,
     ) -> PyResult<u32> {
         let catalog = self.0.catalog();
         let (stamp, low, roll_back, rate, step) = head;
@@ -579,7 +600,7 @@ impl PyClient {
             pace: Pace { rate, step },
         };
         let wanted = wanted
-            .map(|(chunk, batches, variables)| self.wanted(chunk, &batches, variables))
+            .map(|(chunk, batches, variables)| self.wanted(chunk, &batches, variables, need))
             .transpose()?;
         let rows: Vec<(Arc<Batch>, Borrowed, bool)> = rows
             .iter()
@@ -649,8 +670,16 @@ impl PyClient {
                 })
                 .collect();
             let pushed = Pushed::new(catalog, head, &rows, &variables, is_first);
-            self.0.ask(wanted, Some(pushed))
+            self.0.ask(wanted, Some(pushed.confirming(confirms)))
         }))
+    }
+
+    fn confirm(&self, py: Python<'_>, roll_back: u64, low: u64, tasks: Vec<(u64, u16)>) {
+        py.detach(|| self.0.confirm(roll_back, low, tasks));
+    }
+
+    fn forget(&self, ticket: u32) {
+        self.0.forget(ticket);
     }
 
     fn rows<'py>(
@@ -681,7 +710,15 @@ impl PyClient {
         ))
     }
 
-    fn ask_ids(&self, py: Python<'_>, table: usize, first: u32, end: u32) -> PyResult<u32> {
+    #[pyo3(signature = (table, first, end, need=None))]
+    fn ask_ids(
+        &self,
+        py: Python<'_>,
+        table: usize,
+        first: u32,
+        end: u32,
+        need: Option<PyNeed>,
+    ) -> PyResult<u32> {
         let catalog = self.0.catalog();
         if table >= catalog.tables().len() || end > catalog.slots() {
             return Err(PyValueError::new_err(format!(
@@ -689,6 +726,7 @@ impl PyClient {
             )));
         }
         let wanted = Wanted {
+            need: self::need(need),
             listed: Some((table, first..end)),
             ..Wanted::default()
         };
@@ -740,6 +778,7 @@ impl PyClient {
         chunk: Option<(u64, u16)>,
         batches: &[PyRef<'_, PyBatch>],
         variables: Vec<usize>,
+        need: Option<PyNeed>,
     ) -> PyResult<Wanted> {
         let known = self.0.catalog().variables().len();
         if let Some(variable) = variables.iter().find(|variable| **variable >= known) {
@@ -749,6 +788,7 @@ impl PyClient {
         }
         Ok(Wanted {
             chunk: stamp(chunk),
+            need: self::need(need),
             batches: batches.iter().map(|batch| batch.0.clone()).collect(),
             variables,
             listed: None,

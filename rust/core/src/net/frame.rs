@@ -57,9 +57,11 @@ pub enum Kind {
     Stream = 22,
     /// Up to where a stream has been accepted, and what was refused of it.
     Accepted = 23,
+    /// The rows that were asked for have to wait for others' pushes; header only.
+    Waits = 24,
 }
 
-const KINDS: [Kind; 23] = [
+const KINDS: [Kind; 24] = [
     Kind::Nonce,
     Kind::Challenge,
     Kind::Hello,
@@ -83,6 +85,7 @@ const KINDS: [Kind; 23] = [
     Kind::Refusal,
     Kind::Stream,
     Kind::Accepted,
+    Kind::Waits,
 ];
 
 impl Kind {
@@ -92,7 +95,7 @@ impl Kind {
             // The first frame of a ring carries the trailer too.
             Kind::Whole | Kind::Scatter => SEGMENT + PREFIX + 8 * TRAILER,
             Kind::Gather | Kind::StateData => SEGMENT,
-            Kind::Abort | Kind::Share | Kind::Leave => 0,
+            Kind::Abort | Kind::Share | Kind::Leave | Kind::Waits => 0,
             Kind::Ask | Kind::Rows | Kind::Stream => MESSAGE,
             Kind::Answers | Kind::Accepted => SEGMENT,
             _ => SMALL,

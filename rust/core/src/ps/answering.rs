@@ -1,19 +1,24 @@
 //! What a server says to an ask: the rows at once, and what became of each part of a push when it is known. No sockets: `server.rs` carries
 //! the packets.
 use super::node::Node;
-use super::slot::{Answer, Head, Ticket};
+use super::slot::{Answer, Broken, Head, Ticket};
 use super::wire::{self, Ask, Dense, Pull};
 use crate::net::channel::Packet;
 use crate::net::frame::Kind;
 
-/// Apply the pushes of an ask; return the rows that it asks for, and what is known of the pushes. The others' answers will be told for
-/// their slots' tickets.
+/// Apply the pushes of an ask; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
+/// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
 pub fn answer(
     node: &Node,
     request: u32,
     ask: &Ask<'_>,
     ticket: impl Fn(u32) -> Ticket,
-) -> Vec<Packet> {
+) -> Result<(Vec<Packet>, bool), Broken> {
+    if node.catalog().policy().accumulates {
+        for push in &ask.pushes {
+            node.step(push.slot)?;
+        }
+    }
     let answers: Vec<(u32, Answer)> = ask
         .pushes
         .iter()
@@ -28,21 +33,35 @@ pub fn answer(
         })
         .collect();
     let mut packets = Vec::new();
-    if !ask.pulls.is_empty() {
-        packets.push(Packet {
-            kind: Kind::Rows,
-            number: request.into(),
-            mark: node.me(),
-            words: rows(node, ask),
-        });
+    let waits = !ask.pulls.is_empty() && !node.meets(&ask.need, ask.confirmed.roll_back());
+    if !waits {
+        packets.extend(rows(node, request, ask)?);
     }
     if !answers.is_empty() {
         packets.extend(report(node, request, &answers));
     }
-    packets
+    Ok((packets, waits))
 }
 
-fn rows(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
+/// Return the rows that an ask wants, as they are now; nothing if it wants none.
+pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Option<Packet>, Broken> {
+    if ask.pulls.is_empty() {
+        return Ok(None);
+    }
+    if node.catalog().policy().accumulates {
+        for pull in &ask.pulls {
+            node.step(pull.slot)?;
+        }
+    }
+    Ok(Some(Packet {
+        kind: Kind::Rows,
+        number: request.into(),
+        mark: node.me(),
+        words: read(node, ask),
+    }))
+}
+
+fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let catalog = node.catalog();
     let numbers = |pull: &Pull<'_>| -> usize {
         let rows = pull.rows.iter();
@@ -52,10 +71,17 @@ fn rows(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     // A slot's rows have a head of four words, and fill their last word perhaps by half.
     let room = ask.pulls.iter().map(|pull| 5 + numbers(pull) / 2).sum();
     let mut words = Vec::with_capacity(room);
+    // A slot that is past a chunk's step says so (rule A2).
+    let is_past = ask
+        .chunk
+        .is_some_and(|stamp| node.is_confirmed(stamp, ask.confirmed.roll_back()));
     for pull in &ask.pulls {
         let found = node.look(pull.slot, |slot| {
             let (entry, data) = (slot.entry()?, slot.read()?);
-            let has_chunk = ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
+            if data.lags(ask.need.number) {
+                return None; // it is being handed over, or is another's already
+            }
+            let has_chunk = is_past || ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
             let count = numbers(pull);
             let mut numbers = wire::put_rows(
                 &mut words,

@@ -15,6 +15,7 @@ use super::placement::{Entry, Server};
 use super::push::Pushed;
 use super::slot::{Head, UNSEEN};
 use super::stamps::Stamp;
+use super::steps::{Confirmed, Need};
 use super::wire::{self, Ask, Dense, Known, Outcome, Pull, PulledRows, Push};
 use super::words::Reader;
 use crate::net::frame::Kind;
@@ -34,6 +35,8 @@ pub type Ticket = u32;
 pub struct Wanted {
     /// The chunk that they are for.
     pub chunk: Option<Stamp>,
+    /// What must be settled before they may be read.
+    pub need: Need,
     pub batches: Vec<Arc<Batch>>,
     pub variables: Vec<usize>,
     /// A table of which all ids are wanted that have a row, in these slots.
@@ -81,7 +84,8 @@ pub struct News {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Errand {
     pub server: Server,
-    ticket: Ticket,
+    /// Nothing, if it only says what is confirmed.
+    ticket: Option<Ticket>,
     /// Slots.
     pulls: Vec<u32>,
     /// Places in the push's parts.
@@ -142,6 +146,11 @@ pub struct Asking {
     /// Reign and version of each variable as it came last.
     known: Vec<Known>,
     seen: Seen,
+    confirmed: Confirmed,
+    /// Counts what was learned of settled chunks since the beginning.
+    learned: u64,
+    /// How much of that each server has been told.
+    told: HashMap<Server, u64>,
     news: News,
 }
 
@@ -162,6 +171,9 @@ impl Asking {
             next_request: 0,
             known: (0..catalog.variables().len()).map(nothing).collect(),
             seen: Seen::default(),
+            confirmed: Confirmed::default(),
+            learned: 0,
+            told: HashMap::new(),
             news: News::default(),
             catalog,
         }
@@ -179,6 +191,8 @@ impl Asking {
         self.roll_back = roll_back;
         self.requests.clear();
         self.seen = Seen::default();
+        self.confirmed = Confirmed::new(roll_back);
+        self.told.clear();
         // What came and is dropped now would not come again.
         for known in &mut self.known {
             (known.reign, known.version) = (0, 0);
@@ -198,9 +212,30 @@ impl Asking {
             if known.is_some_and(|known| known.primary != entry.primary) {
                 self.moved.insert(slot);
             }
+            if known.is_none_or(|known| known.primary != entry.primary) {
+                // What the one before knew is gone with it (rule A3).
+                self.told.remove(&entry.primary);
+            }
             *known = Some(entry);
         }
         is_newer
+    }
+
+    /// Learn how far tasks are settled on all servers in a roll-back: all before `low`, and so many chunks of others.
+    pub fn confirm(
+        &mut self,
+        roll_back: u64,
+        low: u64,
+        tasks: impl IntoIterator<Item = (u64, u16)>,
+    ) {
+        if roll_back != self.roll_back {
+            return;
+        }
+        let mut is_new = self.confirmed.raise_low(low);
+        for (task, chunks) in tasks {
+            is_new |= self.confirmed.confirm(task, chunks);
+        }
+        self.learned += u64::from(is_new);
     }
 
     /// Want rows, and a push to be applied; both go to a server in one message. A push of an attempt that a
@@ -285,13 +320,36 @@ impl Asking {
                 .into_iter()
                 .map(|(server, (pulls, pushes))| Errand {
                     server,
-                    ticket: *ticket,
+                    ticket: Some(*ticket),
                     pulls,
                     pushes,
                 });
             errands.extend(of_job);
         }
+        if self.learned > 0 {
+            self.pass_on(&mut errands);
+        }
         (errands, later)
+    }
+
+    /// Let all servers know what is confirmed, also those of which nothing is wanted: others wait there (rule A3).
+    fn pass_on(&self, errands: &mut Vec<Errand>) {
+        let mut unaware: BTreeSet<Server> = self
+            .entries
+            .iter()
+            .flatten()
+            .map(|entry| entry.primary)
+            .filter(|server| self.told.get(server) != Some(&self.learned))
+            .collect();
+        for errand in errands.iter() {
+            unaware.remove(&errand.server);
+        }
+        errands.extend(unaware.into_iter().map(|server| Errand {
+            server,
+            ticket: None,
+            pulls: Vec::new(),
+            pushes: Vec::new(),
+        }));
     }
 
     /// Ask again what was asked of servers that are no primaries any more: they may never answer.
@@ -325,10 +383,22 @@ impl Asking {
             pulls,
             pushes,
         } = errand;
-        let job = self.jobs.get_mut(&ticket)?;
         let number = self.next_request;
         // A server has 24 bits for it.
         self.next_request = (number + 1) & 0xff_ffff;
+        self.told.insert(server, self.learned);
+        let Some(ticket) = ticket else {
+            let ask = Ask {
+                head: NOTHING,
+                chunk: None,
+                need: Need::default(),
+                confirmed: self.confirmed.clone(),
+                pulls: Vec::new(),
+                pushes: Vec::new(),
+            };
+            return Some((number, ask.write()));
+        };
+        let job = self.jobs.get_mut(&ticket)?;
         let entries = &self.entries;
         let term = |slot: u32| entries[slot as usize].map_or(0, |entry| entry.term);
         let nothing = Wanted::default();
@@ -355,6 +425,8 @@ impl Asking {
         let ask = Ask {
             head: job.pushed.as_ref().map_or(NOTHING, |pushed| pushed.head),
             chunk: wanted.chunk,
+            need: wanted.need,
+            confirmed: self.confirmed.clone(),
             pulls: pulled,
             pushes: parts.collect(),
         };
@@ -415,6 +487,9 @@ impl Asking {
                     }
                     if let Some(pulled) = pulled {
                         self.seen.note(wanted.chunk, slot, pulled.version);
+                        // Who answers knows that all before is settled.
+                        let is_new = self.confirmed.raise_steps(wanted.need.number);
+                        self.learned += u64::from(is_new);
                         *state = State::Done;
                         let (found, known) = (&mut job.found, &mut self.known);
                         take_rows(&self.catalog, wanted, &asked, pulled, found, known);
@@ -462,6 +537,7 @@ impl Asking {
                     self.see(slot, entry);
                 }
             }
+            Kind::Waits => request.asked = now,
             Kind::Refusal => {
                 let why = wire::read_text(words);
                 self.news.ended.push((ticket, End::Refused(why)));
@@ -487,12 +563,16 @@ impl Asking {
             let found = std::mem::take(&mut job.found);
             self.news.found.push((ticket, found));
         }
-        if is_pushed && job.pushed.take().is_some() {
+        if is_pushed && let Some(pushed) = job.pushed.take() {
             let end = if job.is_stale {
                 End::Stale
             } else {
                 End::Settled
             };
+            if let Some(stamp) = pushed.head.stamp.filter(|_| pushed.confirms > 0) {
+                let is_new = self.confirmed.confirm(stamp.task, pushed.confirms);
+                self.learned += u64::from(is_new);
+            }
             self.news.ended.push((ticket, end));
         }
         if is_found && is_pushed {
@@ -502,6 +582,7 @@ impl Asking {
 
     /// Note that a server can't be reached: its parts are asked again, of whoever is the primary by then.
     pub fn lose(&mut self, now: Instant, server: Server) {
+        self.told.remove(&server);
         self.requests.retain(|_, request| request.server != server);
         for job in self.jobs.values_mut() {
             job.may_be_due = true;
@@ -688,7 +769,7 @@ mod tests {
         }
         assert_eq!(asking.take_news().ended, [(0, End::RolledBack)]);
         let (errands, _) = asking.due(now);
-        let tickets: Vec<Ticket> = errands.iter().map(|errand| errand.ticket).collect();
-        assert_eq!(tickets, [1]);
+        let tickets: Vec<Option<Ticket>> = errands.iter().map(|errand| errand.ticket).collect();
+        assert_eq!(tickets, [Some(1)]);
     }
 }

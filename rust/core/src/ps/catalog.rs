@@ -35,6 +35,8 @@ pub struct Policy {
     pub max_staleness: Option<u64>,
     /// Rows to which nobody has pushed for so many steps are forgotten.
     pub expiry: Option<u32>,
+    /// Pushes are kept until all of their step are settled, and applied together (rules A1 to A3).
+    pub accumulates: bool,
 }
 
 /// All of it. Tables and variables are named by their places in these lists.

@@ -30,6 +30,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 enum Said {
     Learn(Vec<(u32, Entry)>, u64),
+    Confirm(u64, u64, Vec<(u64, u16)>),
     Begin(Ticket, Option<Wanted>, Option<Pushed>),
 }
 
@@ -125,6 +126,19 @@ impl Client {
         board.is_astray = false;
         drop(board);
         self.shared.wake.raise();
+    }
+
+    /// Let all servers know how far tasks are settled in a roll-back: all before `low`, and so many chunks of others.
+    pub fn confirm(&self, roll_back: u64, low: u64, tasks: Vec<(u64, u16)>) {
+        lock(&self.shared.board)
+            .said
+            .push(Said::Confirm(roll_back, low, tasks));
+        self.shared.wake.raise();
+    }
+
+    /// Give up waiting for rows that were asked for.
+    pub fn forget(&self, ticket: Ticket) {
+        lock(&self.shared.board).found.remove(&ticket);
     }
 
     /// Ask for rows, and for a push to be applied; both go to a server in one message.
@@ -295,6 +309,7 @@ impl<'a> Hand<'a> {
         for one in said {
             match one {
                 Said::Learn(entries, roll_back) => self.asking.learn(entries, roll_back),
+                Said::Confirm(roll_back, low, tasks) => self.asking.confirm(roll_back, low, tasks),
                 Said::Begin(ticket, wanted, pushed) => {
                     self.asking.begin(Instant::now(), ticket, wanted, pushed);
                 }

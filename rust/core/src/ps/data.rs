@@ -1,9 +1,10 @@
 //! What a server holds of a slot: rows, dense variables, and the memory of the chunks that are in them.
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::catalog::Catalog;
 use super::error::Malformed;
-use super::part::Part;
+use super::part::{Part, Sum};
 use super::stamps::{Stamp, Stamps};
 use super::table::Table;
 use super::words::{Reader, pair, put_halves, put_numbers};
@@ -22,11 +23,21 @@ struct Variable {
     changed: u64,
 }
 
+/// A push that waits for the others of its step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Kept {
+    pub pace: Pace,
+    /// Of its part.
+    pub words: Arc<[u64]>,
+}
+
 /// The content of a slot.
 #[derive(Debug, Clone)]
 pub struct Data {
     tables: Vec<Table>,
     variables: BTreeMap<usize, Variable>,
+    /// By step and stamp, in the order in which they are added up.
+    kept: BTreeMap<(u64, Stamp), Kept>,
     /// Changes so far, the same number at all replicas.
     pub version: u64,
     pub stamps: Stamps,
@@ -56,6 +67,7 @@ impl Data {
                 .map(|table| Table::new(catalog.stride(table)))
                 .collect(),
             variables: BTreeMap::new(),
+            kept: BTreeMap::new(),
             version: 0,
             stamps: Stamps::default(),
         }
@@ -156,6 +168,45 @@ impl Data {
                 held.changed = self.version;
             }
         }
+    }
+
+    /// Keep a push for its step, which is that of its pace (rule A2).
+    pub fn keep(&mut self, stamp: Stamp, pace: Pace, words: Arc<[u64]>) {
+        self.version += 1;
+        self.stamps.add(stamp);
+        self.kept.insert((pace.step, stamp), Kept { pace, words });
+    }
+
+    /// Return what is kept, by step and stamp.
+    pub fn kept(&self) -> impl Iterator<Item = (&(u64, Stamp), &Kept)> {
+        self.kept.iter()
+    }
+
+    /// Whether anything is kept for a step before this one.
+    pub fn lags(&self, step: u64) -> bool {
+        self.kept
+            .first_key_value()
+            .is_some_and(|((of, _), _)| *of < step)
+    }
+
+    /// Apply what is kept for the steps before this one, each as one push that is the sum of its own (rule A3).
+    pub fn step(&mut self, catalog: &Catalog, slot: u32, step: u64) -> Result<(), String> {
+        let version = self.version + 1;
+        let later = self.kept.split_off(&(step, Stamp { task: 0, chunk: 0 }));
+        let mut due = std::mem::replace(&mut self.kept, later);
+        while let Some(((of, _), first)) = due.first_key_value() {
+            let (of, pace) = (*of, first.pace);
+            let rest = due.split_off(&(of + 1, Stamp { task: 0, chunk: 0 }));
+            let mut sum = Sum::default();
+            for kept in std::mem::replace(&mut due, rest).values() {
+                sum.add(&Part::read(&kept.words, catalog, slot)?);
+            }
+            // One change, of however many steps.
+            self.version = version - 1;
+            sum.with(|part| self.apply(catalog, part, None, pace));
+        }
+        self.version = version;
+        Ok(())
     }
 
     /// Forget rows that were pushed last before step `time`, and all sightings of ids without a row.

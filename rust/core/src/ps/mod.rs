@@ -28,6 +28,7 @@ pub mod simulation;
 pub mod slot;
 pub mod snapshot;
 pub mod stamps;
+pub mod steps;
 pub mod stream;
 mod table;
 pub mod wire;

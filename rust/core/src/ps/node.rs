@@ -9,6 +9,8 @@ use super::catalog::Catalog;
 use super::data::Data;
 use super::placement::{Entry, Server};
 use super::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticket, Told};
+use super::stamps::Stamp;
+use super::steps::{Confirmed, Need};
 use super::stream::{Message, Outgoing, Streams};
 use crate::net::endpoint::lock;
 use crate::net::wake::Wake;
@@ -50,6 +52,8 @@ pub struct Node {
     slots: Vec<Mutex<Slot>>,
     /// The slot in which old rows are looked for next.
     turn: AtomicUsize,
+    /// What is known of chunks that are settled everywhere; in memory only, because those who know it say it again (rule A3).
+    confirmed: Mutex<Confirmed>,
     ways: Mutex<BTreeMap<Server, Arc<Way>>>,
     incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
 }
@@ -78,6 +82,7 @@ impl Node {
                 .map(|number| Mutex::new(Slot::new(me, number)))
                 .collect(),
             turn: AtomicUsize::new(0),
+            confirmed: Mutex::default(),
             catalog,
             ways: Mutex::default(),
             incoming: Mutex::default(),
@@ -110,6 +115,48 @@ impl Node {
     /// Return the servers to which there is a stream.
     pub fn peers(&self) -> Vec<Server> {
         lock(&self.ways).keys().copied().collect()
+    }
+
+    /// Learn what somebody knows of settled chunks; tell whether anything of it is new.
+    pub fn confirm(&self, confirmed: &Confirmed) -> bool {
+        lock(&self.confirmed).merge(confirmed)
+    }
+
+    /// Tell whether rows may be read by one who needs this, in this roll-back; one from before a later roll-back waits for nothing.
+    pub fn meets(&self, need: &Need, roll_back: u64) -> bool {
+        let mut confirmed = lock(&self.confirmed);
+        roll_back < confirmed.roll_back() || confirmed.meets(need)
+    }
+
+    /// Tell whether a chunk is known to be settled on all servers, in this roll-back.
+    pub fn is_confirmed(&self, stamp: Stamp, roll_back: u64) -> bool {
+        let confirmed = lock(&self.confirmed);
+        confirmed.roll_back() == roll_back && confirmed.has(stamp)
+    }
+
+    /// Apply the steps that are complete in a slot (rule A3).
+    pub fn step(&self, slot: u32) -> std::result::Result<(), Broken> {
+        let (roll_back, steps) = {
+            let confirmed = lock(&self.confirmed);
+            (confirmed.roll_back(), confirmed.steps())
+        };
+        self.step_to(slot, roll_back, steps)
+    }
+
+    fn step_to(&self, slot: u32, roll_back: u64, steps: u64) -> std::result::Result<(), Broken> {
+        match self.slots.get(slot as usize) {
+            Some(slot) => lock(slot).step(&self.catalog, roll_back, steps, &mut Ways(self)),
+            None => Ok(()),
+        }
+    }
+
+    /// Apply the steps before this one in a slot, as the master orders it for a snapshot (rule A6).
+    pub fn step_for_cut(&self, slot: u32, steps: u64) -> std::result::Result<(), Broken> {
+        let roll_back = self.look(slot, |slot| Some(slot.data()?.stamps.roll_back()));
+        match roll_back.flatten() {
+            Some(roll_back) => self.step_to(slot, roll_back, steps),
+            None => Ok(()),
+        }
     }
 
     /// Apply a part of a push that came by an entry of this term; without an answer now, some call will tell one for the ticket.

@@ -2,6 +2,8 @@
 //!
 //! In words of 8 bytes: (number of tables, number of variables); for each table (table, number of ids), the ids, the gradients' numbers;
 //! for each variable (variable, 0 for a gradient or 1 for its first value), its numbers. Pairs are two halves of a word.
+use std::collections::BTreeMap;
+
 use super::catalog::Catalog;
 use super::words::{Reader, pair, put_numbers};
 
@@ -129,6 +131,78 @@ impl<'a> Part<'a> {
             put_numbers(words, dense.numbers);
         }
     }
+}
+
+/// The gradients of several parts for one slot, added up in the order in which they come.
+#[derive(Debug, Default)]
+pub struct Sum {
+    rows: BTreeMap<usize, BTreeMap<u64, Vec<f32>>>,
+    dense: BTreeMap<usize, Vec<f32>>,
+}
+
+impl Sum {
+    /// Add a part, which has no first values.
+    pub fn add(&mut self, part: &Part<'_>) {
+        for rows in &part.rows {
+            let sums = self.rows.entry(rows.table).or_default();
+            let width = rows.gradients.len() / rows.ids.len().max(1);
+            for (id, gradient) in rows
+                .ids
+                .iter()
+                .zip(rows.gradients.chunks_exact(width.max(1)))
+            {
+                sums.entry(*id)
+                    .and_modify(|sum| add(sum, gradient))
+                    .or_insert_with(|| gradient.to_vec());
+            }
+        }
+        for dense in &part.dense {
+            self.dense
+                .entry(dense.variable)
+                .and_modify(|sum| add(sum, dense.numbers))
+                .or_insert_with(|| dense.numbers.to_vec());
+        }
+    }
+
+    /// Call `take` with the sum as one part.
+    pub fn with<R>(&self, take: impl FnOnce(&Part<'_>) -> R) -> R {
+        let rows: Vec<(usize, Vec<u64>, Vec<f32>)> = self
+            .rows
+            .iter()
+            .map(|(table, sums)| {
+                (
+                    *table,
+                    sums.keys().copied().collect(),
+                    sums.values().flatten().copied().collect(),
+                )
+            })
+            .collect();
+        take(&Part {
+            rows: rows
+                .iter()
+                .map(|(table, ids, gradients)| Rows {
+                    table: *table,
+                    ids,
+                    gradients,
+                })
+                .collect(),
+            dense: self
+                .dense
+                .iter()
+                .map(|(variable, numbers)| Dense {
+                    variable: *variable,
+                    is_first: false,
+                    numbers,
+                })
+                .collect(),
+        })
+    }
+}
+
+fn add(sum: &mut [f32], numbers: &[f32]) {
+    sum.iter_mut()
+        .zip(numbers)
+        .for_each(|(sum, number)| *sum += number);
 }
 
 /// Tell whether all numbers are finite; looks at all of them, many at a time, because nearly always they are.

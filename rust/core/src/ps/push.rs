@@ -12,6 +12,8 @@ use super::words::{pair, put_numbers};
 #[derive(Debug)]
 pub struct Pushed {
     pub(super) head: Head,
+    /// So many chunks of its task are settled when it is, or 0 if nobody has to know (rule A3).
+    pub(super) confirms: u16,
     words: Vec<u64>,
     /// Slots, and where their parts lie in the words.
     parts: Vec<(u32, std::ops::Range<usize>)>,
@@ -41,6 +43,7 @@ impl Pushed {
         let values = dense.iter().map(|(_, numbers)| 2 + numbers.len() / 2);
         let mut pushed = Pushed {
             head,
+            confirms: 0,
             words: Vec::with_capacity(heads + numbers.chain(values).sum::<usize>()),
             parts: Vec::new(),
         };
@@ -72,6 +75,11 @@ impl Pushed {
             pushed.parts.push((slot, begin..pushed.words.len()));
         }
         pushed
+    }
+
+    /// Let all servers know, once it is settled, that so many chunks of its task are.
+    pub fn confirming(self, confirms: u16) -> Pushed {
+        Pushed { confirms, ..self }
     }
 
     /// Return the slots that it touches.

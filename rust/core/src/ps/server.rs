@@ -17,6 +17,7 @@ use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
 use super::snapshot::{self, Position, Section, Unreadable};
 use super::stamps::Proof;
+use super::steps::Need;
 use super::wire::{self, Ask};
 use super::words::Reader;
 use crate::net::address::{Address, Listener, Stream};
@@ -65,6 +66,15 @@ pub struct Load {
 struct Desk {
     answers: Mutex<Vec<(u32, u32, Answer)>>,
     wake: Wake,
+}
+
+/// An ask whose rows are of a step that is not complete.
+#[derive(Debug)]
+struct Parked {
+    request: u32,
+    need: Need,
+    roll_back: u64,
+    words: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -221,12 +231,21 @@ impl Server {
     }
 
     /// Write slots, each if it has this reign, to a new file; returns where each lies.
+    ///
+    /// `steps`: so many are complete, and are applied before; a slot that holds more than these is left out (rule A6).
     pub fn cut(
         &self,
         path: &Path,
         slots: &[(u32, u64)],
         position: &Position,
+        steps: u64,
     ) -> std::io::Result<Vec<Section>> {
+        for (slot, _) in slots {
+            if let Err(broken) = self.shared.node.step_for_cut(*slot, steps) {
+                self.shared.dispatch(Err(broken));
+                return Ok(Vec::new());
+            }
+        }
         snapshot::write(&self.shared.node, path, slots, position)
     }
 
@@ -462,6 +481,8 @@ impl Shared {
         desk: &Desk,
         channel: &mut Channel,
     ) -> std::result::Result<(), Lost> {
+        let mut parked: Vec<Parked> = Vec::new();
+        let mut said = Instant::now();
         while !self.closed.is_raised() {
             while let Some(packet) = channel.receive()? {
                 if packet.kind != Kind::Ask || channel.backlog() > BACKLOG {
@@ -470,16 +491,67 @@ impl Shared {
                 let ask = Ask::read(&packet.words, self.node.catalog())
                     .map_err(|_| Malformed::Content)?;
                 let request = packet.number as u32;
+                if self.node.confirm(&ask.confirmed) {
+                    for desk in lock(&self.desks).values() {
+                        desk.wake.raise();
+                    }
+                }
                 let tickets = |slot| ticket(number, request, slot);
-                for packet in answering::answer(&self.node, request, &ask, tickets) {
+                let answered = answering::answer(&self.node, request, &ask, tickets);
+                let (packets, waits) = match answered {
+                    Ok(answered) => answered,
+                    Err(broken) => {
+                        self.dispatch(Err(broken));
+                        return Ok(());
+                    }
+                };
+                for packet in packets {
                     channel.send(packet);
                 }
-                channel.reuse(packet.words);
+                if waits {
+                    parked.push(Parked {
+                        request,
+                        need: ask.need,
+                        roll_back: ask.confirmed.roll_back(),
+                        words: packet.words,
+                    });
+                } else {
+                    channel.reuse(packet.words);
+                }
                 if self.see_to_streams().is_err() {
                     return Ok(());
                 }
             }
             desk.wake.lower();
+            let (ready, waiting) = parked
+                .into_iter()
+                .partition(|one| self.node.meets(&one.need, one.roll_back));
+            parked = waiting;
+            for Parked { request, words, .. } in ready {
+                let ask = Ask::read(&words, self.node.catalog()).map_err(|_| Malformed::Content)?;
+                match answering::rows(&self.node, request, &ask) {
+                    Ok(packet) => packet.into_iter().for_each(|packet| channel.send(packet)),
+                    Err(broken) => {
+                        self.dispatch(Err(broken));
+                        return Ok(());
+                    }
+                }
+                channel.reuse(words);
+            }
+            if parked.is_empty() {
+                said = Instant::now();
+            } else if said.elapsed() >= SILENCE / 2 {
+                // Who waits for another worker is not to take this server for lost.
+                said = Instant::now();
+                for one in &parked {
+                    channel.send(Packet {
+                        kind: Kind::Waits,
+                        number: one.request.into(),
+                        mark: self.node.me(),
+                        words: Vec::new(),
+                    });
+                }
+            }
             let mut answers = std::mem::take(&mut *lock(&desk.answers));
             answers.sort_by_key(|(request, slot, _)| (*request, *slot));
             for group in answers.chunk_by(|one, other| one.0 == other.0) {
@@ -497,7 +569,8 @@ impl Shared {
                 readable(&desk.wake),
                 readable(&self.closed),
             ];
-            if wait(&mut polls, None, &ignore_signals).is_err() {
+            let limit = (!parked.is_empty()).then_some(SILENCE / 2);
+            if wait(&mut polls, limit, &ignore_signals).is_err() {
                 return Ok(());
             }
         }

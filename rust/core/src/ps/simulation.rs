@@ -69,6 +69,8 @@ pub enum Stopped {
 #[derive(Debug)]
 pub struct Peer {
     node: Node,
+    /// Asks whose rows wait: connection, request, words.
+    parked: Vec<(u32, u32, Vec<u64>)>,
     mistake: Option<Mistake>,
 }
 
@@ -83,6 +85,7 @@ impl Peer {
     pub fn new(me: Server, catalog: Catalog, mistake: Option<Mistake>) -> Peer {
         Peer {
             node: Node::new(me, catalog),
+            parked: Vec::new(),
             mistake,
         }
     }
@@ -97,11 +100,32 @@ impl Peer {
         let words = words(bytes);
         let ask = Ask::read(&words, self.node.catalog())?;
         let tickets = |slot| server::ticket(desk, request, slot);
-        let packets = answering::answer(&self.node, request, &ask, tickets);
+        let is_new = self.node.confirm(&ask.confirmed);
+        let (packets, waits) = answering::answer(&self.node, request, &ask, tickets)?;
         let mut outcome = self.outcome(Vec::new());
         let packets = packets.into_iter().map(|packet| (desk, packet));
         outcome.packets.splice(0..0, packets);
+        if waits {
+            self.parked.push((desk, request, words));
+        }
+        if is_new {
+            self.answer_parked(&mut outcome)?;
+        }
         Ok(outcome)
+    }
+
+    /// Send the rows of asks that need not wait any more.
+    fn answer_parked(&mut self, outcome: &mut Outcome) -> Result<(), Stopped> {
+        for (desk, request, words) in std::mem::take(&mut self.parked) {
+            let ask = Ask::read(&words, self.node.catalog())?;
+            if self.node.meets(&ask.need, ask.confirmed.roll_back()) {
+                let packet = answering::rows(&self.node, request, &ask)?;
+                outcome.packets.extend(packet.map(|packet| (desk, packet)));
+            } else {
+                self.parked.push((desk, request, words));
+            }
+        }
+        Ok(())
     }
 
     /// Learn entries of the journal.

@@ -266,29 +266,72 @@ impl Slot {
         if policy.modulates {
             pace.rate /= staleness.max(1) as f32;
         }
+        // What is of no chunk, the first value of a variable, waits for nobody.
+        let kept = head.stamp.filter(|_| policy.accumulates);
+        if kept.is_some() {
+            // An attempt from before a roll-back saw another model at the same step.
+            if head.roll_back != data.stamps.roll_back() {
+                return Some(Answer::Busy);
+            }
+            if part.dense.iter().any(|dense| dense.is_first) {
+                return Some(Answer::Refused("a chunk's push brings first values".into()));
+            }
+        }
         let followers = self.followers();
         if !followers.iter().all(|server| streams.has_room(*server)) {
             return Some(Answer::Busy);
         }
         let data = self.data.as_mut().expect("it is there");
-        data.apply(catalog, &part, head.stamp, pace);
+        let shared: Arc<[u64]> = if kept.is_some() || !followers.is_empty() {
+            words.into()
+        } else {
+            Arc::default()
+        };
+        match kept {
+            Some(stamp) => data.keep(stamp, pace, shared.clone()),
+            None => data.apply(catalog, &part, head.stamp, pace),
+        }
         let version = data.version;
         let low = data.stamps.low();
         if !followers.is_empty() {
-            let part: Arc<[u64]> = words.into();
             for server in followers {
                 let deed = Deed::Push {
                     stamp: head.stamp,
                     low,
                     roll_back: head.roll_back,
                     pace,
-                    part: part.clone(),
+                    part: shared.clone(),
                 };
                 streams.put(server, self.message(entry, version, deed));
             }
         }
         self.pending.push_back((head.stamp, version));
         self.answer(version, ticket, Answer::Applied)
+    }
+
+    /// Apply all steps that are complete, as a roll-back has it (rule A3): before anybody reads, or pushes anything, of a later step.
+    pub fn step(
+        &mut self,
+        catalog: &Catalog,
+        roll_back: u64,
+        steps: u64,
+        streams: &mut impl Streams,
+    ) -> Result<(), Broken> {
+        let may_change = self.may_change();
+        let (Some(entry), Some(data)) = (self.entry, self.data.as_mut()) else {
+            return Ok(());
+        };
+        if !may_change || data.stamps.roll_back() != roll_back || !data.lags(steps) {
+            return Ok(());
+        }
+        if let Err(what) = data.step(catalog, self.number, steps) {
+            return Err(self.broken(&what));
+        }
+        let version = data.version;
+        for server in self.followers() {
+            streams.put(server, self.message(entry, version, Deed::Step(steps)));
+        }
+        Ok(())
     }
 
     /// Forget rows that nobody has pushed to for `expiry` steps, as of this step, if it is time to look: a look is at all rows.
@@ -411,9 +454,13 @@ impl Slot {
                 pace,
                 part,
             } => {
-                let part = Part::read(part, catalog, self.number)?;
                 data.stamps.raise(*low, *roll_back);
-                data.apply(catalog, &part, *stamp, *pace);
+                if let Some(stamp) = stamp.filter(|_| catalog.policy().accumulates) {
+                    data.keep(stamp, *pace, part.clone());
+                } else {
+                    let part = Part::read(part, catalog, self.number)?;
+                    data.apply(catalog, &part, *stamp, *pace);
+                }
             }
             Deed::CopyBegin => {}
             Deed::CopyPiece(words) => data
@@ -424,6 +471,7 @@ impl Slot {
                 self.is_complete = true;
             }
             Deed::Expire(time) => data.expire(*time),
+            Deed::Step(step) => data.step(catalog, self.number, *step)?,
         }
         data.version = message.version;
         Ok(())
@@ -475,6 +523,16 @@ impl Slot {
         };
         let cursor = data.cursor();
         streams.put(to, self.message(entry, data.version, Deed::CopyBegin));
+        for ((_, stamp), kept) in data.kept() {
+            let deed = Deed::Push {
+                stamp: Some(*stamp),
+                low: data.stamps.low(),
+                roll_back: data.stamps.roll_back(),
+                pace: kept.pace,
+                part: kept.words.clone(),
+            };
+            streams.put(to, self.message(entry, data.version, deed));
+        }
         self.copying = Some(Copying {
             to,
             term,

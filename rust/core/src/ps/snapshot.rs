@@ -85,7 +85,8 @@ fn write_sections(
     let mut offset = 0;
     for (slot, reign) in slots {
         let cut = node.look(*slot, |one| {
-            let data = one.cut(*reign)?;
+            // What is kept for a step is in no snapshot, and so its slot is not either (rule A6).
+            let data = one.cut(*reign).filter(|data| !data.lags(u64::MAX))?;
             let mut words = Vec::new();
             put(data, node.catalog(), *slot, &mut words);
             let stamps = &data.stamps;

@@ -27,6 +27,8 @@ pub enum Deed {
     CopyEnd(Stamps),
     /// Rows that were pushed last before a step were forgotten.
     Expire(u32),
+    /// The pushes that were kept for the steps before this one were applied.
+    Step(u64),
 }
 
 /// A deed, with what the receiver needs to judge it.
@@ -45,6 +47,7 @@ const COPY_BEGIN: u32 = 2;
 const COPY_PIECE: u32 = 3;
 const COPY_END: u32 = 4;
 const EXPIRE: u32 = 5;
+const STEP: u32 = 6;
 const NO_STAMP: u64 = 1 << 16;
 
 impl Message {
@@ -65,6 +68,7 @@ impl Message {
             Deed::CopyPiece(_) => COPY_PIECE,
             Deed::CopyEnd(_) => COPY_END,
             Deed::Expire(_) => EXPIRE,
+            Deed::Step(_) => STEP,
         };
         words.push(pair(kind, self.slot));
         self.entry.write(words);
@@ -103,6 +107,7 @@ impl Message {
                 );
             }
             Deed::Expire(time) => words.push((*time).into()),
+            Deed::Step(step) => words.push(*step),
         }
     }
 
@@ -143,6 +148,7 @@ impl Message {
                 u32::try_from(reader.word()?)
                     .map_err(|_| Malformed("a time of expiry is no step"))?,
             ),
+            STEP => Deed::Step(reader.word()?),
             _ => return Err(Malformed("no such message between servers")),
         };
         reader.end()?;

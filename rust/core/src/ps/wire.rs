@@ -8,6 +8,7 @@ use super::error::Malformed;
 use super::placement::Entry;
 use super::slot::{Answer, Head, UNSEEN};
 use super::stamps::Stamp;
+use super::steps::{Confirmed, Need};
 use super::stream::Message;
 use super::words::{Reader, pair, put_numbers};
 use crate::net::frame::MESSAGE;
@@ -55,6 +56,10 @@ pub struct Ask<'a> {
     pub head: Head,
     /// The chunk that the pulled rows are for, if any.
     pub chunk: Option<Stamp>,
+    /// What must be settled before they may be read; nothing where pushes are applied as they come.
+    pub need: Need,
+    /// What the client knows of settled chunks.
+    pub confirmed: Confirmed,
     pub pulls: Vec<Pull<'a>>,
     pub pushes: Vec<Push<'a>>,
 }
@@ -74,8 +79,8 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 }
 
 impl<'a> Ask<'a> {
-    /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp; (pulls, pushes); for each
-    /// pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, reign, version;
+    /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
+    /// (pulls, pushes); for each pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, reign, version;
     /// for each push (slot, words), term, version with which its rows came, and the words.
     pub fn write(&self) -> Vec<u64> {
         let mut words = Vec::with_capacity(self.room());
@@ -87,6 +92,8 @@ impl<'a> Ask<'a> {
             self.head.pace.step,
         ]);
         put_stamp(&mut words, self.chunk);
+        self.need.write(&mut words);
+        self.confirmed.write(&mut words);
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
             words.push(pair(pull.slot, pull.rows.len() as u32));
@@ -114,8 +121,8 @@ impl<'a> Ask<'a> {
             let rows = pull.rows.iter().map(|(_, ids)| 1 + ids.len());
             3 + rows.sum::<usize>() + 3 * pull.dense.len()
         });
-        let pushes = self.pushes.iter().map(|push| 2 + push.words.len());
-        9 + pulls.sum::<usize>() + pushes.sum::<usize>()
+        let pushes = self.pushes.iter().map(|push| 3 + push.words.len());
+        13 + self.confirmed.room() + pulls.sum::<usize>() + pushes.sum::<usize>()
     }
 
     /// Read what `write` wrote; pulls are checked against the catalog, pushes are not.
@@ -140,6 +147,8 @@ impl<'a> Ask<'a> {
             seen: UNSEEN,
         };
         let chunk = stamp(&mut reader)?;
+        let need = Need::read(&mut reader)?;
+        let confirmed = Confirmed::read(&mut reader)?;
         let (pulls, pushes) = reader.pair()?;
         let pulls: Vec<Pull<'a>> = (0..pulls)
             .map(|_| Pull::read(&mut reader, catalog))
@@ -165,6 +174,8 @@ impl<'a> Ask<'a> {
         Ok(Ask {
             head,
             chunk,
+            need,
+            confirmed,
             pulls,
             pushes,
         })
