@@ -246,7 +246,7 @@ class ServerProcess:
             for file, section in read_manifest(Path(placed.snapshot)).sections:
                 if section.slot in mine:
                     place = (section.offset, section.length, section.crc)
-                    server.restore(str(file), section.slot, place, placed.renumbered, placed.step)
+                    server.restore(str(file), section.slot, place, placed.renumbered)
         except (BadData, ValueError, OSError) as error:
             _log.error("slots can't be restored: %s", error)
             text = f"the checkpoint {Path(placed.snapshot).parent} can't be restored: {error}"

@@ -298,7 +298,6 @@ class WorkerProcess:
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
             adapter.adopt(read_catalog(self._model.result()))
-        order = task_order(spec, ledger)
         return ServingWorker(
             member=self._id,
             name=self._name,

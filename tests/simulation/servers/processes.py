@@ -531,10 +531,19 @@ class WorkerProcess(Member):
         self.client.learn(list(entries), roll_back)
         self.astray = False
 
-    def pull(self, chunk: Any, batches: Any, variables: list[int]) -> int:
+    def pull(self, chunk: Any, batches: Any, variables: list[int], need: None = None) -> int:
         return self._ask((chunk, list(batches), variables), None, [], [], False)
 
-    def push(self, head: Any, rows: Any, dense: Any, is_first: bool = False, wanted: Any = None) -> int:
+    def push(
+        self,
+        head: Any,
+        rows: Any,
+        dense: Any,
+        is_first: bool = False,
+        wanted: Any = None,
+        need: None = None,
+        confirms: int = 0,
+    ) -> int:
         if wanted is not None:
             chunk, batches, variables = wanted
             wanted = (chunk, list(batches), variables)
