@@ -89,7 +89,7 @@ class _Chunk:
     roll_back: int
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Fetched:
     """A chunk whose rows have been asked for."""
 
@@ -401,8 +401,11 @@ class ServingWorker:
         while fetched is not None:
             following = self._fetch(self._next(), computed, pushed, under_way)
             computed = None
+            if following is not None and self._is_before(following.chunk, fetched.chunk):
+                # Its task was leased a moment ago, and the other waits for it (A5).
+                fetched, following = following, fetched
             gradients = self._gradients(fetched)
-            under_way.popleft()
+            under_way.remove(fetched)
             if gradients is None:
                 # What was computed before it has been pushed.
                 pushed.append(_Pushed(fetched, None, None))
@@ -501,8 +504,12 @@ class ServingWorker:
             if self._draining or self._stopping:
                 return True
             first = self._next()
-            step = self._pacing.step
-            return first is not None and step(first.task, first.chunk) < step(chunk.task, chunk.chunk)
+            return first is not None and self._is_before(first, chunk)
+
+    def _is_before(self, one: _Chunk, other: _Chunk) -> bool:
+        """Tell whether the step of a chunk comes before another one's, which waits for it."""
+        step = self._pacing.step
+        return self._pacing.accumulates and step(one.task, one.chunk) < step(other.task, other.chunk)
 
     def _give_first_values(self, variables: list[int], roll_back: int) -> None:
         """Push the first values of variables that have none, and take what the servers have then: another worker may have been first."""
