@@ -394,3 +394,15 @@ class ParameterClient:
     def notice(self) -> tuple[list[int], bool]:
         """Return the servers that were lost since the last call, and whether newer entries than known are needed."""
     def close(self) -> None: ...
+
+@final
+class LocalVariables:
+    """A worker's own copy of the dense variables, with an optimizer of its own; it begins with none."""
+
+    def __init__(self, catalog: Catalog) -> None: ...
+    def take(self, variable: int, weights: ReadableBuffer) -> None:
+        """Replace a variable's weights (float32); the optimizer's state goes on. Raises ValueError for another number of them."""
+    def change(self, pushed: Sequence[tuple[int, ReadableBuffer]], rate: float) -> None:
+        """Change variables as a server does, by what is pushed for them (float32); those that were never taken are passed over."""
+    def weights(self, variable: int) -> bytearray | None:
+        """Return a variable's weights (float32), none if it was never taken."""

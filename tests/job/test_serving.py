@@ -331,6 +331,31 @@ def test_a_chunk_that_is_too_stale_is_computed_again_and_counts_once(
     assert audit(tmp_path / "audit").complete
 
 
+def test_dense_variables_are_fetched_every_few_minibatches(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    """In between a worker sees nothing but its own minibatches of 16, one after the other."""
+    steps, notes = 5, tmp_path / "notes"
+    notes.mkdir()
+    job = begin(
+        get_model_steps=steps,
+        loss="noted",
+        environment={"GO": str(tmp_path / "go"), "PACE": "0.05", "NOTES": str(notes)},
+    )
+    both = next(item.step for item in seen(job) if isinstance(item, JobStatus) and len(training(item)) == 2)
+    at(job, both + 100, lambda status: None)
+    check(job, tmp_path, ids)
+    fetched = []
+    for worker in notes.iterdir():
+        # Its step was tried before there was a minibatch: the first jump is from there to what came with the first.
+        jumps = np.diff(np.loadtxt(worker))
+        others = np.flatnonzero(jumps != 16)
+        assert not (others % steps).any(), others
+        fetched.append(len(others))
+    assert len(fetched) == 2
+    assert sum(fetched) >= 100 / steps / 2
+
+
 def test_stale_minibatches_count_less_and_rows_that_nobody_trains_expire(
     begin: Start, tmp_path: Path
 ) -> None:

@@ -176,6 +176,16 @@ def test_refused_settings_say_why(name: str) -> None:
         ),
         (SYNCHRONOUS | {"ps_restore": "skip"}, "all parts of the model are of the same step"),
         ({"max_staleness": 3}, "--max_staleness: is for parameter servers, of which there are none"),
+        ({"get_model_steps": 4}, "--get_model_steps: is for parameter servers, of which there are none"),
+        ({"get_model_steps": 0}, "get_model_steps=: expected a whole number of at least 1, received 0"),
+        (
+            {"num_ps_pods": 2, "get_model_steps": 4, "max_staleness": 3},
+            "--get_model_steps: a worker changes its copy of the weights itself, so --max_staleness has",
+        ),
+        (
+            {"num_ps_pods": 2, "get_model_steps": 4, "lr_staleness_modulation": True},
+            "so --lr_staleness_modulation has no one time from which to count; leave one of the two out",
+        ),
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
         ({"embedding_expiry": -1}, "embedding_expiry"),
         ({"distribution_strategy": "local", "num_workers": 3}, "the Local strategy trains with one member"),

@@ -315,6 +315,7 @@ class WorkerProcess:
                 Path(spec.output) if spec.output else None,
                 spec.output_format.value,
                 None,
+                spec.get_model_steps,
             ),
             leaving=self._leaving,
             resumed=bool(spec.checkpoint_dir_for_init),

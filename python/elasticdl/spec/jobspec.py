@@ -278,6 +278,12 @@ class JobSpec:
         "its weights were fetched.",
         why="With few workers it only slows learning down; with many it keeps old gradients from doing harm.",
     )  # fmt: skip
+    get_model_steps: int = setting(
+        kinds.integer(1), 1, group="parameter servers", unit="chunks",
+        what="Minibatches from one with which a worker fetches the dense variables to the next; in between it goes on with a copy of its "
+        "own, to which it applies its own gradients. Rows are fetched for each minibatch, and each is pushed.",
+        why="What others have changed is to be seen at once, unless fetching it takes longer than computing.",
+    )  # fmt: skip
     max_staleness: int = setting(
         kinds.integer(0), 0, group="parameter servers", unit="minibatches",
         what="A minibatch is computed again if more than this many others were applied to a part of the model since its weights were "
@@ -592,6 +598,7 @@ def _check_servers(spec: JobSpec) -> None:
             "ps_restore",
             "embedding_expiry",
             "lr_staleness_modulation",
+            "get_model_steps",
             "max_staleness",
         ):
             if getattr(spec, name) != SETTINGS[name].default:
@@ -604,6 +611,13 @@ def _check_servers(spec: JobSpec) -> None:
             f"--num_ps_pods: {strategy.value} has no parameter servers; leave one of the two out"
         )
     _check_accumulation(spec)
+    if spec.get_model_steps > 1:
+        for name in ("lr_staleness_modulation", "max_staleness"):
+            if getattr(spec, name):
+                raise BadSetting(
+                    f"--get_model_steps: a worker changes its copy of the weights itself, so --{name} has no one time from which to count; "
+                    "leave one of the two out"
+                )
     if spec.replicas > 2:
         raise BadSetting(
             f"--ps_replicas: each part of the model is held by 1 server or 2, received {spec.ps_replicas}"
@@ -632,6 +646,10 @@ def _check_accumulation(spec: JobSpec) -> None:
                     "leave it out"
                 )
         return
+    if spec.get_model_steps > 1:
+        raise BadSetting(
+            "--get_model_steps: with --use_async=false each minibatch is computed with the weights of its step; leave it out"
+        )
     for name in ("max_staleness", "lr_staleness_modulation"):
         if getattr(spec, name) != SETTINGS[name].default:
             raise BadSetting(

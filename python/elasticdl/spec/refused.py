@@ -6,9 +6,6 @@ parsed here: whatever value was given, the sentence is the same.
 
 from __future__ import annotations
 
-_SERVERS = (
-    "needs parameter servers that do more than to train asynchronously, which this version does not have"
-)
 _EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
@@ -21,10 +18,7 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 
 SETTINGS: dict[str, str] = {
-    **_all(
-        "get_model_steps wire_dtype",
-        _SERVERS,
-    ),
+    "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
     **_all(
         "eval_metrics_fn validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir",
         _EVALUATION,

@@ -59,6 +59,7 @@ from elasticdl.errors import BadInput, BadModel
 from elasticdl.worker.adapter import Gradients, ServedAdapter, ServedBatch
 from elasticdl.worker.auditlog import ServedAuditLog
 from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
+from elasticdl.worker.localcopy import LocalCopy
 from elasticdl.worker.pacing import Needed, Pacing
 from elasticdl.worker.pulled import Pulled
 from elasticdl.worker.synchronous import AHEAD, PROGRAM_ERRORS, LoopSettings, program_error, unpublished_path
@@ -186,6 +187,9 @@ class ServingWorker:
         self._resumed = resumed
         self._variables = list(range(len(adapter.catalog.variables)))
         self._dense_slots = {self._core.slot_of_variable(variable) for variable in self._variables}
+        every = settings.get_model_steps
+        self._copy = LocalCopy(self._core, len(self._variables), every) if every > 1 else None
+        self._taker = adapter if self._copy is None else self._copy
 
         self._news = threading.Condition(threading.RLock())
         """Guards all that the master says."""
@@ -457,7 +461,8 @@ class ServingWorker:
 
     def _wish(self, fetched: _Fetched) -> tuple[tuple[int, int], Sequence[Batch], list[int]]:
         chunk = fetched.chunk
-        return (chunk.task, chunk.chunk), fetched.batch.batches, self._variables
+        variables = self._variables if self._copy is None else self._copy.ask(chunk.roll_back)
+        return (chunk.task, chunk.chunk), fetched.batch.batches, variables
 
     def _need(self, fetched: _Fetched) -> Needed | None:
         return self._pacing.need(fetched.chunk.task, fetched.chunk.chunk)
@@ -493,7 +498,7 @@ class ServingWorker:
             if value is None:
                 missing.append(variable)
             else:
-                self._adapter.take(variable, np.frombuffer(value, np.float32))
+                self._taker.take(variable, np.frombuffer(value, np.float32))
         if missing:
             self._give_first_values(missing, roll_back)
         return [np.frombuffer(one, np.float32) for one in rows], set(held)
@@ -537,9 +542,13 @@ class ServingWorker:
         """Compute a chunk; None if its gradients are no numbers, and that is to be passed over."""
         self._beat(True)
         chunk = fetched.chunk
+        if self._copy is not None:
+            self._show(self._copy.weights())
         gradients = self._adapter.compute(fetched.batch, rows, chunk.task, chunk.chunk)
         self._steps += 1
         if _is_finite(gradients):
+            if self._copy is not None:
+                self._copy.change(gradients.dense, self._adapter.rate(self._pacing.step(chunk.task, chunk.chunk)))
             return gradients
         what = f"the loss or gradient of chunk {chunk.chunk} of task {chunk.task} is not finite (loss {gradients.loss})"
         if self._settings.on_nan == "fail":
@@ -548,6 +557,10 @@ class ServingWorker:
             self._wait_for_end()
         self._note("idle-step", what)
         return None
+
+    def _show(self, variables: Iterator[tuple[int, npt.NDArray[np.float32]]]) -> None:
+        for variable, weights in variables:
+            self._adapter.take(variable, weights)
 
     def _wait_for_end(self) -> None:
         with self._news:
@@ -677,6 +690,8 @@ class ServingWorker:
         roll_back = self._roll_back
         need = self._pacing.result(self._low, wanted.steps)
         self._await_rows(self._client.pull(None, [], self._variables, need), roll_back)
+        if self._copy is not None:
+            self._show(self._copy.pulled())
         output, path = self._settings.output, ""
         if output is not None and wanted.steps:
             path = unpublished_path(output, wanted.steps, wanted.attempt)

@@ -84,6 +84,7 @@ class LoopSettings:
         output: final path of the result, None if nothing is exported.
         output_format: `keras` or `saved_model`.
         snapshots: folder for snapshots, one that every worker can read; None: there is none, so no snapshot is kept.
+        get_model_steps: with parameter servers: chunks from one pull of the dense variables to the next.
     """
 
     silence: float
@@ -91,6 +92,7 @@ class LoopSettings:
     output: Path | None
     output_format: str
     snapshots: Path | None
+    get_model_steps: int = 1
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@ use pyo3::prelude::*;
 
 mod arguments;
 mod errors;
+mod local;
 mod memory;
 mod net;
 mod ps;
@@ -21,6 +22,7 @@ fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     memory::register(m)?;
     net::register(m)?;
     ps::register(m)?;
+    local::register(m)?;
     #[cfg(feature = "simulation")]
     simulation::register(m)?;
     records::register(m)

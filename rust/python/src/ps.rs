@@ -469,7 +469,8 @@ type PySection = (u32, (u64, u64, u32), (u64, u64, u64, u64), (u64, String));
 #[pyclass(name = "Batch", module = "elasticdl._core", frozen)]
 pub struct PyBatch(pub Arc<Batch>);
 
-fn array<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyByteArray> {
+/// Return bytes as an array of Python's.
+pub fn array<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyByteArray> {
     PyByteArray::new(py, bytes)
 }
 
@@ -535,6 +536,41 @@ fn need(given: Option<PyNeed>) -> Need {
     })
 }
 
+/// Numbers of dense variables as Python gives them.
+pub type PyDense<'py> = Vec<(usize, Bound<'py, PyAny>)>;
+
+/// Borrow numbers of dense variables.
+pub fn lent_of(dense: &PyDense<'_>) -> PyResult<Vec<(usize, Borrowed)>> {
+    dense
+        .iter()
+        .map(|(variable, numbers)| Ok((*variable, Borrowed::new(numbers, "a variable")?)))
+        .collect()
+}
+
+/// Return numbers of dense variables, of each as many as it has.
+pub fn dense_of<'a>(
+    catalog: &Catalog,
+    lent: &'a [(usize, Borrowed)],
+) -> PyResult<Vec<(usize, &'a [f32])>> {
+    lent.iter()
+        .map(|(variable, numbers)| {
+            let numbers: &[f32] = numbers.items(SINGLE, "a variable")?;
+            match catalog.variables().get(*variable) {
+                Some(described) if described.length == numbers.len() => Ok((*variable, numbers)),
+                Some(described) => Err(PyValueError::new_err(format!(
+                    "variable {} has {} numbers, received {}",
+                    described.name,
+                    described.length,
+                    numbers.len()
+                ))),
+                None => Err(PyValueError::new_err(format!(
+                    "there is no variable {variable}"
+                ))),
+            }
+        })
+        .collect()
+}
+
 #[pymethods]
 impl PyClient {
     #[new]
@@ -584,7 +620,7 @@ impl PyClient {
         py: Python<'_>,
         head: PyHead,
         rows: Vec<(PyRef<'_, PyBatch>, Bound<'_, PyAny>, bool)>,
-        dense: Vec<(usize, Bound<'_, PyAny>)>,
+        dense: PyDense<'_>,
         is_first: bool,
         wanted: Option<PyWanted<'_>>,
         need: Option<PyNeed>,
@@ -631,32 +667,8 @@ impl PyClient {
             }
             gradients.push((batch.clone(), numbers, table.width, *is_distinct));
         }
-        let held: Vec<(usize, Borrowed)> = dense
-            .iter()
-            .map(|(variable, numbers)| Ok((*variable, Borrowed::new(numbers, "a variable")?)))
-            .collect::<PyResult<_>>()?;
-        let mut variables = Vec::new();
-        for (variable, numbers) in &held {
-            let numbers: &[f32] = numbers.items(SINGLE, "a variable")?;
-            match catalog.variables().get(*variable) {
-                Some(described) if described.length == numbers.len() => {
-                    variables.push((*variable, numbers))
-                }
-                Some(described) => {
-                    return Err(PyValueError::new_err(format!(
-                        "variable {} has {} numbers, received {}",
-                        described.name,
-                        described.length,
-                        numbers.len()
-                    )));
-                }
-                None => {
-                    return Err(PyValueError::new_err(format!(
-                        "there is no variable {variable}"
-                    )));
-                }
-            }
-        }
+        let lent = lent_of(&dense)?;
+        let variables = dense_of(catalog, &lent)?;
         Ok(py.detach(|| {
             let rows: Vec<(Arc<Batch>, Cow<'_, [f32]>)> = gradients
                 .into_iter()

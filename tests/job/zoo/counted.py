@@ -39,6 +39,17 @@ def squared(labels, predictions):
         return tf.reduce_mean(tf.square(predictions - 3.0))
 
 
+def noted(labels, predictions):
+    """Write down the sum of all as each chunk finds it, in a file of the worker's own in the directory NOTES."""
+    with tf.control_dependencies([tf.numpy_function(_note, [predictions[0, -1]], [])]):
+        return loss(labels, predictions)
+
+
+def _note(total):
+    with (Path(os.environ["NOTES"]) / str(os.getpid())).open("a") as notes:
+        notes.write(f"{total:.0f}\n")
+
+
 def _wait():
     if not Path(os.environ["GO"]).exists():
         time.sleep(float(os.environ.get("PACE", "0.02")))

@@ -442,7 +442,7 @@ class WorkerProcess(Member):
         world_model = world.model
         self.adapter = Adapter(world_model, lambda: self.pause_until(world.now + world.delay("compute")))
         any_self: Any = self
-        settings = LoopSettings(1.0, "fail", None, "keras", None)
+        settings = LoopSettings(1.0, "fail", None, "keras", None, world.plan.get_model_steps)
         self.loop: Any = world.worker_class(
             MemberId(name), name, any_self.adapter, any_self, any_self, world.order, any_self, any_self,
             self.send, settings, lambda end: None, False,

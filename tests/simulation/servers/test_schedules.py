@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -26,6 +27,14 @@ def test_no_schedule_breaks_a_promise() -> None:
 def test_schedules_that_found_something_are_well(seed: int) -> None:
     """88: words after a worker's end; 211, 215: pushes over a roll-back; 386: "done" of before it; 425: a receiver that leaves."""
     schedules.run(seed)
+
+
+def test_workers_that_keep_variables_of_their_own_break_no_promise() -> None:
+    for seed in range(SCHEDULES // 2):
+        try:
+            World(seed, replace(schedules.plan_of(seed), get_model_steps=3)).run()
+        except Violation as violation:
+            pytest.fail(f"{violation}; with the seed {seed}")
 
 
 def test_a_schedule_replays_event_by_event() -> None:

@@ -53,6 +53,7 @@ class Plan:
     replicas: int = 2
     tasks: int = 5
     checkpoint_steps: int = 0
+    get_model_steps: int = 1
     worker_kills: int = 0
     worker_hangs: int = 0
     worker_drains: int = 0

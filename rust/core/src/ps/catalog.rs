@@ -150,8 +150,25 @@ impl Catalog {
         whole
     }
 
-    /// Return the optimizer at a learning rate and a step, for what decays and for what does not.
-    pub fn update(&self, rate: f32, step: u64, decays: bool) -> Update {
-        Update::new(self.rule, rate, if decays { self.decay } else { 0.0 }, step)
+    /// Return the optimizer at a learning rate and a step: for what does not decay, and for what does.
+    pub fn updates(&self, rate: f32, step: u64) -> [Update; 2] {
+        [0.0, self.decay].map(|decay| Update::new(self.rule, rate, decay, step))
+    }
+
+    /// Change a dense variable, which lies there with the optimizer's state, by its gradient, or by what is to be added to it.
+    pub fn change(
+        &self,
+        variable: usize,
+        numbers: &mut [f32],
+        pushed: &[f32],
+        updates: &[Update; 2],
+    ) {
+        let described = &self.variables[variable];
+        if described.adds {
+            let pairs = numbers.iter_mut().zip(pushed);
+            pairs.for_each(|(number, change)| *number += change);
+        } else {
+            updates[usize::from(described.decays)].apply(numbers, pushed);
+        }
     }
 }

@@ -133,11 +133,9 @@ impl Data {
             self.stamps.add(stamp);
         }
         let time = u32::try_from(pace.step).unwrap_or(u32::MAX);
-        let [plain, decaying] =
-            [false, true].map(|decays| catalog.update(pace.rate, pace.step, decays));
+        let updates = catalog.updates(pace.rate, pace.step);
         for rows in &part.rows {
-            let decays = catalog.tables()[rows.table].decays;
-            let update = if decays { &decaying } else { &plain };
+            let update = &updates[usize::from(catalog.tables()[rows.table].decays)];
             self.tables[rows.table].push(
                 catalog,
                 rows.table,
@@ -157,14 +155,7 @@ impl Data {
                         changed: version,
                     });
             } else if let Some(held) = self.variables.get_mut(&dense.variable) {
-                let described = &catalog.variables()[dense.variable];
-                if described.adds {
-                    let pairs = held.numbers.iter_mut().zip(dense.numbers);
-                    pairs.for_each(|(number, change)| *number += change);
-                } else {
-                    let update = if described.decays { &decaying } else { &plain };
-                    update.apply(&mut held.numbers, dense.numbers);
-                }
+                catalog.change(dense.variable, &mut held.numbers, dense.numbers, &updates);
                 held.changed = self.version;
             }
         }
