@@ -300,8 +300,8 @@ class ParameterServer:
         """Write slots, each if it has this reign, to a new file, while pushes go on; raises OSError with nothing left.
 
         `position`: the tasks done when it was begun, all before the first number and those in the list. `steps`: of synchronous
-        accumulation so many are complete, and are applied first; a slot that holds pushes of later ones is left out. Returns of each slot its number;
-        offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
+        accumulation so many are complete, and are applied first; a slot that holds pushes of later ones is left out. Returns of each slot its
+        number; offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
         position's tasks and the sum of their stamps' hashes.
         """
     def restore(self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None) -> None:
@@ -383,9 +383,7 @@ class ParameterClient:
         """Return, once, the weights of each batch's distinct ids, the variables that have changed since they came last (none without a
         first value), and the slots that hold the chunk already; none if they have not all come.
         """
-    def ask_ids(
-        self, table: int, first: int, end: int, need: tuple[int, int, int, int] | None = None
-    ) -> int:
+    def ask_ids(self, table: int, first: int, end: int, need: tuple[int, int, int, int] | None = None) -> int:
         """Ask for the ids of a table that have a row in the slots from `first` up to `end`; return a ticket. `need`: as for a pull."""
     def ids(self, ticket: int, timeout: float) -> bytearray | None:
         """Return, once, the ids (uint64) that were asked for, in no order; none if they have not all come."""

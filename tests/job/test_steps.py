@@ -9,7 +9,6 @@ import signal
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -59,7 +58,8 @@ def order() -> TaskOrder:
 def by_keras(ids: np.ndarray, steps: int) -> list[np.ndarray]:
     """Return what Keras makes of the same steps, each with all of its records in one batch."""
     found = importlib.util.spec_from_file_location("counted", ZOO / "counted.py")
-    assert found is not None and found.loader is not None
+    assert found is not None
+    assert found.loader is not None
     zoo: Any = importlib.util.module_from_spec(found)
     found.loader.exec_module(zoo)
     tasks = order()
@@ -178,9 +178,7 @@ def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_o
     for servers in (1, 3):
         (tmp_path / "go").touch()
         records, output = tmp_path / f"audit-{servers}", tmp_path / f"{servers}.keras"
-        job = begin(
-            checkpoint_dir_for_init=folder, num_ps_pods=servers, output=output, audit=records
-        )
+        job = begin(checkpoint_dir_for_init=folder, num_ps_pods=servers, output=output, audit=records)
         summary = job.wait().succeeded().summary
         assert (summary["steps"], summary["roll_backs"]) == (STEPS, 0)
         assert audit(records).complete

@@ -211,7 +211,6 @@ class Placed:
         roll_back: how often the job was rolled back.
         snapshot: manifest of the snapshot from which slots are restored, or empty: they begin anew.
         renumbered: tasks have other numbers than there, and those before this one are done; None: they have the same.
-        step: the step at which slots that are restored begin; 0 where each push is applied by itself.
     """
 
     servers: tuple[int, ...]
@@ -220,7 +219,6 @@ class Placed:
     roll_back: int
     snapshot: str
     renumbered: int | None
-    step: int
 
 
 @dataclass(frozen=True, slots=True)

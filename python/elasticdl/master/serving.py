@@ -835,8 +835,7 @@ class ServingMaster(Cutting):
         snapshot = "" if journal.saved is None else journal.saved[0].path
         resumed = journal.resumed
         renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
-        step = 0 if journal.saved is None else journal.saved[1].step
-        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, step)
+        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered)
         self._tell(connection, placed, out)
         return replace(link, placed=known)
 

@@ -440,9 +440,7 @@ class ServingWorker:
             task = self._order.task(chunk.task)
             with self._news:
                 ahead = (one for one in self._following() if one != chunk)
-                self._chunks.want(
-                    [self._key(one) for one in (chunk, *itertools.islice(ahead, AHEAD - 1))]
-                )
+                self._chunks.want([self._key(one) for one in (chunk, *itertools.islice(ahead, AHEAD - 1))])
                 if (lease := self._leases.get(chunk.task)) is not None:
                     lease.begun = chunk.chunk + 1
             fetched = _Fetched(chunk, *self._chunks.get((task.epoch, task.id, chunk.chunk)))
@@ -548,7 +546,9 @@ class ServingWorker:
         self._steps += 1
         if _is_finite(gradients):
             if self._copy is not None:
-                self._copy.change(gradients.dense, self._adapter.rate(self._pacing.step(chunk.task, chunk.chunk)))
+                self._copy.change(
+                    gradients.dense, self._adapter.rate(self._pacing.step(chunk.task, chunk.chunk))
+                )
             return gradients
         what = f"the loss or gradient of chunk {chunk.chunk} of task {chunk.task} is not finite (loss {gradients.loss})"
         if self._settings.on_nan == "fail":

@@ -31,7 +31,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 enum Said {
     Learn(Vec<(u32, Entry)>, u64),
     Confirm(u64, u64, Vec<(u64, u16)>),
-    Begin(Ticket, Option<Wanted>, Option<Pushed>),
+    Begin(Ticket, Option<Box<Wanted>>, Option<Pushed>),
 }
 
 #[derive(Debug, Default)]
@@ -152,7 +152,9 @@ impl Client {
         if pushed.is_some() {
             board.ended.insert(ticket, None);
         }
-        board.said.push(Said::Begin(ticket, wanted, pushed));
+        board
+            .said
+            .push(Said::Begin(ticket, wanted.map(Box::new), pushed));
         drop(board);
         self.shared.wake.raise();
         ticket
@@ -311,6 +313,7 @@ impl<'a> Hand<'a> {
                 Said::Learn(entries, roll_back) => self.asking.learn(entries, roll_back),
                 Said::Confirm(roll_back, low, tasks) => self.asking.confirm(roll_back, low, tasks),
                 Said::Begin(ticket, wanted, pushed) => {
+                    let wanted = wanted.map(|wanted| *wanted);
                     self.asking.begin(Instant::now(), ticket, wanted, pushed);
                 }
             }
