@@ -300,9 +300,9 @@ class ParameterServer:
         """Write slots, each if it has this reign, to a new file, while pushes go on; raises OSError with nothing left.
 
         `position`: the tasks done when it was begun, all before the first number and those in the list. `steps`: of synchronous
-        accumulation so many are complete, and are applied first; a slot that holds pushes of later ones is left out. Returns of each slot its
-        number; offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes of the
-        position's tasks and the sum of their stamps' hashes.
+        accumulation so many are complete, and are applied first; a slot that holds pushes of later ones is left out. Returns of each slot
+        its number; offset, length and CRC32C in the file; version, low, the task from which on it holds nothing, and number of rows; pushes
+        of the position's tasks and the sum of their stamps' hashes.
         """
     def restore(self, path: str, slot: int, place: tuple[int, int, int], renumbered: int | None) -> None:
         """Let a slot that this server is to restore have what lies in a file. Raises ValueError if that can't be read.

@@ -30,6 +30,9 @@ const WAVE: u64 = 3;
 /// Moments after which a job hangs.
 const MOST: usize = 60_000;
 
+/// What is on its way between a worker and a server.
+type Lines<T> = BTreeMap<(u32, Server), VecDeque<T>>;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bug {
     No,
@@ -158,8 +161,8 @@ struct World {
     workers: Vec<Worker>,
     next_worker: u32,
     /// (worker, server) → words.
-    asks: BTreeMap<(u32, Server), VecDeque<(u32, Vec<u64>)>>,
-    answers: BTreeMap<(u32, Server), VecDeque<(Kind, u64, Vec<u64>)>>,
+    asks: Lines<(u32, Vec<u64>)>,
+    answers: Lines<(Kind, u64, Vec<u64>)>,
     /// What the master knows: settled chunks, and who has which task.
     settled: BTreeMap<u64, u16>,
     leases: BTreeMap<u64, u32>,

@@ -34,6 +34,7 @@ from elasticdl.control.serving import (
 from elasticdl.control.view import MemberId
 from elasticdl.master import events
 from elasticdl.worker import events as to_member
+from elasticdl.worker.pacing import Pacing
 from elasticdl.worker.serving import ServingWorker
 from elasticdl.worker.synchronous import LoopSettings
 from tests.simulation.oracle import Violation
@@ -444,7 +445,8 @@ class WorkerProcess(Member):
         any_self: Any = self
         settings = LoopSettings(1.0, "fail", None, "keras", None, world.plan.get_model_steps)
         self.loop: Any = world.worker_class(
-            MemberId(name), name, any_self.adapter, any_self, any_self, world.order, any_self, any_self,
+            MemberId(name), name, any_self.adapter, any_self, any_self, world.order,
+            Pacing(world.order, None, 0), any_self, any_self,
             self.send, settings, lambda end: None, False,
         )  # fmt: skip
         self.loop._news = Unlocked(self)
