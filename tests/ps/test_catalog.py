@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from elasticdl.errors import BadModel
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table, Variable, first_difference
 
 from .model import catalog
@@ -34,3 +35,17 @@ def test_seed_and_slots_are_not_the_model_s() -> None:
 )  # fmt: skip
 def test_the_first_difference_is_named_with_both_values(other: Catalog, told: str) -> None:
     assert first_difference(MODEL, other).startswith(told)
+
+
+def test_variables_that_no_message_can_carry_are_refused() -> None:
+    def model(rows: int) -> Catalog:
+        return Catalog(
+            0,
+            [],
+            [Variable("dense/kernel", (rows, 1024), decays=False)],
+            Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}),
+        )
+
+    model(48 << 10).check_sizes()
+    with pytest.raises(BadModel, match=r"'dense/kernel' in one piece, which has 196 MiB and may have 192"):
+        model(49 << 10).check_sizes()

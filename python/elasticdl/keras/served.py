@@ -92,6 +92,7 @@ class KerasServedAdapter:
             for layer, name in zip(self._step.layers, names, strict=True)
         ]
         self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
+        self.catalog.check_sizes()
         self._core = self.catalog.core()
         served = self.convert(sample)
         assert batch.data is not None, "make_model has looked"

@@ -17,6 +17,8 @@ from elasticdl.errors import BadModel
 
 SLOTS = 1024
 """Parts that a model is split into, each of which lives on one server or two."""
+LARGEST_BYTES = 192 << 20
+"""Of the variables in one part: they travel in one message, which has room for 256 MiB, with rows beside them."""
 
 
 class InitialKind(StrEnum):
@@ -110,6 +112,21 @@ class Catalog:
     variables: Sequence[Variable]
     rule: Rule
     slots: int = SLOTS
+
+    def check_sizes(self) -> None:
+        """Look whether what lies in each slot can be sent. Raises BadModel for variables that are too large."""
+        core = self.core()
+        of_slot: dict[int, list[Variable]] = {}
+        for place, variable in enumerate(self.variables):
+            of_slot.setdefault(core.slot_of_variable(place), []).append(variable)
+        for together in of_slot.values():
+            size = 4 * sum(one.size for one in together)
+            if size > LARGEST_BYTES:
+                names = " and ".join(repr(one.name) for one in together)
+                raise BadModel(
+                    f"parameter servers keep {names} in one piece, which has {size / 2**20:,.0f} MiB and may have "
+                    f"{LARGEST_BYTES >> 20}; make it an embedding or several smaller variables, or train without --num_ps_pods"
+                )
 
     def core(self) -> CoreCatalog:
         """Return it as server and client take it. Raises ValueError for an optimizer that they do not know."""

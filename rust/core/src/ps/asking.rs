@@ -18,7 +18,7 @@ use super::stamps::Stamp;
 use super::steps::{Confirmed, Need};
 use super::wire::{self, Ask, Dense, Known, Outcome, Pull, PulledRows, Push};
 use super::words::Reader;
-use crate::net::frame::Kind;
+use crate::net::frame::{Kind, MESSAGE};
 
 /// Before a part is sent again to a server that was busy.
 const BUSY: Duration = Duration::from_millis(5);
@@ -26,6 +26,9 @@ const BUSY: Duration = Duration::from_millis(5);
 const MOVED: Duration = Duration::from_millis(20);
 /// Rows are sent at once, whatever a push has to wait for: a server that sends none for so long may be lost.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// Words that one message asks for and brings at most, unless a single slot takes more: it has room for twice as many.
+const ROOM: usize = MESSAGE / 16;
 
 /// Names what was asked.
 pub type Ticket = u32;
@@ -116,6 +119,8 @@ struct Job {
     pulls: BTreeMap<u32, State>,
     pushed: Option<Pushed>,
     pushes: Vec<State>,
+    /// It may take several messages to a server.
+    is_large: bool,
     /// Whether any part may be due; there are many, and mostly all of them have been asked.
     may_be_due: bool,
     is_stale: bool,
@@ -255,6 +260,7 @@ impl Asking {
             return;
         }
         let catalog = &self.catalog;
+        let is_large = room(catalog, wanted.as_ref(), pushed.as_ref()) > ROOM;
         let mut found = Found::default();
         let mut pulls = BTreeMap::new();
         for batch in wanted.iter().flat_map(|wanted| &wanted.batches) {
@@ -275,6 +281,7 @@ impl Asking {
             pulls,
             pushed,
             pushes,
+            is_large,
             may_be_due: true,
             is_stale: false,
         };
@@ -316,15 +323,19 @@ impl Asking {
                     of_server.entry(server).or_default().1.push(at);
                 }
             }
-            let of_job = of_server
-                .into_iter()
-                .map(|(server, (pulls, pushes))| Errand {
+            for (server, (pulls, pushes)) in of_server {
+                let loads = if job.is_large {
+                    split(&self.catalog, &self.known, job, pulls, pushes)
+                } else {
+                    vec![(pulls, pushes)]
+                };
+                errands.extend(loads.into_iter().map(|(pulls, pushes)| Errand {
                     server,
                     ticket: Some(*ticket),
                     pulls,
                     pushes,
-                });
-            errands.extend(of_job);
+                }));
+            }
         }
         if self.learned > 0 {
             self.pass_on(&mut errands);
@@ -690,6 +701,55 @@ fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]
     }
 }
 
+/// Return how many words all of an ask and its answer have about.
+fn room(catalog: &Catalog, wanted: Option<&Wanted>, pushed: Option<&Pushed>) -> usize {
+    let batches = wanted.iter().flat_map(|wanted| &wanted.batches);
+    let rows = batches.map(|batch| {
+        let width = catalog.tables()[batch.table()].width;
+        batch.ids().len() * (1 + width.div_ceil(2))
+    });
+    let variables = wanted.iter().flat_map(|wanted| &wanted.variables);
+    let dense = variables.map(|variable| catalog.variables()[*variable].length.div_ceil(2));
+    rows.sum::<usize>() + dense.sum::<usize>() + pushed.map_or(0, Pushed::room)
+}
+
+/// Share out what is asked of one server to messages that are not too large.
+fn split(
+    catalog: &Catalog,
+    known: &[Known],
+    job: &Job,
+    pulls: Vec<u32>,
+    pushes: Vec<usize>,
+) -> Vec<(Vec<u32>, Vec<usize>)> {
+    let mut loads = vec![(Vec::new(), Vec::new())];
+    let mut used = 0;
+    let mut next = |words: usize, loads: &mut Vec<(Vec<u32>, Vec<usize>)>| {
+        if used > 0 && used + words > ROOM {
+            loads.push((Vec::new(), Vec::new()));
+            used = 0;
+        }
+        used += words;
+        loads.len() - 1
+    };
+    for slot in pulls {
+        let wanted = job.wanted.as_ref();
+        let pull = wanted.map(|wanted| pull_of(catalog, wanted, slot, known));
+        let words = pull.map_or(0, |pull| {
+            let ids: usize = pull.rows.iter().map(|(_, ids)| 1 + ids.len()).sum();
+            ids + pull.answer(catalog)
+        });
+        let at = next(words, &mut loads);
+        loads[at].0.push(slot);
+    }
+    for part in pushes {
+        let pushed = job.pushed.as_ref();
+        let words = pushed.map_or(0, |pushed| 3 + pushed.part(part).1.len());
+        let at = next(words, &mut loads);
+        loads[at].1.push(part);
+    }
+    loads
+}
+
 /// Put what was pulled of a slot where it belongs.
 fn take_rows(
     catalog: &Catalog,
@@ -734,6 +794,62 @@ mod tests {
     use super::super::catalog::Variable;
     use super::super::optimizer::Rule;
     use super::*;
+
+    #[test]
+    fn what_is_too_large_for_a_message_goes_in_several() {
+        let length = 10 << 20;
+        let variable = |name: &str| Variable {
+            name: name.into(),
+            length,
+            decays: false,
+            adds: false,
+        };
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        let variables = "abcdefghijkl".split_inclusive(|_: char| true).map(variable);
+        let catalog = Catalog::new(0, 64, vec![], variables.collect(), rule, 0.0);
+        let entry = Entry {
+            term: 1,
+            reign: 1,
+            primary: 1,
+            backup: None,
+            restored: 0,
+        };
+        let mut asking = Asking::new(catalog.clone());
+        asking.learn((0..64).map(|slot| (slot, entry)), 0);
+        let now = Instant::now();
+        let numbers = vec![1.0; length];
+        let dense: Vec<(usize, &[f32])> =
+            (0..12).map(|variable| (variable, &numbers[..])).collect();
+        let head = Head {
+            stamp: Some(Stamp { task: 0, chunk: 0 }),
+            ..NOTHING
+        };
+        let pushed = Pushed::new(&catalog, head, &[], &dense, false);
+        let wanted = Wanted {
+            variables: (0..12).collect(),
+            ..Wanted::default()
+        };
+        asking.begin(now, 1, Some(wanted), Some(pushed));
+        let (errands, _) = asking.due(now);
+        let (mut pulls, mut pushes) = (Vec::new(), Vec::new());
+        for errand in errands {
+            pulls.extend(errand.pulls.iter().copied());
+            pushes.extend(errand.pushes.iter().copied());
+            let (_, words) = asking.ask(now, errand).expect("it is asked");
+            assert!(words.len() * 8 <= MESSAGE);
+            let ask = Ask::read(&words, &catalog).expect("a server answers it");
+            let answer: usize = ask.pulls.iter().map(|pull| pull.answer(&catalog)).sum();
+            assert!(answer * 8 <= MESSAGE);
+        }
+        let slots: BTreeSet<u32> = (0..12)
+            .map(|variable| catalog.slot_of_variable(variable))
+            .collect();
+        assert_eq!(pulls, slots.iter().copied().collect::<Vec<_>>());
+        assert_eq!(pushes, (0..slots.len()).collect::<Vec<_>>());
+    }
 
     #[test]
     fn a_push_of_an_attempt_from_before_a_roll_back_reaches_no_server() {

@@ -92,6 +92,11 @@ impl Pushed {
         self.parts.len()
     }
 
+    /// Return how many words its parts have.
+    pub fn room(&self) -> usize {
+        self.words.len()
+    }
+
     /// Whether it touches none.
     pub fn is_empty(&self) -> bool {
         self.parts.is_empty()
