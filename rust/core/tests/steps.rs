@@ -447,6 +447,7 @@ impl World {
                     && step(first) < step(stamp)
                     && bug != Bug::NoPutBack
                 {
+                    worker.asking.forget(ticket);
                     worker.doing = Doing::Nothing;
                 }
             }

@@ -199,9 +199,7 @@ impl Asking {
         self.confirmed = Confirmed::new(roll_back);
         self.told.clear();
         // What came and is dropped now would not come again.
-        for known in &mut self.known {
-            (known.reign, known.version) = (0, 0);
-        }
+        self.know_nothing();
         let jobs = std::mem::take(&mut self.jobs);
         let ended = jobs.into_keys().map(|ticket| (ticket, End::RolledBack));
         self.news.ended.extend(ended);
@@ -241,6 +239,24 @@ impl Asking {
             is_new |= self.confirmed.confirm(task, chunks);
         }
         self.learned += u64::from(is_new);
+    }
+
+    /// Want the rows of a job no more; its push goes on.
+    pub fn forget(&mut self, ticket: Ticket) {
+        // Variables may have come that nobody has taken: they are to come again.
+        self.know_nothing();
+        if let Some(job) = self.jobs.get_mut(&ticket) {
+            job.wanted = None;
+            job.pulls.clear();
+            self.settle(ticket);
+        }
+    }
+
+    /// Take no variable for unchanged.
+    fn know_nothing(&mut self) {
+        for known in &mut self.known {
+            (known.reign, known.version) = (0, 0);
+        }
     }
 
     /// Want rows, and a push to be applied; both go to a server in one message. A push of an attempt that a
@@ -794,6 +810,65 @@ mod tests {
     use super::super::catalog::Variable;
     use super::super::optimizer::Rule;
     use super::*;
+
+    #[test]
+    fn a_variable_of_rows_that_are_forgotten_comes_again() {
+        let variable = Variable {
+            name: "bias".into(),
+            length: 1,
+            decays: false,
+            adds: false,
+        };
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        let catalog = Catalog::new(0, 1, vec![], vec![variable], rule, 0.0);
+        let entry = Entry {
+            term: 1,
+            reign: 1,
+            primary: 1,
+            backup: None,
+            restored: 0,
+        };
+        let mut asking = Asking::new(catalog.clone());
+        asking.learn([(0, entry)], 0);
+        let now = Instant::now();
+        let ask = |asking: &mut Asking, ticket| {
+            let wanted = Wanted {
+                variables: vec![0],
+                ..Wanted::default()
+            };
+            asking.begin(now, ticket, Some(wanted), None);
+            let errand = asking.due(now).0.remove(0);
+            let (number, words) = asking.ask(now, errand).expect("it is asked");
+            let ask = Ask::read(&words, &catalog).expect("an ask");
+            (number, ask.pulls[0].dense[0])
+        };
+        let answer = |asking: &mut Asking, number: u32| {
+            let mut words = Vec::new();
+            wire::put_rows(&mut words, 0, false, (1, 5), 0);
+            let weights = &[2.0][..];
+            wire::put_dense(
+                &mut words,
+                0,
+                Dense::Changed {
+                    version: 5,
+                    weights,
+                },
+            );
+            asking
+                .take(now, 1, Kind::Rows, number.into(), &words)
+                .expect("an answer");
+        };
+        let (first, _) = ask(&mut asking, 1);
+        answer(&mut asking, first);
+        let (_, known) = ask(&mut asking, 2);
+        assert_eq!((known.reign, known.version), (1, 5));
+        asking.forget(2);
+        let (_, known) = ask(&mut asking, 3);
+        assert_eq!((known.reign, known.version), (0, 0));
+    }
 
     #[test]
     fn what_is_too_large_for_a_message_goes_in_several() {

@@ -31,6 +31,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 enum Said {
     Learn(Vec<(u32, Entry)>, u64),
     Confirm(u64, u64, Vec<(u64, u16)>),
+    Forget(Ticket),
     Begin(Ticket, Option<Box<Wanted>>, Option<Pushed>),
 }
 
@@ -138,7 +139,11 @@ impl Client {
 
     /// Give up waiting for rows that were asked for.
     pub fn forget(&self, ticket: Ticket) {
-        lock(&self.shared.board).found.remove(&ticket);
+        let mut board = lock(&self.shared.board);
+        board.found.remove(&ticket);
+        board.said.push(Said::Forget(ticket));
+        drop(board);
+        self.shared.wake.raise();
     }
 
     /// Ask for rows, and for a push to be applied; both go to a server in one message.
@@ -312,6 +317,7 @@ impl<'a> Hand<'a> {
             match one {
                 Said::Learn(entries, roll_back) => self.asking.learn(entries, roll_back),
                 Said::Confirm(roll_back, low, tasks) => self.asking.confirm(roll_back, low, tasks),
+                Said::Forget(ticket) => self.asking.forget(ticket),
                 Said::Begin(ticket, wanted, pushed) => {
                     let wanted = wanted.map(|wanted| *wanted);
                     self.asking.begin(Instant::now(), ticket, wanted, pushed);

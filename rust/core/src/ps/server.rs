@@ -485,7 +485,8 @@ impl Shared {
         let mut said = Instant::now();
         while !self.closed.is_raised() {
             while let Some(packet) = channel.receive()? {
-                if packet.kind != Kind::Ask || channel.backlog() > BACKLOG {
+                let backlog = channel.backlog() + parked.len();
+                if packet.kind != Kind::Ask || backlog > BACKLOG {
                     return Err(Malformed::Content.into());
                 }
                 let ask = Ask::read(&packet.words, self.node.catalog())
