@@ -100,13 +100,26 @@ def check(job: Job, tmp_path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     return summary, made
 
 
+@pytest.fixture
+def undisturbed(begin: Start, tmp_path: Path) -> list[np.ndarray]:
+    """Return what the job makes when nothing happens to it."""
+    if not _MADE:
+        (tmp_path / "go").touch()
+        _MADE.extend(check(begin(num_workers=1), tmp_path)[1])
+    return _MADE
+
+
+_MADE: list[np.ndarray] = []
+"""Made once for all tests."""
+
+
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
     for left, right in zip(one, other, strict=True):
         np.testing.assert_array_equal(left, right)
 
 
 def test_steps_are_those_of_keras_however_many_workers_compute_them(
-    begin: Start, tmp_path: Path, ids: np.ndarray
+    begin: Start, tmp_path: Path, ids: np.ndarray, undisturbed: list[np.ndarray]
 ) -> None:
     os.environ["GO"] = str(tmp_path / "go")  # the model file wants to know
     expected = by_keras(ids, STEPS)
@@ -114,13 +127,10 @@ def test_steps_are_those_of_keras_however_many_workers_compute_them(
     _, made = check(begin(num_workers=3), tmp_path)
     for mine, theirs in zip(made, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
-    (tmp_path / "go").touch()
-    same(check(begin(num_workers=1), tmp_path)[1], made)
+    same(made, undisturbed)
 
 
-def test_losses_change_no_bit(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    (tmp_path / "go").touch()
-    _, undisturbed = check(begin(), tmp_path)
+def test_losses_change_no_bit(begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]) -> None:
     job = begin()
     at_step(job, 6, lambda status: kill(training(status)[-1]))
     at(job, 14, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
@@ -132,9 +142,9 @@ def test_losses_change_no_bit(begin: Start, tmp_path: Path, ids: np.ndarray) -> 
     same(made, undisturbed)
 
 
-def test_roll_backs_and_another_master_change_no_bit(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    (tmp_path / "go").touch()
-    _, undisturbed = check(begin(), tmp_path)
+def test_roll_backs_and_another_master_change_no_bit(
+    begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]
+) -> None:
     job = begin(ps_replicas=1, checkpoint_steps=9)
     at(job, 20, lambda status: os.kill(master_of(job), signal.SIGKILL))
     at(job, 30, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
@@ -143,9 +153,7 @@ def test_roll_backs_and_another_master_change_no_bit(begin: Start, tmp_path: Pat
     same(made, undisturbed)
 
 
-def test_servers_come_and_go(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    (tmp_path / "go").touch()
-    _, undisturbed = check(begin(), tmp_path)
+def test_servers_come_and_go(begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]) -> None:
     job = begin(environment={"GO": str(tmp_path / "go"), "PACE": "0.3"})
 
     def scale(servers: int) -> None:
@@ -163,10 +171,8 @@ def test_servers_come_and_go(begin: Start, tmp_path: Path, ids: np.ndarray) -> N
 
 
 def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_of_servers(
-    begin: Start, tmp_path: Path, ids: np.ndarray
+    begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]
 ) -> None:
-    (tmp_path / "go").touch()
-    _, undisturbed = check(begin(), tmp_path)
     directory = tmp_path / "checkpoints"
     job = begin(checkpoint_dir=directory, checkpoint_steps=12, keep_checkpoint_max=0)
     folder = saved(directory, job)
@@ -199,13 +205,13 @@ def test_a_stopped_job_s_model_is_that_of_its_last_whole_step(
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
 
 
-def test_steps_may_be_others_within_the_tolerance(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
+def test_steps_may_be_others_within_the_tolerance(
+    begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]
+) -> None:
     job = begin(sync_version_tolerance=1)
     at_step(job, 6, lambda status: kill(training(status)[-1]))
     summary, made = check(job, tmp_path)
     assert summary["members"]["lost"] == 1
-    (tmp_path / "go").touch()
-    _, exact = check(begin(), tmp_path)
     # Nearly the same path, and not the same one.
-    assert any((mine != theirs).any() for mine, theirs in zip(made, exact, strict=True))
-    assert max(abs(mine - theirs).max() for mine, theirs in zip(made, exact, strict=True)) < 0.2
+    assert any((mine != theirs).any() for mine, theirs in zip(made, undisturbed, strict=True))
+    assert max(abs(mine - theirs).max() for mine, theirs in zip(made, undisturbed, strict=True)) < 0.2
