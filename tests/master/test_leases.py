@@ -221,6 +221,19 @@ def test_what_a_lost_worker_had_goes_to_whoever_has_least_of_that_wave() -> None
     assert held(leases.released("a").dealt(("b", "c"))) == {"b": [1, 4, 3], "c": [2, 5, 0]}
 
 
+def test_who_joins_takes_over_what_is_least_far() -> None:
+    leases = in_waves(4).dealt(("a",))
+    assert [lease.task for lease in leases.held["a"]] == [0, 1, 2, 3]
+    leases = leases.progress("a", task(3), 1, 0)
+    leases = leases.dealt(("a", "b"))
+    assert [lease.task for lease in leases.held["a"]] == [0, 3]
+    assert [lease.task for lease in leases.held["b"]] == [2, 1]
+    leases = leases.dealt(("a", "b", "c"))
+    loads = [sum(lease.task < 4 for lease in leases.held[worker]) for worker in "abc"]
+    assert sorted(loads) == [1, 1, 2]
+    assert leases.dealt(("a", "b", "c")) is leases
+
+
 def test_no_wave_is_begun_while_slots_are_to_be_cut() -> None:
     leases = in_waves(4)
     assert leases.is_between_waves

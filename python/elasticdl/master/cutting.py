@@ -198,10 +198,13 @@ class Cutting(Attendance):
         if cut.error:
             return self._spoil(now, cut.snapshot, f"{link.name} can't write to {cut.path}: {cut.error}", out)
         server, entries = self._number_of(link.name), self.journal.entries
+        # A worker of which this master has not heard may have begun the next wave, and slots may be past the step by now.
+        is_bounded = self._accumulates and not self.ends
         mine = {
             section.slot: (cut.path, section)
             for section in cut.sections
             if section.slot < len(entries)
+            and not (is_bounded and section.until > under_way.position.low)
             and (entries[section.slot].primary, entries[section.slot].reign) == (server, section.reign)
         }
         master = replace(

@@ -134,7 +134,7 @@ class Leases:
             returned = {other: chunk for other, chunk in self.returned.items() if other != task}
             after = replace(self, returned=returned)
         else:
-            task, taken = self.following, self._taken()
+            task, taken = self.following, self.taken
             while task in self.done or task in taken:
                 task = TaskNumber(task + 1)
             if task >= self.total:
@@ -166,7 +166,7 @@ class Leases:
         leases, end = self, self._fresh(waves) if holds_back else self.total
         first = waves.tasks(self.low)
         second = waves.tasks(first.stop) if first.stop < self.total else range(0)
-        taken = self._taken()
+        taken = self.taken
         for wave in (first, second):
             for task in wave:
                 if task >= end or task in taken or task in self.done:
@@ -177,11 +177,26 @@ class Leases:
                 worker = min(able, key=lambda one: leases._load(one, wave))
                 lease = Lease(TaskNumber(task), self.returned.get(TaskNumber(task), 0), self.roll_back)
                 leases = leases._with(worker, (*leases.held.get(worker, ()), lease))
+            if wave is first:
+                leases = leases._evened(wave, workers)
         if leases is self:
             return self
-        taken = leases._taken()
+        taken = leases.taken
         returned = {task: chunk for task, chunk in self.returned.items() if task not in taken}
         return replace(leases, returned=returned)
+
+    def _evened(self, wave: range, workers: Sequence[str]) -> Leases:
+        """Return what holds when nobody has two tasks of a wave more than another: who has joined takes over those that are least far."""
+        most = max(workers, key=lambda one: self._load(one, wave)[0])
+        least = min(workers, key=lambda one: self._load(one, wave)[0])
+        if self._load(most, wave)[0] - self._load(least, wave)[0] < 2:
+            return self
+        theirs = self.held.get(least, ())
+        known = {lease.task for lease in theirs}
+        mine = [lease for lease in self.held[most] if lease.task in wave and lease.task not in known]
+        given = min(mine, key=lambda lease: (lease.chunk, -lease.task))
+        kept = tuple(lease for lease in self.held[most] if lease is not given)
+        return self._with(most, kept)._with(least, (*theirs, given))._evened(wave, workers)
 
     def _load(self, worker: str, wave: range) -> tuple[int, int]:
         """Return how many tasks of a wave a worker holds, and how many in all."""
@@ -257,7 +272,9 @@ class Leases:
             found[lease.task] = max(lease.chunk, found.get(lease.task, 0))
         return found
 
-    def _taken(self) -> set[TaskNumber]:
+    @property
+    def taken(self) -> set[TaskNumber]:
+        """Return the tasks that somebody holds."""
         return {lease.task for leases in self.held.values() for lease in leases}
 
     def _with(self, worker: str, leases: tuple[Lease, ...]) -> Leases:

@@ -65,7 +65,7 @@ from elasticdl.master.events import (
     Kill,
 )
 from elasticdl.master.keeper import Out
-from elasticdl.master.leases import HELD, Done, Leases, TaskNumber
+from elasticdl.master.leases import HELD, Done, Lease, Leases, TaskNumber
 from elasticdl.master.placement import Copy, Entry, ServerId
 from elasticdl.master.records import (
     CutRecord,
@@ -789,14 +789,14 @@ class ServingMaster(Cutting):
             # a roll-back ends all attempts, as the worker knows
             goes_on = link.low[0] in (roll_back, -1)
             link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
-        for task in sorted(link.leased):
-            if task in self.leases.done:
-                self._tell(connection, LetGo(task, roll_back), out)
         mine = {lease.task: lease for lease in self.leases.held.get(link.name, ())}
+        over = {task for task in link.leased if task in self.leases.done or self._is_another_s(task, mine)}
+        for task in sorted(over):
+            self._tell(connection, LetGo(task, roll_back), out)
         for lease in mine.values():
             if lease.task not in link.leased:
                 self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)
-        told = frozenset(task for task in link.leased if task not in self.leases.done) | frozenset(mine)
+        told = (link.leased - over) | frozenset(mine)
         if told != link.leased:
             link = replace(link, leased=told)
         if self.journal.stopping is not None and not link.stopped:
@@ -806,6 +806,10 @@ class ServingMaster(Cutting):
             self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
             link = replace(link, result=self.attempt)
         return link
+
+    def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:
+        """Tell whether a task has been given to another worker, so that a wave is shared out evenly."""
+        return self.leases.waves is not None and task not in mine and task in self.leases.taken
 
     def _done_beyond(self) -> tuple[int, ...]:
         """Return the tasks beyond the watermark that are done, if a step waits for them (A3)."""

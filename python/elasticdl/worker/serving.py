@@ -276,12 +276,12 @@ class ServingWorker:
             case Leased(task, chunk, roll_back):
                 if roll_back == self._roll_back and task not in self._leases and task not in self._done:
                     self._leases[task] = _Lease(chunk, roll_back, chunk)
-                    self._confirm({task: chunk})
+                    self._confirm(roll_back, {task: chunk})
             case Watermark(low, roll_back, above):
                 if roll_back == self._roll_back:
                     self._low = max(self._low, low)
                     self._done = {task: at for task, at in self._done.items() if task >= low}
-                    self._confirm(dict.fromkeys(above, WHOLE))
+                    self._confirm(roll_back, dict.fromkeys(above, WHOLE))
             case LetGo(task, roll_back):
                 if roll_back == self._roll_back:
                     self._leases.pop(task, None)
@@ -299,10 +299,11 @@ class ServingWorker:
             case Verdict():
                 self._finish(Exit(RELEASED, getattr(message, "reason", "")))
 
-    def _confirm(self, tasks: Mapping[int, int]) -> None:
-        """Let servers know how far tasks are settled, which others may wait for (A3)."""
-        if self._pacing.accumulates:
-            self._client.confirm(self._roll_back, self._low, list(tasks.items()))
+    def _confirm(self, roll_back: int, tasks: Mapping[int, int]) -> None:
+        """Let servers know how far tasks are settled, which others may wait for (A3); nothing if that was before a roll-back."""
+        with self._news:
+            if self._pacing.accumulates and roll_back == self._roll_back:
+                self._client.confirm(roll_back, self._low, list(tasks.items()))
 
     def _finish(self, end: Exit) -> None:
         if self._end is None:
@@ -416,7 +417,7 @@ class ServingWorker:
                 if self._pacing.accumulates:
                     self._settle(pushed, 0)
                     task, chunk = fetched.chunk.task, fetched.chunk.chunk
-                    self._confirm({task: self._pacing.settled(task, chunk)})
+                    self._confirm(fetched.chunk.roll_back, {task: self._pacing.settled(task, chunk)})
             else:
                 computed = fetched, gradients
             fetched = following

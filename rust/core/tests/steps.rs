@@ -752,3 +752,48 @@ fn mistakes_show() {
     std::panic::set_hook(hook);
     assert!(missed.is_empty(), "{missed:?}");
 }
+
+#[test]
+fn rows_from_before_a_roll_back_are_not_read_after_it() {
+    let mut peer = Peer::new(0, catalog(), None);
+    let entry = |term, restored| Entry {
+        term,
+        reign: term,
+        primary: 0,
+        backup: None,
+        restored,
+    };
+    peer.learn((0..SLOTS).map(|slot| (slot, entry(1, 0))).collect())
+        .unwrap();
+    let stamp = Stamp { task: 0, chunk: 0 };
+    let ask = |peer: &mut Peer, roll_back| {
+        let mut asking = Asking::new(catalog());
+        asking.learn((0..SLOTS).map(|slot| (slot, entry(1, 0))), roll_back);
+        let now = Instant::now();
+        let wanted = Wanted {
+            chunk: Some(stamp),
+            batches: vec![Arc::new(Batch::new(&catalog(), 0, &ids(stamp)))],
+            ..Wanted::default()
+        };
+        asking.begin(now, 1, Some(wanted), None);
+        let errand = asking.due(now).0.remove(0);
+        let (number, words) = asking.ask(now, errand).unwrap();
+        let outcome = peer.ask(1, number, bytemuck::cast_slice(&words)).unwrap();
+        for (_, packet) in outcome.packets {
+            let taken = asking.take(now, 0, packet.kind, packet.number, &packet.words);
+            assert!(taken.is_some());
+        }
+        asking.take_news().found.len()
+    };
+    assert_eq!(ask(&mut peer, 0), 1);
+    // The worker has heard of a roll-back, the server has not.
+    assert_eq!(ask(&mut peer, 1), 0);
+    peer.learn((0..SLOTS).map(|slot| (slot, entry(2, 1))).collect())
+        .unwrap();
+    assert_eq!(ask(&mut peer, 1), 0);
+    for slot in 0..SLOTS {
+        peer.restore(slot, None).unwrap();
+    }
+    assert_eq!(ask(&mut peer, 1), 1);
+    assert_eq!(ask(&mut peer, 0), 0);
+}

@@ -78,8 +78,11 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     for pull in &ask.pulls {
         let found = node.look(pull.slot, |slot| {
             let (entry, data) = (slot.entry()?, slot.read()?);
-            if data.lags(ask.need.number) {
-                return None; // it is being handed over, or is another's already
+            if catalog.policy().accumulates
+                && (data.stamps.roll_back() != ask.confirmed.roll_back() || !slot.may_change())
+            {
+                // One of both has not heard of a roll-back, or another server may have gone on: these rows may be of another step.
+                return None;
             }
             let has_chunk = is_past || ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
             let count = numbers(pull);

@@ -512,6 +512,10 @@ impl Asking {
                     if *state == State::Done {
                         continue; // another server has answered meanwhile
                     }
+                    let primary = self.entries[slot as usize].map(|entry| entry.primary);
+                    if self.learned > 0 && primary != Some(server) {
+                        continue; // the other one may have gone on by a step; it is asked
+                    }
                     if let Some(pulled) = pulled {
                         self.seen.note(wanted.chunk, slot, pulled.version);
                         // Who answers knows that all before is settled.

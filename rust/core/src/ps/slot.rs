@@ -603,7 +603,8 @@ impl Slot {
         self.entry.is_some_and(|entry| entry.primary == self.me)
     }
 
-    fn may_change(&self) -> bool {
+    /// Whether nobody else can have changed the slot, as far as this server knows.
+    pub fn may_change(&self) -> bool {
         self.is_primary() && !self.is_deposed && !self.is_frozen
     }
 
