@@ -375,8 +375,8 @@ class ParameterClient:
         """
     def confirm(self, roll_back: int, low: int, tasks: Sequence[tuple[int, int]]) -> None:
         """Tell all servers how far tasks are settled: all before `low`, and of others (task, chunks)."""
-    def forget(self, ticket: int) -> None:
-        """Give up waiting for rows that were asked for."""
+    def forget(self) -> None:
+        """Give up waiting for all rows that were asked for; variables that came with them come again."""
     def rows(
         self, ticket: int, timeout: float
     ) -> tuple[list[bytearray], list[tuple[int, bytearray | None]], list[int]] | None:

@@ -71,6 +71,7 @@ class WorkerProcess:
         self._worker: Callable[[Event], None] | None = None
         self._connected = False
         self._draining = False
+        self._verdict: Received | None = None
         self._shards: Future[tuple[Shard, ...]] = Future()
         self._model: Future[str] = Future()
         """What the job has on parameter servers, as the master says it."""
@@ -113,9 +114,11 @@ class WorkerProcess:
                 os._exit(1)
 
     def _give(self, event: Event) -> None:
-        """Hand an event to the member; before it exists only connections matter, and they are made up for."""
+        """Hand an event to the member; before it exists only connections and the job's end matter, and they are made up for."""
         with self._lock:
             worker = self._worker
+            if worker is None and isinstance(event, Received) and isinstance(event.message, Verdict):
+                self._verdict = event
         if worker is not None:
             worker(event)
 
@@ -149,10 +152,12 @@ class WorkerProcess:
         """Connect the member to what happens; what happened before is told now."""
         with self._lock:
             self._worker = feed
-            connected, draining = self._connected, self._draining
+            connected, draining, verdict = self._connected, self._draining, self._verdict
         if draining:
             feed(DrainRequested())
-        if connected:
+        if verdict is not None:
+            feed(verdict)
+        elif connected:
             feed(Connected())
         threading.Thread(target=self._tick, args=(feed,), name="tick", daemon=True).start()
 

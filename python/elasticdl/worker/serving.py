@@ -90,7 +90,7 @@ class _Chunk:
     roll_back: int
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True)
 class _Fetched:
     """A chunk whose rows have been asked for."""
 
@@ -318,7 +318,7 @@ class ServingWorker:
             try:
                 self._work()
             except _RolledBack:
-                continue
+                self._client.forget()
             except _Over as over:
                 return over.end
             except BadInput as error:
@@ -385,32 +385,28 @@ class ServingWorker:
     def _train(self) -> None:
         """Train what is leased until nothing more is; then all of it is settled."""
         pushed: deque[_Pushed] = deque()
-        under_way: deque[_Fetched] = deque()
         try:
             try:
-                self._train_on(pushed, under_way)
+                self._train_on(pushed)
             except _Abandoned:
-                for fetched in under_way:
-                    if fetched.ticket is not None:
-                        self._client.forget(fetched.ticket)
+                self._client.forget()
             self._settle(pushed, 0)
         finally:
             with self._news:
                 for lease in self._leases.values():
                     lease.begun = lease.chunk
 
-    def _train_on(self, pushed: deque[_Pushed], under_way: deque[_Fetched]) -> None:
-        """Fetch, compute and push; `under_way` holds what is fetched and not computed."""
+    def _train_on(self, pushed: deque[_Pushed]) -> None:
+        """Fetch, compute and push."""
         computed: tuple[_Fetched, Gradients] | None = None
-        fetched = self._fetch(self._next(), None, pushed, under_way)
+        fetched = self._fetch(self._next(), None, pushed)
         while fetched is not None:
-            following = self._fetch(self._next(), computed, pushed, under_way)
+            following = self._fetch(self._next(), computed, pushed)
             computed = None
             if following is not None and self._is_before(following.chunk, fetched.chunk):
                 # Its task was leased a moment ago, and the other waits for it (A5).
                 fetched, following = following, fetched
             gradients = self._gradients(fetched)
-            under_way.remove(fetched)
             if gradients is None:
                 # What was computed before it has been pushed.
                 pushed.append(_Pushed(fetched, None, None))
@@ -429,7 +425,6 @@ class ServingWorker:
         chunk: _Chunk | None,
         computed: tuple[_Fetched, Gradients] | None,
         pushed: deque[_Pushed],
-        under_way: deque[_Fetched],
     ) -> _Fetched | None:
         """Ask for the rows of a chunk, and push in the same messages what was computed before."""
         fetched = None
@@ -447,7 +442,6 @@ class ServingWorker:
             fetched = _Fetched(chunk, *self._chunks.get((task.epoch, task.id, chunk.chunk)))
             if fetched.batch is None:  # all of its records were bad
                 fetched.batch = ServedBatch(0, (), None)
-            under_way.append(fetched)
         if computed is not None:
             self._push(computed, fetched, pushed)
         elif fetched is not None and fetched.batch.examples:

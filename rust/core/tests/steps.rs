@@ -447,7 +447,7 @@ impl World {
                     && step(first) < step(stamp)
                     && bug != Bug::NoPutBack
                 {
-                    worker.asking.forget(ticket);
+                    worker.asking.forget();
                     worker.doing = Doing::Nothing;
                 }
             }

@@ -690,8 +690,8 @@ impl PyClient {
         py.detach(|| self.0.confirm(roll_back, low, tasks));
     }
 
-    fn forget(&self, ticket: u32) {
-        self.0.forget(ticket);
+    fn forget(&self) {
+        self.0.forget();
     }
 
     fn rows<'py>(

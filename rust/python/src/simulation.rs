@@ -314,6 +314,10 @@ impl PyAsking {
             .is_some()
     }
 
+    fn forget(&mut self) {
+        self.asking.forget();
+    }
+
     fn lose(&mut self, now: f64, server: u64) {
         let now = self.at(now);
         self.asking.lose(now, server);

@@ -562,6 +562,10 @@ class WorkerProcess(Member):
         self.world.after(0.0, f"{self.name} asks", lambda: self.do(self.flow))
         return ticket
 
+    def forget(self) -> None:
+        self.client.forget()
+        self.found.clear()
+
     def rows(self, ticket: int, timeout: float) -> Any:
         self._await(lambda: ticket in self.found, timeout)
         found = self.found.pop(ticket, None)

@@ -241,13 +241,16 @@ impl Asking {
         self.learned += u64::from(is_new);
     }
 
-    /// Want the rows of a job no more; its push goes on.
-    pub fn forget(&mut self, ticket: Ticket) {
+    /// Want no rows of what was asked for; pushes go on.
+    pub fn forget(&mut self) {
         // Variables may have come that nobody has taken: they are to come again.
         self.know_nothing();
-        if let Some(job) = self.jobs.get_mut(&ticket) {
-            job.wanted = None;
-            job.pulls.clear();
+        let tickets: Vec<Ticket> = self.jobs.keys().copied().collect();
+        for ticket in tickets {
+            if let Some(job) = self.jobs.get_mut(&ticket) {
+                job.wanted = None;
+                job.pulls.clear();
+            }
             self.settle(ticket);
         }
     }
@@ -869,7 +872,7 @@ mod tests {
         answer(&mut asking, first);
         let (_, known) = ask(&mut asking, 2);
         assert_eq!((known.reign, known.version), (1, 5));
-        asking.forget(2);
+        asking.forget();
         let (_, known) = ask(&mut asking, 3);
         assert_eq!((known.reign, known.version), (0, 0));
     }

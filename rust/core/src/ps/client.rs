@@ -31,7 +31,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 enum Said {
     Learn(Vec<(u32, Entry)>, u64),
     Confirm(u64, u64, Vec<(u64, u16)>),
-    Forget(Ticket),
+    Forget,
     Begin(Ticket, Option<Box<Wanted>>, Option<Pushed>),
 }
 
@@ -137,11 +137,11 @@ impl Client {
         self.shared.wake.raise();
     }
 
-    /// Give up waiting for rows that were asked for.
-    pub fn forget(&self, ticket: Ticket) {
+    /// Give up waiting for all rows that were asked for.
+    pub fn forget(&self) {
         let mut board = lock(&self.shared.board);
-        board.found.remove(&ticket);
-        board.said.push(Said::Forget(ticket));
+        board.found.clear();
+        board.said.push(Said::Forget);
         drop(board);
         self.shared.wake.raise();
     }
@@ -317,7 +317,7 @@ impl<'a> Hand<'a> {
             match one {
                 Said::Learn(entries, roll_back) => self.asking.learn(entries, roll_back),
                 Said::Confirm(roll_back, low, tasks) => self.asking.confirm(roll_back, low, tasks),
-                Said::Forget(ticket) => self.asking.forget(ticket),
+                Said::Forget => self.asking.forget(),
                 Said::Begin(ticket, wanted, pushed) => {
                     let wanted = wanted.map(|wanted| *wanted);
                     self.asking.begin(Instant::now(), ticket, wanted, pushed);
