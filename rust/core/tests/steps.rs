@@ -18,7 +18,7 @@ use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::{Entry, Server};
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::simulation::{Outcome, Peer};
-use elasticdl_core::ps::slot::{Head, UNSEEN};
+use elasticdl_core::ps::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::stamps::{Memory, Stamp};
 use elasticdl_core::ps::steps::{Need, WHOLE};
 
@@ -649,7 +649,8 @@ impl World {
             peer.node()
                 .learn([(slot, self.entries[slot as usize])])
                 .unwrap();
-            peer.node().step_for_cut(slot, steps()).unwrap();
+            let reign = self.entries[slot as usize].reign;
+            peer.node().step_for_cut(slot, reign, steps()).unwrap();
             let weight = peer.node().look(slot, |slot| {
                 let mut out = [0.0];
                 slot.read()
@@ -796,4 +797,24 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     }
     assert_eq!(ask(&mut peer, 1), 1);
     assert_eq!(ask(&mut peer, 0), 0);
+    // An order to cut from before the roll-back says nothing of what is complete after it.
+    let slot = catalog().slot_of_row(0, ids(stamp)[0]);
+    let head = Head {
+        stamp: Some(stamp),
+        low: 0,
+        roll_back: 1,
+        pace: Pace { rate: 1.0, step: 0 },
+        seen: UNSEEN,
+    };
+    let batch = Arc::new(Batch::new(&catalog(), 0, &ids(stamp)[..1]));
+    let pushed = Pushed::new(&catalog(), head, &[(batch, vec![1.0].into())], &[], false);
+    assert_eq!(
+        peer.node().push(slot, &head, 2, pushed.part(0).1, 1),
+        Some(Answer::Applied)
+    );
+    let lags = |peer: &Peer| peer.node().look(slot, |slot| slot.data().unwrap().lags(9));
+    for (reign, lagging) in [(1, true), (2, false)] {
+        peer.node().step_for_cut(slot, reign, 9).unwrap();
+        assert_eq!(lags(&peer), Some(lagging));
+    }
 }

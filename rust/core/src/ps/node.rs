@@ -150,9 +150,15 @@ impl Node {
         }
     }
 
-    /// Apply the steps before this one in a slot, as the master orders it for a snapshot (rule A6).
-    pub fn step_for_cut(&self, slot: u32, steps: u64) -> std::result::Result<(), Broken> {
-        let roll_back = self.look(slot, |slot| Some(slot.data()?.stamps.roll_back()));
+    /// Apply the steps before this one in a slot, as the master orders it for a snapshot (rule A6); nothing if the slot has another reign
+    /// by now: after a roll-back those steps are not complete.
+    pub fn step_for_cut(
+        &self,
+        slot: u32,
+        reign: u64,
+        steps: u64,
+    ) -> std::result::Result<(), Broken> {
+        let roll_back = self.look(slot, |slot| Some(slot.cut(reign)?.stamps.roll_back()));
         match roll_back.flatten() {
             Some(roll_back) => self.step_to(slot, roll_back, steps),
             None => Ok(()),

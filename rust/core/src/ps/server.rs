@@ -240,8 +240,8 @@ impl Server {
         position: &Position,
         steps: u64,
     ) -> std::io::Result<Vec<Section>> {
-        for (slot, _) in slots {
-            if let Err(broken) = self.shared.node.step_for_cut(*slot, steps) {
+        for (slot, reign) in slots {
+            if let Err(broken) = self.shared.node.step_for_cut(*slot, *reign, steps) {
                 self.shared.dispatch(Err(broken));
                 return Ok(Vec::new());
             }
