@@ -55,6 +55,12 @@ def order() -> TaskOrder:
     return TaskOrder(ledger, EPOCHS, 0, WAVE)
 
 
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the model file be used in this process."""
+    monkeypatch.setenv("GO", str(tmp_path / "go"))
+
+
 def by_keras(ids: np.ndarray, steps: int) -> list[np.ndarray]:
     """Return what Keras makes of the same steps, each with all of its records in one batch."""
     found = importlib.util.spec_from_file_location("counted", ZOO / "counted.py")
@@ -118,10 +124,10 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.usefixtures("go")
 def test_steps_are_those_of_keras_however_many_workers_compute_them(
     begin: Start, tmp_path: Path, ids: np.ndarray, undisturbed: list[np.ndarray]
 ) -> None:
-    os.environ["GO"] = str(tmp_path / "go")  # the model file wants to know
     expected = by_keras(ids, STEPS)
     (tmp_path / "go").touch()
     _, made = check(begin(num_workers=3), tmp_path)
@@ -191,10 +197,10 @@ def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_o
         same(weights(output), undisturbed)
 
 
+@pytest.mark.usefixtures("go")
 def test_a_stopped_job_s_model_is_that_of_its_last_whole_step(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    os.environ["GO"] = str(tmp_path / "go")
     job = begin()
     at(job, 10, lambda status: job.process.send_signal(signal.SIGINT))
     result = job.wait()

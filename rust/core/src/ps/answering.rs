@@ -14,11 +14,7 @@ pub fn answer(
     ask: &Ask<'_>,
     ticket: impl Fn(u32) -> Ticket,
 ) -> Result<(Vec<Packet>, bool), Broken> {
-    if node.catalog().policy().accumulates {
-        for push in &ask.pushes {
-            node.step(push.slot)?;
-        }
-    }
+    node.step(ask.pushes.iter().map(|push| push.slot))?;
     let answers: Vec<(u32, Answer)> = ask
         .pushes
         .iter()
@@ -48,11 +44,7 @@ pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Option<Packet>, 
     if ask.pulls.is_empty() {
         return Ok(None);
     }
-    if node.catalog().policy().accumulates {
-        for pull in &ask.pulls {
-            node.step(pull.slot)?;
-        }
-    }
+    node.step(ask.pulls.iter().map(|pull| pull.slot))?;
     Ok(Some(Packet {
         kind: Kind::Rows,
         number: request.into(),

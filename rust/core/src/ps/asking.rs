@@ -818,11 +818,19 @@ mod tests {
     use super::super::optimizer::Rule;
     use super::*;
 
-    #[test]
-    fn a_variable_of_rows_that_are_forgotten_comes_again() {
-        let variable = Variable {
-            name: "bias".into(),
-            length: 1,
+    const ENTRY: Entry = Entry {
+        term: 1,
+        reign: 1,
+        primary: 1,
+        backup: None,
+        restored: 0,
+    };
+
+    /// Describe variables of one length under plain SGD.
+    fn catalog(slots: u32, names: &[&str], length: usize) -> Catalog {
+        let variable = |name: &&str| Variable {
+            name: (*name).into(),
+            length,
             decays: false,
             adds: false,
         };
@@ -830,16 +838,15 @@ mod tests {
             momentum: 0.0,
             nesterov: false,
         };
-        let catalog = Catalog::new(0, 1, vec![], vec![variable], rule, 0.0);
-        let entry = Entry {
-            term: 1,
-            reign: 1,
-            primary: 1,
-            backup: None,
-            restored: 0,
-        };
+        let variables = names.iter().map(variable).collect();
+        Catalog::new(0, slots, vec![], variables, rule, 0.0)
+    }
+
+    #[test]
+    fn a_variable_of_rows_that_are_forgotten_comes_again() {
+        let catalog = catalog(1, &["bias"], 1);
         let mut asking = Asking::new(catalog.clone());
-        asking.learn([(0, entry)], 0);
+        asking.learn([(0, ENTRY)], 0);
         let now = Instant::now();
         let ask = |asking: &mut Asking, ticket| {
             let wanted = Wanted {
@@ -880,27 +887,10 @@ mod tests {
     #[test]
     fn what_is_too_large_for_a_message_goes_in_several() {
         let length = 10 << 20;
-        let variable = |name: &str| Variable {
-            name: name.into(),
-            length,
-            decays: false,
-            adds: false,
-        };
-        let rule = Rule::Sgd {
-            momentum: 0.0,
-            nesterov: false,
-        };
-        let variables = "abcdefghijkl".split_inclusive(|_: char| true).map(variable);
-        let catalog = Catalog::new(0, 64, vec![], variables.collect(), rule, 0.0);
-        let entry = Entry {
-            term: 1,
-            reign: 1,
-            primary: 1,
-            backup: None,
-            restored: 0,
-        };
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+        let catalog = catalog(64, &names, length);
         let mut asking = Asking::new(catalog.clone());
-        asking.learn((0..64).map(|slot| (slot, entry)), 0);
+        asking.learn((0..64).map(|slot| (slot, ENTRY)), 0);
         let now = Instant::now();
         let numbers = vec![1.0; length];
         let dense: Vec<(usize, &[f32])> =
@@ -935,23 +925,12 @@ mod tests {
 
     #[test]
     fn a_push_of_an_attempt_from_before_a_roll_back_reaches_no_server() {
-        let variable = Variable {
-            name: "bias".into(),
-            length: 1,
-            decays: false,
-            adds: false,
-        };
-        let rule = Rule::Sgd {
-            momentum: 0.0,
-            nesterov: false,
-        };
-        let catalog = Catalog::new(0, 1, vec![], vec![variable], rule, 0.0);
+        let catalog = catalog(1, &["bias"], 1);
         let entry = Entry {
             term: 2,
             reign: 2,
-            primary: 1,
-            backup: None,
             restored: 1,
+            ..ENTRY
         };
         let mut asking = Asking::new(catalog.clone());
         asking.learn([(0, entry)], 1);

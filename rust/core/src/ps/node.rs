@@ -134,13 +134,19 @@ impl Node {
         confirmed.roll_back() == roll_back && confirmed.has(stamp)
     }
 
-    /// Apply the steps that are complete in a slot (rule A3).
-    pub fn step(&self, slot: u32) -> std::result::Result<(), Broken> {
+    /// Apply the steps that are complete in slots (rule A3); nothing where each push is applied by itself.
+    pub fn step(&self, slots: impl Iterator<Item = u32>) -> std::result::Result<(), Broken> {
+        if !self.catalog.policy().accumulates {
+            return Ok(());
+        }
         let (roll_back, steps) = {
             let confirmed = lock(&self.confirmed);
             (confirmed.roll_back(), confirmed.steps())
         };
-        self.step_to(slot, roll_back, steps)
+        for slot in slots {
+            self.step_to(slot, roll_back, steps)?;
+        }
+        Ok(())
     }
 
     fn step_to(&self, slot: u32, roll_back: u64, steps: u64) -> std::result::Result<(), Broken> {

@@ -524,20 +524,8 @@ impl Shared {
                 }
             }
             desk.wake.lower();
-            let (ready, waiting) = parked
-                .into_iter()
-                .partition(|one| self.node.meets(&one.need, one.roll_back));
-            parked = waiting;
-            for Parked { request, words, .. } in ready {
-                let ask = Ask::read(&words, self.node.catalog()).map_err(|_| Malformed::Content)?;
-                match answering::rows(&self.node, request, &ask) {
-                    Ok(packet) => packet.into_iter().for_each(|packet| channel.send(packet)),
-                    Err(broken) => {
-                        self.dispatch(Err(broken));
-                        return Ok(());
-                    }
-                }
-                channel.reuse(words);
+            if !self.answer_parked(&mut parked, channel)? {
+                return Ok(());
             }
             if parked.is_empty() {
                 said = Instant::now();
@@ -576,6 +564,31 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Send the rows of asks that need not wait any more; false if this server can't go on.
+    fn answer_parked(
+        &self,
+        parked: &mut Vec<Parked>,
+        channel: &mut Channel,
+    ) -> std::result::Result<bool, Lost> {
+        let all = std::mem::take(parked);
+        let (ready, waiting) = all
+            .into_iter()
+            .partition(|one| self.node.meets(&one.need, one.roll_back));
+        *parked = waiting;
+        for Parked { request, words, .. } in ready {
+            let ask = Ask::read(&words, self.node.catalog()).map_err(|_| Malformed::Content)?;
+            match answering::rows(&self.node, request, &ask) {
+                Ok(packet) => packet.into_iter().for_each(|packet| channel.send(packet)),
+                Err(broken) => {
+                    self.dispatch(Err(broken));
+                    return Ok(false);
+                }
+            }
+            channel.reuse(words);
+        }
+        Ok(true)
     }
 
     // ------------------------------------------------------------------ other servers
