@@ -216,8 +216,8 @@ class ServerProcess:
             self._place.identity,
         )
         self._refusals = RefusalLog(self._server, "data plane")
-        _log.info("serves as number %d at %s", self._number, self._server.address)
         threading.Thread(target=self._tell_ready, args=(self._server,), name="copies", daemon=True).start()
+        _log.info("serves as number %d at %s", self._number, self._server.address)
 
     def _serving(self) -> ParameterServer:
         assert self._server is not None, "the master says this to servers that have a number"

@@ -11,10 +11,11 @@ use memmap2::{Advice, MmapMut};
 
 use crate::net::endpoint::lock;
 
-/// Bytes of a huge page, to which areas are aligned.
+/// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
-/// Bytes of an area. Its pages are there only once they are touched.
-const AREA: usize = 16 << 20;
+/// Bytes of an area. It is small, because a limit on memory (`ulimit -d`) counts what no row has yet. The kernel puts areas side by
+/// side and makes one of them, so huge pages may reach from one into the next.
+const AREA: usize = 4 << 20;
 const WORD: usize = size_of::<u32>();
 
 static ARENA: LazyLock<Mutex<Arena>> = LazyLock::new(Mutex::default);
@@ -44,15 +45,13 @@ impl Arena {
 /// Return a new area for at least one block.
 fn area(length: usize) -> &'static mut [u32] {
     let size = AREA.max((length * WORD).next_multiple_of(HUGE));
-    let Ok(map) = MmapMut::map_anon(size + HUGE) else {
+    let Ok(map) = MmapMut::map_anon(size) else {
         // There may be less than an area; if not, the allocator says so, as of all memory.
         return vec![0; length].leak();
     };
     // A kernel without huge pages does as well, slower.
     let _ = map.advise(Advice::HugePage);
-    let skipped = map.as_ptr().align_offset(HUGE);
-    let bytes = &mut Box::leak(Box::new(map))[skipped..][..size];
-    bytemuck::cast_slice_mut(bytes)
+    bytemuck::cast_slice_mut(&mut Box::leak(Box::new(map))[..])
 }
 
 /// A block, given back when it is dropped. What it holds at first is undefined.
