@@ -6,6 +6,7 @@ numbers are those of the page on the protocol of parameter servers.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -56,8 +57,20 @@ class Waves:
         """Return what has to be settled before a chunk may be computed, with rows that lack so many of the steps before it at most."""
         number = max(0, self.step(task, chunk) - tolerance)
         tasks = self.tasks(task)
-        while number < (before := self.steps_before(tasks.start)):
+        while number < self.steps_before(tasks.start):
             tasks = self.tasks(tasks.start - 1)
+        return self._need(number, tasks)
+
+    def complete(self, steps: int) -> Need:
+        """Return what has to be settled for so many steps to be complete."""
+        # Each wave has a step at least.
+        tasks = range(min(self._order.total, (steps + 1) * self._order.wave))
+        last = bisect_right(tasks, steps, key=self.steps_before) - 1
+        return self._need(steps, self.tasks(last)) if steps else Need(0, 0, 0, WHOLE)
+
+    def _need(self, number: int, tasks: range) -> Need:
+        """Return what comes before a step of a wave, or before the first one after it."""
+        before = self.steps_before(tasks.start)
         if number > before:
             return Need(number, tasks.start, tasks.stop, number - before)
         if number:

@@ -46,12 +46,9 @@ class Pacing:
             return 0
         return WHOLE if chunk + 1 == self._order.chunks(task) else chunk + 1
 
-    def result(self, low: int, steps: int) -> Needed | None:
-        """Return what is settled before the model of so many steps can be read; all tasks before `low` are done."""
-        if self._waves is None:
-            return None
-        task = self._waves.tasks(min(low, self._order.total - 1)).start
-        return _needed(self._waves.need(task, steps - self._waves.steps_before(task), 0))
+    def result(self, steps: int) -> Needed | None:
+        """Return what is settled before the model of so many steps can be read."""
+        return None if self._waves is None else _needed(self._waves.complete(steps))
 
 
 def _needed(need: Need) -> Needed:

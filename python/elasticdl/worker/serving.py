@@ -268,6 +268,7 @@ class ServingWorker:
             case Placed():
                 if message.roll_back > self._roll_back:
                     self._roll_back, self._low = message.roll_back, 0
+                    self._wanted = None
                     self._leases.clear()
                     self._done.clear()
                 addresses = dict(zip(message.servers, message.addresses, strict=True))
@@ -351,10 +352,11 @@ class ServingWorker:
                 self._beat(False)
                 self._news.wait()
             self._wanted = None
+            roll_back = self._roll_back
         if wanted is None:
             self._train()
         else:
-            self._write(wanted)
+            self._write(wanted, roll_back)
 
     def _following(self) -> Iterator[_Chunk]:
         """Yield what is leased and not begun, in the order in which it is computed."""
@@ -676,14 +678,13 @@ class ServingWorker:
 
     # ------------------------------------------------------------------ the result
 
-    def _write(self, wanted: WriteResult) -> None:
-        """Write the model as the servers have it."""
+    def _write(self, wanted: WriteResult, roll_back: int) -> None:
+        """Write the model as the servers have it, in the roll-back in which it was asked for."""
         if self._written:
             # What was written first was given up, and took the model apart.
             self._finish(Exit(EVICTED, "the result is asked for once more, by a new life of this worker"))
             raise _Over(Exit(EVICTED, "the result is asked for once more"))
-        roll_back = self._roll_back
-        need = self._pacing.result(self._low, wanted.steps)
+        need = self._pacing.result(wanted.steps)
         self._await_rows(self._client.pull(None, [], self._variables, need), roll_back)
         if self._copy is not None:
             self._show(self._copy.pulled())
