@@ -705,16 +705,19 @@ impl PyClient {
         Ok(found.map(
             |Found {
                  rows,
-                 changed,
+                 variables,
                  held,
                  ..
              }| {
-                let array = |numbers: &Vec<f32>| array(py, bytemuck::cast_slice(numbers));
+                let array = |numbers: &[f32]| array(py, bytemuck::cast_slice(numbers));
                 (
-                    rows.iter().map(array).collect(),
-                    changed
+                    rows.iter().map(|rows| array(rows)).collect(),
+                    variables
                         .iter()
-                        .map(|(variable, weights)| (*variable, weights.as_ref().map(array)))
+                        .map(|(variable, came)| {
+                            let weights = came.as_ref().map(|came| &came.weights[..]);
+                            (*variable, weights.map(array))
+                        })
                         .collect(),
                     held.into_iter().collect(),
                 )

@@ -332,7 +332,11 @@ impl PyAsking {
         let news = self.asking.take_news();
         let found = news.found.into_iter().map(|(ticket, found)| {
             let held = found.held.into_iter().collect();
-            (ticket, (found.rows, found.changed, held))
+            let variables = found.variables.into_iter().map(|(variable, came)| {
+                let weights = came.map(|came| came.weights.to_vec());
+                (variable, weights)
+            });
+            (ticket, (found.rows, variables.collect(), held))
         });
         let ended = news.ended.into_iter().map(|(ticket, end)| {
             let end = match end {

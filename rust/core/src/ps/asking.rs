@@ -51,12 +51,20 @@ pub struct Wanted {
 pub struct Found {
     /// Weights of each batch's distinct ids.
     pub rows: Vec<Vec<f32>>,
-    /// Dense variables that are not as they were when they came last; `None` before the first value.
-    pub changed: Vec<(usize, Option<Vec<f32>>)>,
+    /// Dense variables as they are; `None` before the first value.
+    pub variables: Vec<(usize, Option<Came>)>,
     /// Slots that hold the chunk already, as all servers do that must.
     pub held: BTreeSet<u32>,
     /// The ids that were to be listed, in no order.
     pub listed: Vec<u64>,
+}
+
+/// A dense variable as it came last: servers say only that it is unchanged, until it is not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Came {
+    pub reign: u64,
+    pub version: u64,
+    pub weights: Arc<[f32]>,
 }
 
 /// How a push ended.
@@ -148,8 +156,8 @@ pub struct Asking {
     jobs: BTreeMap<Ticket, Job>,
     requests: HashMap<u32, Request>,
     next_request: u32,
-    /// Reign and version of each variable as it came last.
-    known: Vec<Known>,
+    /// Each variable as it came last, with whatever ticket.
+    came: Vec<Option<Came>>,
     seen: Seen,
     confirmed: Confirmed,
     /// Counts what was learned of settled chunks since the beginning.
@@ -162,11 +170,6 @@ pub struct Asking {
 impl Asking {
     /// Know no servers yet.
     pub fn new(catalog: Catalog) -> Asking {
-        let nothing = |variable| Known {
-            variable,
-            reign: 0,
-            version: 0,
-        };
         Asking {
             entries: vec![None; catalog.slots() as usize],
             roll_back: 0,
@@ -174,7 +177,7 @@ impl Asking {
             jobs: BTreeMap::new(),
             requests: HashMap::new(),
             next_request: 0,
-            known: (0..catalog.variables().len()).map(nothing).collect(),
+            came: vec![None; catalog.variables().len()],
             seen: Seen::default(),
             confirmed: Confirmed::default(),
             learned: 0,
@@ -198,8 +201,8 @@ impl Asking {
         self.seen = Seen::default();
         self.confirmed = Confirmed::new(roll_back);
         self.told.clear();
-        // What came and is dropped now would not come again.
-        self.know_nothing();
+        // What came is no more.
+        self.came.fill(None);
         let jobs = std::mem::take(&mut self.jobs);
         let ended = jobs.into_keys().map(|ticket| (ticket, End::RolledBack));
         self.news.ended.extend(ended);
@@ -243,8 +246,6 @@ impl Asking {
 
     /// Want no rows of what was asked for; pushes go on.
     pub fn forget(&mut self) {
-        // Variables may have come that nobody has taken: they are to come again.
-        self.know_nothing();
         let tickets: Vec<Ticket> = self.jobs.keys().copied().collect();
         for ticket in tickets {
             if let Some(job) = self.jobs.get_mut(&ticket) {
@@ -252,13 +253,6 @@ impl Asking {
                 job.pulls.clear();
             }
             self.settle(ticket);
-        }
-    }
-
-    /// Take no variable for unchanged.
-    fn know_nothing(&mut self) {
-        for known in &mut self.known {
-            (known.reign, known.version) = (0, 0);
         }
     }
 
@@ -344,7 +338,7 @@ impl Asking {
             }
             for (server, (pulls, pushes)) in of_server {
                 let loads = if job.is_large {
-                    split(&self.catalog, &self.known, job, pulls, pushes)
+                    split(&self.catalog, &self.came, job, pulls, pushes)
                 } else {
                     vec![(pulls, pushes)]
                 };
@@ -437,7 +431,7 @@ impl Asking {
             .iter()
             .map(|slot| Pull {
                 term: term(*slot),
-                ..pull_of(&self.catalog, wanted, *slot, &self.known)
+                ..pull_of(&self.catalog, wanted, *slot, &self.came)
             })
             .collect();
         let seen = &self.seen;
@@ -509,7 +503,7 @@ impl Asking {
                 let mut reader = Reader::new(words);
                 for slot in pulls {
                     let wanted = job.wanted.as_ref()?;
-                    let asked = pull_of(&self.catalog, wanted, slot, &self.known);
+                    let asked = pull_of(&self.catalog, wanted, slot, &self.came);
                     let pulled = wire::pulled(&mut reader, &self.catalog, &asked).ok()?;
                     let state = job.pulls.get_mut(&slot)?;
                     if *state == State::Done {
@@ -525,8 +519,8 @@ impl Asking {
                         let is_new = self.confirmed.raise_steps(wanted.need.number);
                         self.learned += u64::from(is_new);
                         *state = State::Done;
-                        let (found, known) = (&mut job.found, &mut self.known);
-                        take_rows(&self.catalog, wanted, &asked, pulled, found, known);
+                        let (found, came) = (&mut job.found, &mut self.came);
+                        take_rows(&self.catalog, wanted, &asked, pulled, found, came);
                     } else {
                         state.again(server, now + MOVED);
                         self.news.is_astray = true;
@@ -701,7 +695,12 @@ impl Seen {
 }
 
 /// Return what is asked of one slot, but for the term.
-fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]) -> Pull<'a> {
+fn pull_of<'a>(
+    catalog: &Catalog,
+    wanted: &'a Wanted,
+    slot: u32,
+    came: &[Option<Came>],
+) -> Pull<'a> {
     let rows = wanted
         .batches
         .iter()
@@ -712,7 +711,7 @@ fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]
         .variables
         .iter()
         .filter(|variable| catalog.slot_of_variable(**variable) == slot)
-        .map(|variable| known[*variable])
+        .map(|variable| known(*variable, came[*variable].as_ref()))
         .collect();
     let listed = wanted.listed.as_ref();
     Pull {
@@ -721,6 +720,16 @@ fn pull_of<'a>(catalog: &Catalog, wanted: &'a Wanted, slot: u32, known: &[Known]
         rows,
         dense,
         listed: listed.and_then(|(table, slots)| slots.contains(&slot).then_some(*table)),
+    }
+}
+
+/// Return what a server has to know of a variable so that it need not come again.
+fn known(variable: usize, came: Option<&Came>) -> Known {
+    let (reign, version) = came.map_or((0, 0), |came| (came.reign, came.version));
+    Known {
+        variable,
+        reign,
+        version,
     }
 }
 
@@ -739,7 +748,7 @@ fn room(catalog: &Catalog, wanted: Option<&Wanted>, pushed: Option<&Pushed>) -> 
 /// Share out what is asked of one server to messages that are not too large.
 fn split(
     catalog: &Catalog,
-    known: &[Known],
+    came: &[Option<Came>],
     job: &Job,
     pulls: Vec<u32>,
     pushes: Vec<usize>,
@@ -756,7 +765,7 @@ fn split(
     };
     for slot in pulls {
         let wanted = job.wanted.as_ref();
-        let pull = wanted.map(|wanted| pull_of(catalog, wanted, slot, known));
+        let pull = wanted.map(|wanted| pull_of(catalog, wanted, slot, came));
         let words = pull.map_or(0, |pull| {
             let ids: usize = pull.rows.iter().map(|(_, ids)| 1 + ids.len()).sum();
             ids + pull.answer(catalog)
@@ -780,7 +789,7 @@ fn take_rows(
     asked: &Pull<'_>,
     pulled: PulledRows<'_>,
     found: &mut Found,
-    known: &mut [Known],
+    came: &mut [Option<Came>],
 ) {
     let mut rows = pulled.rows;
     for (batch, out) in wanted.batches.iter().zip(&mut found.rows) {
@@ -793,18 +802,20 @@ fn take_rows(
         out[range.start * width..range.end * width].copy_from_slice(of_batch);
     }
     for (asked, dense) in asked.dense.iter().zip(pulled.dense) {
+        let came = &mut came[asked.variable];
         match dense {
-            Dense::Missing => found.changed.push((asked.variable, None)),
+            Dense::Missing => *came = None,
+            // It may have come for another ticket, of which nobody has taken anything yet: so it is told with each.
             Dense::Unchanged => {}
             Dense::Changed { version, weights } => {
-                known[asked.variable] = Known {
-                    variable: asked.variable,
+                *came = Some(Came {
                     reign: pulled.reign,
                     version,
-                };
-                found.changed.push((asked.variable, Some(weights.to_vec())));
+                    weights: weights.into(),
+                });
             }
         }
+        found.variables.push((asked.variable, came.clone()));
     }
     found.listed.extend_from_slice(pulled.listed);
     if pulled.has_chunk {
@@ -842,46 +853,75 @@ mod tests {
         Catalog::new(0, slots, vec![], variables, rule, 0.0)
     }
 
+    /// Ask for the one variable; return the message's number and what the server hears that is known of it.
+    fn ask(asking: &mut Asking, catalog: &Catalog, ticket: Ticket) -> (u32, (u64, u64)) {
+        let now = Instant::now();
+        let wanted = Wanted {
+            variables: vec![0],
+            ..Wanted::default()
+        };
+        asking.begin(now, ticket, Some(wanted), None);
+        let errand = asking.due(now).0.remove(0);
+        let (number, words) = asking.ask(now, errand).expect("it is asked");
+        let known = Ask::read(&words, catalog).expect("an ask").pulls[0].dense[0];
+        (number, (known.reign, known.version))
+    }
+
+    /// Answer, and return what came for whom.
+    fn answer(asking: &mut Asking, number: u32, dense: Dense<'_>) -> Vec<(Ticket, Vec<f32>)> {
+        let mut words = Vec::new();
+        wire::put_rows(&mut words, 0, false, (1, 5), 0);
+        wire::put_dense(&mut words, 0, dense);
+        asking
+            .take(Instant::now(), 1, Kind::Rows, number.into(), &words)
+            .expect("an answer");
+        let found = asking.take_news().found.into_iter();
+        let weights = |found: Found| found.variables[0].1.clone().expect("a value").weights;
+        found
+            .map(|(ticket, found)| (ticket, weights(found).to_vec()))
+            .collect()
+    }
+
     #[test]
-    fn a_variable_of_rows_that_are_forgotten_comes_again() {
+    fn a_variable_that_came_with_another_ticket_is_told_with_each() {
         let catalog = catalog(1, &["bias"], 1);
         let mut asking = Asking::new(catalog.clone());
         asking.learn([(0, ENTRY)], 0);
+        let (first, _) = ask(&mut asking, &catalog, 1);
+        let (second, known) = ask(&mut asking, &catalog, 2);
+        assert_eq!(known, (0, 0));
+        let weights = &[2.0][..];
+        let changed = Dense::Changed {
+            version: 5,
+            weights,
+        };
+        assert_eq!(answer(&mut asking, second, changed), [(2, vec![2.0])]);
+        // The slot was elsewhere at first, and is asked for again.
+        let mut words = Vec::new();
+        wire::put_elsewhere(&mut words, 0);
         let now = Instant::now();
-        let ask = |asking: &mut Asking, ticket| {
-            let wanted = Wanted {
-                variables: vec![0],
-                ..Wanted::default()
-            };
-            asking.begin(now, ticket, Some(wanted), None);
-            let errand = asking.due(now).0.remove(0);
-            let (number, words) = asking.ask(now, errand).expect("it is asked");
-            let ask = Ask::read(&words, &catalog).expect("an ask");
-            (number, ask.pulls[0].dense[0])
-        };
-        let answer = |asking: &mut Asking, number: u32| {
-            let mut words = Vec::new();
-            wire::put_rows(&mut words, 0, false, (1, 5), 0);
-            let weights = &[2.0][..];
-            wire::put_dense(
-                &mut words,
-                0,
-                Dense::Changed {
-                    version: 5,
-                    weights,
-                },
-            );
-            asking
-                .take(now, 1, Kind::Rows, number.into(), &words)
-                .expect("an answer");
-        };
-        let (first, _) = ask(&mut asking, 1);
-        answer(&mut asking, first);
-        let (_, known) = ask(&mut asking, 2);
+        asking.take(now, 1, Kind::Rows, first.into(), &words);
+        let errand = asking.due(now + MOVED).0.remove(0);
+        let (first, words) = asking.ask(now + MOVED, errand).expect("it is asked");
+        let known = Ask::read(&words, &catalog).expect("an ask").pulls[0].dense[0];
         assert_eq!((known.reign, known.version), (1, 5));
+        let found = answer(&mut asking, first, Dense::Unchanged);
+        assert_eq!(found, [(1, vec![2.0])]);
+        // What is forgotten has come all the same.
         asking.forget();
-        let (_, known) = ask(&mut asking, 3);
-        assert_eq!((known.reign, known.version), (0, 0));
+        let (third, known) = ask(&mut asking, &catalog, 3);
+        assert_eq!(known, (1, 5));
+        let found = answer(&mut asking, third, Dense::Unchanged);
+        assert_eq!(found, [(3, vec![2.0])]);
+        // After a roll-back it is another one's.
+        let entry = Entry {
+            term: 2,
+            reign: 2,
+            restored: 1,
+            ..ENTRY
+        };
+        asking.learn([(0, entry)], 1);
+        assert_eq!(ask(&mut asking, &catalog, 4).1, (0, 0));
     }
 
     #[test]

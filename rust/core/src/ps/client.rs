@@ -41,6 +41,8 @@ struct Board {
     addresses: BTreeMap<Server, Address>,
     next: Ticket,
     found: HashMap<Ticket, Option<Found>>,
+    /// Reign and version of each variable as it was taken last.
+    taken: HashMap<usize, (u64, u64)>,
     ended: HashMap<Ticket, Option<End>>,
     /// Servers that could not be reached since the last look, and whether newer entries are needed.
     lost: BTreeSet<Server>,
@@ -165,13 +167,13 @@ impl Client {
         ticket
     }
 
-    /// Return the rows that were asked for, once, or nothing if they have not all come within `limit` or the job was rolled back.
+    /// Return the rows that were asked for, with those variables that are newer than what was taken before, once, or nothing if they have not all come within `limit` or the job was rolled back.
     pub fn take_found(&self, ticket: Ticket, limit: Duration) -> Option<Found> {
         let mut board = self.wait(limit, |board| {
             !matches!(board.found.get(&ticket), Some(None))
         });
         match board.found.remove(&ticket)? {
-            Some(found) => Some(found),
+            Some(found) => Some(board.take(found)),
             None => {
                 board.found.insert(ticket, None);
                 None
@@ -231,6 +233,18 @@ impl Drop for Client {
 }
 
 impl Board {
+    /// Leave out variables of which the same or something newer has been taken, whatever it was asked for.
+    fn take(&mut self, mut found: Found) -> Found {
+        found.variables.retain(|(variable, came)| {
+            let Some(came) = came else { return true };
+            let taken = self.taken.entry(*variable).or_default();
+            let is_newer = *taken < (came.reign, came.version);
+            *taken = (came.reign, came.version).max(*taken);
+            is_newer
+        });
+        found
+    }
+
     fn put_up(&mut self, news: News) {
         for (ticket, found) in news.found {
             if let Some(place) = self.found.get_mut(&ticket) {
@@ -455,5 +469,32 @@ impl<'a> Hand<'a> {
         let now = Instant::now();
         self.lines.insert(server, Line::Broken(now + UNREACHABLE));
         self.asking.lose(now, server);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::asking::Came;
+    use super::*;
+
+    #[test]
+    fn a_variable_is_taken_once_and_nothing_older_after_it() {
+        let mut board = Board::default();
+        let mut take = |reign, version| {
+            let came = Came {
+                reign,
+                version,
+                weights: Arc::new([1.0]),
+            };
+            let found = Found {
+                variables: vec![(0, Some(came))],
+                ..Found::default()
+            };
+            board.take(found).variables.len() == 1
+        };
+        assert!(take(1, 7));
+        assert!(!take(1, 7) && !take(1, 6));
+        assert!(take(2, 3) && !take(1, 9) && !take(2, 3));
+        assert!(take(2, 4));
     }
 }
