@@ -313,6 +313,8 @@ class ParameterServer:
         """Let slots that this server is to restore begin with nothing: there is no snapshot."""
     def accounts(self) -> list[tuple[int, int, int, str]]:
         """Return (slot, reign, pushes applied, sum of their stamps' hashes) of the slots of which this server is the primary."""
+    def complete(self) -> tuple[int, int]:
+        """Return the last roll-back that it has heard of, and how many steps it knows to be complete in it."""
     def load(self) -> tuple[int, int, int]:
         """Return the number of rows, the bytes that rows and variables take, and the number of slots."""
     def close(self) -> None: ...

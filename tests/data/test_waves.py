@@ -82,3 +82,17 @@ def test_a_smaller_minibatch_has_a_smaller_share() -> None:
     _, waves = waves_of([12, 6], 1, 2)
     shares = {task: waves.share(task, 1) for task in (0, 1)}
     assert sorted(shares.values()) == pytest.approx([2 / 6, 4 / 6])
+
+
+@given(counts, st.integers(1, 3), st.integers(1, 7), st.integers(0, 40))
+def test_so_many_steps_are_complete_when_what_the_next_one_needs_is_settled(
+    counts: list[int], epochs: int, size: int, max_step: int
+) -> None:
+    order, waves = waves_of(counts, epochs, size, max_step)
+    steps = steps_of(order, waves)
+    for number, chunks in enumerate(steps):
+        task, chunk = min(chunks)
+        assert waves.complete(number) == waves.need(task, chunk, 0)
+    need = waves.complete(len(steps))
+    assert need.number == len(steps)
+    assert all(need.first <= task < need.end and chunk < need.chunks for task, chunk in steps[-1])

@@ -375,6 +375,8 @@ def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     assert [(entry.primary, entry.restored) for entry in placed.entries] == [(1, 1), (1, 1)]
     assert rig.heard("worker-0-1", Watermark) == [Watermark(0, 1, ())]
     assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 1), Leased(1, 0, 1)]
+    (rolled_back,) = rig.announced("rolled-back")
+    assert rolled_back.text == "the job stands at step 0 once more; steps that are redone: 4"
     # what was begun before does not count
     rig.say("worker-0-1", TaskDone(2, 0))
     rig.tick()
@@ -643,6 +645,7 @@ def test_tasks_since_the_snapshot_may_be_left_as_they_are() -> None:
     assert [(one.task, one.chunk) for one in rig.heard("worker-0-1", Leased)] == [(4, 0), (5, 0)]
     (lost,) = rig.announced("lost")
     assert "what the tasks 2 to 3 have done to them is lost (--ps_restore=skip)" in lost.text
+    assert not rig.announced("rolled-back")
     assert rig.master.journal.done == Done(TaskNumber(4))
 
 
@@ -835,15 +838,14 @@ def train_all(rig: Rig) -> None:
         rig.tick()
 
 
-def accounts_of(rig: Rig, server: int) -> Accounts:
-    entries = rig.master.journal.entries
-    return Accounts(
-        tuple(
-            SlotAccount(slot, entry.reign, 20, "0" * 32)
-            for slot, entry in enumerate(entries)
-            if entry.primary == server
-        )
+def accounts_of(rig: Rig, server: int, steps: int = 0) -> Accounts:
+    journal = rig.master.journal
+    slots = tuple(
+        SlotAccount(slot, entry.reign, 20, "0" * 32)
+        for slot, entry in enumerate(journal.entries)
+        if entry.primary == server
     )
+    return Accounts(slots, journal.roll_back, steps)
 
 
 def test_the_job_ends_when_all_is_done_accounted_for_and_written() -> None:
@@ -1098,6 +1100,9 @@ def test_a_wave_that_max_step_cuts_is_not_done_in_a_checkpoint() -> None:
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(4)), 0, 3)
     assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(4, 0, (4, 5, 6, 7))
     assert rig.master.why_finished == "max_step 3 is reached"
+    assert not rig.heard("worker-0-1", WriteResult)
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    rig.say("ps-1-1", accounts_of(rig, 1))
     (wanted,) = rig.heard("worker-0-1", WriteResult)
     assert wanted.steps == 3
 
@@ -1109,11 +1114,11 @@ def test_a_job_that_is_stopped_within_a_wave_ends_without_a_last_checkpoint() ->
     rig.say("worker-0-1", Settled(4, 1, 0, 0.5))
     rig.event(events.StopAsked(1, "enough"))
     rig.say("worker-0-1", Leave((Holding(4, 1), Holding(5, 0))))
+    rig.say("ps-0-1", accounts_of(rig, 0, steps=2))
+    rig.say("ps-1-1", accounts_of(rig, 1, steps=1))
     (wanted,) = rig.heard("worker-0-1", WriteResult)
     assert wanted.steps == 2
     rig.say("worker-0-1", Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), "/out", "digest"))
-    rig.say("ps-0-1", accounts_of(rig, 0))
-    rig.say("ps-1-1", accounts_of(rig, 1))
     assert isinstance(rig.journal[-1], FinishedRecord)
     assert rig.master.journal.cut is None
     (note,) = rig.announced("note")
@@ -1131,3 +1136,18 @@ def test_a_job_goes_on_at_the_step_of_a_checkpoint() -> None:
     assert rig.master.steps == 2
     before: Any = rig.master.journal
     assert replace(read_journal(compact(rig.journal)), length=0) == replace(before, length=0)
+
+
+def test_a_result_has_the_steps_that_servers_heard_of_from_a_worker_that_is_lost() -> None:
+    rig = Rig(replicas=1, wave=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1, 2, 3)
+    rig.event(events.StopAsked(1, "enough"))
+    rig.die("worker-0-1")
+    rig.connect("worker-1-1")
+    rig.say("worker-1-1", Leave(()))
+    rig.say("ps-0-1", accounts_of(rig, 0, steps=3))
+    # what a server heard before a roll-back means nothing
+    rig.say("ps-1-1", replace(accounts_of(rig, 1, steps=9), roll_back=1))
+    assert [wanted.steps for wanted in rig.heard("worker-1-1", WriteResult)] == [3]
+    assert rig.master.steps_done == 3

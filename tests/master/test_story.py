@@ -83,9 +83,9 @@ def test_time_left_and_share() -> None:
 def test_steps_that_are_given_up_are_counted() -> None:
     story = Story(0.0)
     story.committed(7)
-    assert story.begin_view(7) == 0
+    assert story.begin_again(7) == 0
     story.progress(1.0, 9, 90, None)
-    assert story.begin_view(8) == 1
+    assert story.begin_again(8) == 1
     assert story.step == 8
     story.tell(Told(event("view", 1.0), redone=1))
     assert story.summary(2.0)["redone_steps"] == 1

@@ -167,6 +167,10 @@ def test_refused_settings_say_why(name: str) -> None:
             "grads_to_wait=: expected a whole number of at least 1, received 0",
         ),
         (
+            SYNCHRONOUS | {"grads_to_wait": 70_000},
+            "--grads_to_wait: a step is made of 65,536 minibatches at most",
+        ),
+        (
             SYNCHRONOUS | {"max_staleness": 3},
             "--max_staleness: with --use_async=false nothing is staler than",
         ),

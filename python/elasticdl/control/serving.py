@@ -156,9 +156,11 @@ class CopyReady:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """What the slots of which a server is the primary have applied, for the auditor."""
+    """What the slots of which a server is the primary have applied, for the auditor, and how many steps it knows to be complete (A3)."""
 
     slots: tuple[SlotAccount, ...]
+    roll_back: int
+    steps: int
 
 
 @dataclass(frozen=True, slots=True)

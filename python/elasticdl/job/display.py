@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _SHOWN = frozenset(
     {
-        *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled"),
+        *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled", "rolled-back"),
         *("stopping", "exported", "finished", "master", "note", "bad-record", "idle-step", "resumed"),
     }
 )
@@ -105,6 +105,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("loss", "loss of the last step", "{:.4f}"),
         ("records_trained", "records consumed" if summary.get("bad_records") else "records trained", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
+        ("roll_backs", "times rolled back", "{:,}"),
         ("redone_steps", "committed steps redone", "{:,}"),
         ("view_changes", "changes of the group", "{:,}"),
         ("bad_records", "corrupt records skipped, each epoch", "{:,}"),

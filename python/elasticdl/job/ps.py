@@ -187,7 +187,8 @@ class ServerProcess:
             case LeaveWanted():
                 self._leave()
             case AccountsWanted():
-                self._send(Accounts(tuple(SlotAccount(*one) for one in self._serving().accounts())))
+                slots = tuple(SlotAccount(*one) for one in self._serving().accounts())
+                self._send(Accounts(slots, *self._serving().complete()))
             case Failed() | Evicted():
                 _log.info("ends: %s", message.reason)
                 return 1 if isinstance(message, Failed) else EVICTED

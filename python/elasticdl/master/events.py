@@ -261,7 +261,7 @@ class Announce:
     """Something for people, as it happens: `JobEvent` without its time.
 
     Attributes:
-        kind: a kind of `JobEvent`: `joined`, `lost`, `drained`, `evicted`, `view`, `healed`, `recovered`, `snapshot`, `step`, …
+        kind: a kind of `JobEvent`: `joined`, `lost`, `drained`, `evicted`, `view`, `healed`, `recovered`, `rolled-back`, `step`, …
         worker: whom it is about, or empty.
         view: view id, 0 = none.
         step: step, 0 = none.

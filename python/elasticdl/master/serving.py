@@ -151,6 +151,7 @@ class ServingMaster(Cutting):
         copying: people were told that there are some.
         ready: those whose receiver has everything, until that is journalled.
         accounts: what the slots' primaries have applied, once all is.
+        applied: steps that servers know to be complete; they were asked at the end.
         exporter: who writes the result.
         attempt: how often that was decided.
         steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
@@ -169,6 +170,7 @@ class ServingMaster(Cutting):
     copying: bool = False
     ready: tuple[Copy, ...] = ()
     accounts: Mapping[int, SlotAccount] = field(default_factory=dict)
+    applied: int = 0
     exporter: MemberId | None = None
     attempt: int = 0
     steps: int = 0
@@ -195,7 +197,8 @@ class ServingMaster(Cutting):
             return self.steps
         # A step is made when each of the wave's tasks has had its turn; those that are done hold up none.
         wave = leases.waves.tasks(leases.low)
-        return self.steps + min(begun.get(TaskNumber(task), 0) for task in wave if task not in leases.done)
+        settled = min(begun.get(TaskNumber(task), 0) for task in wave if task not in leases.done)
+        return max(self.applied, self.steps + settled)
 
     @property
     def records_done(self) -> int:
@@ -342,8 +345,8 @@ class ServingMaster(Cutting):
                 return self._let_leave(now, link, message, out)
             case SlotsCut():
                 return self._take_cut(now, link, message, out)
-            case Accounts(slots):
-                return self._take_accounts(link, slots)
+            case Accounts():
+                return self._take_accounts(link, message)
             case Exported():
                 is_due = link.member == self.exporter and message.state.view == self.attempt
                 return replace(self, exported=message) if is_due else self
@@ -596,7 +599,13 @@ class ServingMaster(Cutting):
             return master
         assert self.order is not None, "a job that was placed has data"
         leases = self.leases.rolled_back(record.position)
-        return replace(master, reported=(), reported_at=None, exporter=None)._with_leases(self.order, leases)
+        master = replace(master, reported=(), reported_at=None, exporter=None, applied=0)._with_leases(
+            self.order, leases
+        )
+        if (redone := self.steps_done - master.steps_done) > 0:
+            text = f"the job stands at step {master.steps_done} once more; steps that are redone: {redone}"
+            out.append(Announce("rolled-back", "", 0, master.steps_done, text))
+        return master
 
     def _after_server(self, now: float, before: Journal, server: Server, rolls_back: bool, out: Out) -> Self:
         """Say what has become of a server, and see to it that it ends."""
@@ -699,23 +708,31 @@ class ServingMaster(Cutting):
 
     def _may_finish(self, exported: Exported) -> bool:
         """D7: what a worker wrote before a roll-back, or whom nobody asked any more, is no result."""
-        all_known = len(self.accounts) == len(self.journal.entries)
         is_due = exported.state.view == self.attempt and self.exporter is not None
-        return self.ends and is_due and all_known and self.is_kept
+        return self.ends and is_due and self._all_accounted and self.is_kept
 
-    def _take_accounts(self, link: Link, slots: tuple[SlotAccount, ...]) -> Self:
+    def _take_accounts(self, link: Link, accounts: Accounts) -> Self:
         server = self._number_of(link.name)
         entries = self.journal.entries
         mine = {
             account.slot: account
-            for account in slots
+            for account in accounts.slots
             if account.slot < len(entries)
             and (entries[account.slot].primary, entries[account.slot].reign) == (server, account.reign)
         }
-        return replace(self, accounts={**self.accounts, **mine})
+        is_of_now = accounts.roll_back == self.journal.roll_back
+        applied = max(self.applied, accounts.steps) if is_of_now else self.applied
+        return replace(self, accounts={**self.accounts, **mine}, applied=applied)
+
+    @property
+    def _all_accounted(self) -> bool:
+        return len(self.accounts) == len(self.journal.entries)
 
     def _choose_exporter(self) -> Self:
         if not self.ends or self.journal.terminal is not None:
+            return self
+        if self._accumulates and not self._all_accounted:
+            # A worker that is lost may have let servers know of a step that this master has not heard of: the result has it.
             return self
         seen = None if self.exporter is None else self.seen.get(self.exporter)
         if seen is not None and self._may_write(seen):

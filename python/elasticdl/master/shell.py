@@ -575,7 +575,7 @@ class Shell(ABC):
             if time.monotonic() < self._next_snapshot_at:
                 return
             self._next_snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
-        redone = self._story.begin_view(step) if kind == "view" else 0
+        redone = self._story.begin_again(step) if kind in ("view", "rolled-back") else 0
         self._tell(
             kind,
             announce.text,
@@ -618,7 +618,7 @@ class Shell(ABC):
                 self._told_ends.add(told.event.worker)
             self._story.tell(told)
             self._server.publish(told.event)
-        self._tell("master", "the master is back and reads its journal; training has gone on")
+        self._tell("master", "the master is back and has read its journal")
 
     def _show_indexing(self, indexing: _Indexing) -> None:
         now = time.monotonic()

@@ -43,7 +43,7 @@ class Told:
     Attributes:
         event: as everybody sees it.
         cause: of a recovery or the end of a worker, in a few words.
-        redone: steps that had been committed and are trained again, of a view.
+        redone: steps that had been committed and are trained again, of a view or a roll-back.
     """
 
     event: JobEvent
@@ -136,8 +136,8 @@ class Story:
         """Return a time for an event at `now` that is later than that of the last one."""
         return max(now, self._last_time + 1e-6)
 
-    def begin_view(self, step: int) -> int:
-        """A view begins at `step`: return how many committed steps it gives up."""
+    def begin_again(self, step: int) -> int:
+        """A view begins at `step`, or the job is rolled back to it: return how many steps that gives up."""
         given_up = max(0, self.step - step)
         self.step = step
         return given_up

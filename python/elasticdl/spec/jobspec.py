@@ -319,7 +319,7 @@ class JobSpec:
     )  # fmt: skip
     checkpoint_steps: int = setting(
         kinds.integer(0), 0, group="output", unit="steps", what="Steps between snapshots; 0: one at the end of each epoch.",
-        why="Snapshots serve only the case that all workers die at once.",
+        why="Snapshots serve only the case that all workers die at once, or all servers of a part of the model.",
     )  # fmt: skip
     keep_checkpoint_max: int = setting(
         kinds.integer(0), 3, group="output", unit="checkpoints",
@@ -637,6 +637,10 @@ def _check_servers(spec: JobSpec) -> None:
         )
 
 
+_STEP_GRADIENTS = 1 << 16
+"""Minibatches of a step at most: servers refuse who waits for more."""
+
+
 def _check_accumulation(spec: JobSpec) -> None:
     if not spec.accumulates:
         for name in ("grads_to_wait", "sync_version_tolerance"):
@@ -649,6 +653,10 @@ def _check_accumulation(spec: JobSpec) -> None:
     if spec.get_model_steps > 1:
         raise BadSetting(
             "--get_model_steps: with --use_async=false each minibatch is computed with the weights of its step; leave it out"
+        )
+    if spec.grads_to_wait > _STEP_GRADIENTS:
+        raise BadSetting(
+            f"--grads_to_wait: a step is made of {_STEP_GRADIENTS:,} minibatches at most; received {spec.grads_to_wait}"
         )
     for name in ("max_staleness", "lr_staleness_modulation"):
         if getattr(spec, name) != SETTINGS[name].default:

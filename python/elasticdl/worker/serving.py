@@ -685,6 +685,10 @@ class ServingWorker:
             self._finish(Exit(EVICTED, "the result is asked for once more, by a new life of this worker"))
             raise _Over(Exit(EVICTED, "the result is asked for once more"))
         need = self._pacing.result(wanted.steps)
+        if need is not None:
+            # The master says that so much is settled. Who told it so may be gone, and may have told no server.
+            _, first, end, chunks = need
+            self._confirm(roll_back, dict.fromkeys(range(first, end), chunks))
         self._await_rows(self._client.pull(None, [], self._variables, need), roll_back)
         if self._copy is not None:
             self._show(self._copy.pulled())

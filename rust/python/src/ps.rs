@@ -444,6 +444,10 @@ impl PyServer {
             .collect()
     }
 
+    fn complete(&self) -> (u64, u64) {
+        self.0.complete()
+    }
+
     fn load(&self, py: Python<'_>) -> (usize, usize, usize) {
         let load = py.detach(|| self.0.load());
         (load.rows, load.bytes, load.slots)

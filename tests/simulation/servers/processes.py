@@ -219,7 +219,7 @@ class ServerProcess(Member):
             case CutOrdered():
                 self._cut(message)
             case AccountsWanted():
-                self.send(Accounts(tuple(SlotAccount(*one) for one in self.machine.accounts())))
+                self.send(Accounts(tuple(SlotAccount(*one) for one in self.machine.accounts()), 0, 0))
             case Verdict():
                 self.exit("exit code 0" if isinstance(message, Released) else "exit code 3")
 

@@ -134,15 +134,18 @@ impl Node {
         confirmed.roll_back() == roll_back && confirmed.has(stamp)
     }
 
+    /// Return the last roll-back that this server has heard of, and how many steps it knows to be complete in it.
+    pub fn complete(&self) -> (u64, u64) {
+        let confirmed = lock(&self.confirmed);
+        (confirmed.roll_back(), confirmed.steps())
+    }
+
     /// Apply the steps that are complete in slots (rule A3); nothing where each push is applied by itself.
     pub fn step(&self, slots: impl Iterator<Item = u32>) -> std::result::Result<(), Broken> {
         if !self.catalog.policy().accumulates {
             return Ok(());
         }
-        let (roll_back, steps) = {
-            let confirmed = lock(&self.confirmed);
-            (confirmed.roll_back(), confirmed.steps())
-        };
+        let (roll_back, steps) = self.complete();
         for slot in slots {
             self.step_to(slot, roll_back, steps)?;
         }

@@ -290,6 +290,11 @@ impl Server {
             .collect()
     }
 
+    /// Return the last roll-back that it has heard of, and how many steps it knows to be complete in it.
+    pub fn complete(&self) -> (u64, u64) {
+        self.shared.node.complete()
+    }
+
     /// Return what it holds, counted slot by slot.
     pub fn load(&self) -> Load {
         let mut load = Load::default();
