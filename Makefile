@@ -72,6 +72,7 @@ chaos: setup
 	$(BIN)/python -m tests.simulation --schedules 100000
 	$(BIN)/python -m tests.chaos --faults 200 --minutes 60
 	$(BIN)/python -m tests.chaos --servers --faults 200 --minutes 60
+	$(BIN)/python -m tests.chaos --steps --faults 200 --minutes 60
 
 docs: setup
 	$(BIN)/python -m docs.generate

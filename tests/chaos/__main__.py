@@ -124,8 +124,8 @@ class Harness:
     def work(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
         self.directory.mkdir(parents=True)
-        data = self.make_data()
         os.environ["XDG_STATE_HOME"] = str(self.directory / "state")
+        data = self.make_data()
         while self.left() and time.monotonic() < self.deadline and not any(run.failures for run in self.runs):
             number = len(self.runs)
             run = Run(f"chaos{number + 1}", self.groups[number % len(self.groups)])
@@ -133,7 +133,7 @@ class Harness:
             self.one(run, data)
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
-        """Return the settings of a run that are not the same for all."""
+        """Return the settings of a run that are not the same for all harnesses."""
         return {
             "model_zoo": ROOT / "model_zoo",
             "model_def": "mnist.mnist_functional_api.custom_model",
@@ -146,38 +146,42 @@ class Harness:
     def one(self, run: Run, data: Path) -> None:
         records, output = self.directory / f"{run.name}-audit", self.directory / f"{run.name}.keras"
         settings = {
-            **self.settings(run, data),
             "num_epochs": self.epochs,
             "seed": len(self.runs),
             "job_name": run.name,
             "output": output,
             "audit": records,
+            **self.settings(run, data),
         }
         self.say(f"{run.name}: {run.workers} workers, {self.epochs} epochs")
         began = time.monotonic()
         until = began + min(RUN_SECONDS, max(120.0, self.deadline - began + 60.0))
-        with (self.directory / f"{run.name}.out").open("w") as out:
-            job = subprocess.Popen(
-                [ELASTICDL, "train", *(f"--{name}={value}" for name, value in settings.items())],
-                stdout=out,
-                stderr=out,
-                stdin=subprocess.DEVNULL,
-            )
-            try:
-                place = self.find(job, run, until)
-                if place is not None:
-                    self.disturb(run, place, job)
-                self.end(job, run, until)
-            finally:
-                if job.poll() is None:
-                    job.kill()
-                    job.wait()
+        job = self.start(settings)
+        try:
+            place = self.find(job, run, until)
+            if place is not None:
+                self.disturb(run, place, job)
+            self.end(job, run, until)
+        finally:
+            if job.poll() is None:
+                job.kill()
+                job.wait()
         run.seconds = time.monotonic() - began
         self.check(run, records, output, job.returncode, place)
         verdict = (
             "; ".join(run.failures) or f"clean: {run.steps} steps in {run.views} views, {run.redone} redone"
         )
         self.say(f"{run.name}: {verdict} ({run.seconds:.0f} s)")
+
+    def start(self, settings: Mapping[str, object]) -> subprocess.Popen[bytes]:
+        """Start a job that writes its output to a file beside its model."""
+        with (self.directory / f"{settings['job_name']}.out").open("w") as out:
+            return subprocess.Popen(
+                [ELASTICDL, "train", *(f"--{name}={value}" for name, value in settings.items())],
+                stdout=out,
+                stderr=out,
+                stdin=subprocess.DEVNULL,
+            )
 
     def find(self, job: subprocess.Popen[bytes], run: Run, until: float) -> JobPlace | None:
         while job.poll() is None and time.monotonic() < until:
@@ -343,22 +347,69 @@ class ServingHarness(Harness):
         """Compare the tables with what the data says."""
         if not output.exists():
             return
-        import keras
-
-        model = keras.models.load_model(output)
-        expected = np.bincount(self.ids, minlength=3000).astype(np.float32) * self.epochs
-        (rows,) = model.get_layer("rows").get_weights()
-        (total,) = model.get_layer("total").get_weights()
-        wrong = np.flatnonzero((rows != expected[:, None]).any(1))
+        rows, total = weights_of(output)
+        expected, whole = self.expected()
+        wrong = np.flatnonzero((rows != expected).any(1))
         if len(wrong):
             run.failures.append(
                 f"{len(wrong)} rows are wrong, the first: {wrong[0]}, {rows[wrong[0]]} and not {expected[wrong[0]]}"
             )
-        if total.item() != len(self.ids) * self.epochs:
-            run.failures.append(f"the sum is {total.item()} and not {len(self.ids) * self.epochs}")
+        if total.item() != whole:
+            run.failures.append(f"the sum is {total.item()} and not {whole}")
         if not run.complete:
             run.failures.append("the data was not trained to its end")
         run.digests = len(rows)
+
+    def expected(self) -> tuple[np.ndarray, float]:
+        """Return the rows and the sum that every run must make."""
+        counts = np.bincount(self.ids, minlength=3000).astype(np.float32) * self.epochs
+        return np.repeat(counts[:, None], 2, 1), len(self.ids) * self.epochs
+
+
+class StepsHarness(ServingHarness):
+    """Jobs of synchronous accumulation in which each step depends on all before: faults must not change a bit."""
+
+    clean = "exit code 0, audit clean, every bit as without faults"
+
+    def make_data(self) -> Path:
+        """Write the ids, and train on them once without a fault."""
+        data = super().make_data()
+        quiet = Run("quiet", 1)
+        self.say(f"{quiet.name}: what {self.epochs} epochs make without faults")
+        output = self.directory / "quiet.keras"
+        settings = self.settings(quiet, data)
+        self.go.touch()
+        more = {"num_epochs": self.epochs, "job_name": quiet.name, "output": output}
+        if self.start(settings | more).wait(RUN_SECONDS) != 0:
+            raise SystemExit(f"the job without faults failed, see {self.directory / 'quiet.out'}")
+        rows, total = weights_of(output)
+        self.made = rows, total.item()
+        return data
+
+    def settings(self, run: Run, data: Path) -> dict[str, object]:
+        """Train with one seed: all runs must make the same."""
+        return {
+            **super().settings(run, data),
+            "loss": "squared",
+            "optimizer": "adagrad",
+            "use_async": "false",
+            "grads_to_wait": 4,
+            "threads_per_worker": 1,
+            "seed": 1,
+        }
+
+    def expected(self) -> tuple[np.ndarray, float]:
+        """Return what the job without faults has made."""
+        return self.made
+
+
+def weights_of(model: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows and the sum of an exported model."""
+    import keras
+
+    loaded = keras.models.load_model(model)
+    (rows,), (total,) = (loaded.get_layer(name).get_weights() for name in ("rows", "total"))
+    return rows, total
 
 
 def belongs(process: psutil.Process, directory: Path) -> bool:
@@ -376,9 +427,14 @@ def main() -> int:
     parser.add_argument(
         "--directory", type=Path, default=ROOT / ".chaos", help="where everything is kept (.chaos)"
     )
-    parser.add_argument("--servers", action="store_true", help="jobs with parameter servers")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--servers", action="store_true", help="jobs with parameter servers")
+    modes.add_argument(
+        "--steps", action="store_true", help="jobs with parameter servers that accumulate synchronously"
+    )
     options = parser.parse_args()
-    kind, every, more = (ServingHarness, SERVING, MORE_SERVING) if options.servers else (Harness, GROUP, MORE)
+    kind = StepsHarness if options.steps else ServingHarness if options.servers else Harness
+    every, more = (GROUP, MORE) if kind is Harness else (SERVING, MORE_SERVING)
     quota = quotas(options.faults, every, more)
     harness = kind(quota, options.minutes * 60, options.seed, options.directory.resolve())
     harness.work()
