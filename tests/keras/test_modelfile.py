@@ -41,11 +41,13 @@ def test_files_of_the_zoo_import_each_other(model_file: ModelFile, tmp_path: Pat
 
 def test_parameters_reach_the_model(adapter: Callable[..., object]) -> None:
     source = """
-    def custom_model(units, name="x"):
+    def custom_model(units, name="x", kind="", wanted="", function=""):
         inputs = keras.Input((3,))
         return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Dense(units)(inputs)), name=name)
     """
-    made = adapter(source, model_params={"units": 5, "name": "mine"})
+    made = adapter(
+        source, model_params={"units": 5, "name": "mine", "kind": "a", "wanted": "b", "function": "c"}
+    )
     assert (made.model.layers[1].units, made.model.name) == (5, "mine")
 
 

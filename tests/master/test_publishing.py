@@ -16,6 +16,7 @@ from elasticdl.master.publishing import publish, remove_unpublished
 def saved_model(path: Path, content: str) -> Path:
     (path / "variables").mkdir(parents=True)
     (path / "variables" / "0").write_text(content)
+    (path / "saved_model.pb").touch()
     return path
 
 
@@ -50,6 +51,17 @@ def test_a_directory_that_stays_aside_is_no_obstacle(tmp_path: Path) -> None:
     publish(exported, output)
     assert (output / "variables" / "0").read_text() == "new"
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_a_directory_of_other_things_stays(tmp_path: Path) -> None:
+    output, exported = tmp_path / "m", tmp_path / ".m.step-3-view-2"
+    saved_model(output, "earlier")
+    (output / "thesis.txt").write_text("precious")
+    saved_model(exported, "new")
+    with pytest.raises(FileExistsError, match=r"other things in it, such as 'thesis.txt'"):
+        publish(exported, output)
+    assert (output / "thesis.txt").read_text() == "precious"
+    assert (exported / "variables" / "0").read_text() == "new"
 
 
 def test_a_lost_export_is_said(tmp_path: Path) -> None:

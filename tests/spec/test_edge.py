@@ -279,7 +279,31 @@ def test_bad_paths(here: Path) -> None:
     assert "'zero' is a file; name a directory" in paths_refusal(output="zero", output_format="saved_model")
     assert "'zero' is a file; name a directory" in paths_refusal(audit="zero")
     assert "'old' is not empty" in paths_refusal(audit="old")
-    assert "must be different paths" in paths_refusal(output="m.keras", summary="./m.keras")
+    assert "'./m.keras' is --output or lies in it" in paths_refusal(output="m.keras", summary="./m.keras")
+    into = paths_refusal(output="new", output_format="saved_model", checkpoint_dir="new/checkpoints")
+    assert "'new/checkpoints' is --output or lies in it" in into
+    assert "'audit' is --output or lies in it" in paths_refusal(
+        output="audit", output_format="saved_model", audit="audit"
+    )
+
+
+def test_a_directory_of_other_things_is_no_output(here: Path) -> None:
+    (here / "mine").mkdir()
+    check_paths(job(output="mine", output_format="saved_model"), custom_reader=False)
+    (here / "mine" / "thesis.txt").touch()
+    for form in ("saved_model", "parquet"):
+        refused = paths_refusal(output="mine", output_format=form, num_ps_pods="1")
+        assert (
+            "'mine' can't be replaced: it is a directory with other things in it, such as 'thesis.txt'"
+            in refused
+        )
+    for mark, part in (("saved_model.pb", "variables"), ("variables.parquet", "tables")):
+        earlier = here / mark[-8:]
+        (earlier / part).mkdir(parents=True)
+        (earlier / mark).touch()
+        check_paths(job(output=earlier.name, output_format="saved_model"), custom_reader=False)
+        (earlier / "notes").touch()
+        assert "such as 'notes'" in paths_refusal(output=earlier.name, output_format="saved_model")
 
 
 def test_an_output_that_cannot_be_written_is_refused_at_once(here: Path) -> None:

@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from elasticdl.spec.result import check_replaceable
+
 
 @contextmanager
 def made_beside(path: str, name: str) -> Iterator[Path]:
     """Let a file or directory be written at the path that is yielded, called `name`, and give it the name `path` at the end.
 
     Folders that are missing are made. Whatever else is put beside what is yielded is removed. Raises OSError (no space, no permission),
-    as what writes there may, with what was at `path` intact.
+    as what writes there may, with what was at `path` intact; also if that is a directory with anything but an earlier result.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -22,6 +24,7 @@ def made_beside(path: str, name: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as room:
         written = Path(room) / name
         yield written
+        check_replaceable(target)
         if target.is_dir():
             shutil.rmtree(target)
         written.replace(target)

@@ -5,6 +5,7 @@ The first weights are a function of the job's seed, and variables have the same 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -34,15 +35,15 @@ def new_model(user: UserModel, seed: int) -> Any:
     """Return what the user's model function returns; a subclassed model has no variables yet. Raises BadModel."""
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(seed % 2**32)
-    return _made(user, user.model, keras.Model, "a keras.Model", **user.params)
+    return _made(user, user.model, keras.Model, "a keras.Model", user.params)
 
 
 def make_optimizer(user: UserModel) -> Any:
     """Return the user's optimizer. Raises BadModel for anything that is none."""
-    return _made(user, user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer")
+    return _made(user, user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer", {})
 
 
-def _made(user: UserModel, function: Any, kind: type, expected: str, **keywords: Any) -> Any:
+def _made(user: UserModel, function: Any, kind: type, expected: str, keywords: Mapping[str, Any]) -> Any:
     name = getattr(function, "__name__", repr(function))
     try:
         made = function(**keywords)

@@ -73,10 +73,16 @@ def load(spec: JobSpec) -> UserModel:
             )
         return found
 
-    def call(setting: str, wanted: str, required: bool, *arguments: Any, **keywords: Any) -> Any:
+    def call(
+        setting: str,
+        wanted: str,
+        required: bool,
+        arguments: int = 0,
+        keywords: Mapping[str, Any] | None = None,
+    ) -> Any:
         found = find(setting, wanted, required)
         if found is not None:
-            _check_call(path, wanted, found, arguments, keywords)
+            _check_call(path, wanted, found, (None,) * arguments, keywords or {})
         return found
 
     loss = find("loss", spec.loss, True)
@@ -87,11 +93,11 @@ def load(spec: JobSpec) -> UserModel:
         )
     return UserModel(
         path=path,
-        model=call("model_def", symbol, True, **dict(spec.model_params)),
+        model=call("model_def", symbol, True, keywords=dict(spec.model_params)),
         params=dict(spec.model_params),
         loss=loss,
         optimizer=call("optimizer", spec.optimizer, True),
-        feed=call("feed", spec.feed, True, None, None, None),
+        feed=call("feed", spec.feed, True, arguments=3),
         callbacks=call("callbacks", spec.callbacks, False),
         custom_data_reader=find("custom_data_reader", spec.custom_data_reader, False),
     )

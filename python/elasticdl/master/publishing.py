@@ -10,9 +10,14 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from elasticdl.spec.result import check_replaceable
+
 
 def publish(exported: Path, output: Path) -> None:
-    """Give `exported` (a file or a directory beside `output`) the name `output`. Raises OSError."""
+    """Give `exported` (a file or a directory beside `output`) the name `output`.
+
+    Raises OSError, also if a directory of that name holds anything but an earlier result.
+    """
     if not exported.exists():
         if output.exists():
             return  # a master before this one did it
@@ -20,6 +25,7 @@ def publish(exported: Path, output: Path) -> None:
     if not output.is_dir() or output.is_symlink():
         exported.replace(output)
         return
+    check_replaceable(output)
     # A directory can't replace one that is not empty: the old one steps aside for a moment.
     aside = output.with_name(f".{output.name}.replaced")
     shutil.rmtree(aside, ignore_errors=True)

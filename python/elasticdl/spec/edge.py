@@ -20,6 +20,7 @@ from elasticdl.errors import BadData, BadSetting
 from elasticdl.spec import jobspec, refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
+from elasticdl.spec.result import check_replaceable
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -121,15 +122,19 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
             )
     if spec.checkpoint_dir:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
-    targets = [os.path.realpath(target) for target in (spec.output, spec.summary, spec.audit) if target]
-    if len(set(targets)) != len(targets):
-        raise BadSetting("--output, --summary and --audit must be different paths")
+    _check_apart(spec)
 
 
 def check_output(output: str, form: OutputFormat) -> None:
     """Check that a result can be written. Raises BadSetting."""
     jobspec.check_output(output, form)
     _check_target("output", Path(output), directory=form is not OutputFormat.KERAS)
+    try:
+        check_replaceable(Path(output))
+    except OSError as error:
+        raise BadSetting(
+            f"--output: {output!r} can't be replaced: {error.strerror}; name a new directory"
+        ) from None
 
 
 def check_summary(spec: JobSpec) -> None:
@@ -219,6 +224,18 @@ def _check_data(origin: str) -> None:
         raise BadData(f"--training_data: the file {origin!r} is empty")
     if not os.access(path, os.R_OK):
         raise BadData(f"--training_data: {origin!r} can't be read: permission denied")
+
+
+def _check_apart(spec: JobSpec) -> None:
+    """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
+    flags = ("output", "summary", "audit", "checkpoint_dir")
+    targets = {flag: Path(os.path.realpath(path)) for flag in flags if (path := getattr(spec, flag))}
+    for other, path in targets.items():
+        for flag, target in targets.items():
+            if flag != other and (target == path or (other == "output" and path in target.parents)):
+                raise BadSetting(
+                    f"--{flag}: {getattr(spec, flag)!r} is --{other} or lies in it; name another place"
+                )
 
 
 def _check_target(name: str, target: Path, *, directory: bool) -> None:
