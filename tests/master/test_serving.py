@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import pytest
+
 from elasticdl.control.messages import (
     Exported,
     Failed,
@@ -314,6 +316,34 @@ def test_the_backup_of_a_lost_server_is_promoted_and_gets_a_backup() -> None:
     assert all(entry.backup is not None for entry in rig.master.journal.entries)
     rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
     assert [one.worker for one in rig.announced("recovered")] == ["ps-0-1"]
+
+
+@pytest.mark.parametrize("wakes_up", [True, False])
+def test_a_server_that_hangs_with_the_last_copy_is_given_time(wakes_up: bool) -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.tick()
+    rig.silent.add("ps-1-1")
+    rig.die("ps-0-1")
+    rig.tick(Times().stall - 5.0)
+    assert rig.master.journal.roll_back == 0
+    assert rig.master.awaited(rig.now) == {1}
+    assert rig.announced("evicted") == []
+    if wakes_up:
+        rig.silent.clear()
+    rig.tick(10.0)
+    assert rig.master.journal.roll_back == (0 if wakes_up else 1)
+    assert rig.master.awaited(rig.now) == frozenset()
+
+
+def test_a_server_that_hangs_is_left_out_at_once_if_all_it_has_is_elsewhere() -> None:
+    rig = Rig(servers=3)
+    rig.start("worker-0-1")
+    rig.tick()
+    rig.silent.add("ps-1-1")
+    rig.tick(8.0)
+    assert 1 not in rig.master.journal.servers
+    assert rig.master.journal.roll_back == 0
 
 
 def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:

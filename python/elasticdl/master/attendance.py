@@ -15,7 +15,7 @@ from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.frozen import replace
 from elasticdl.control.serving import Enroll
 from elasticdl.control.view import MemberId
-from elasticdl.master import keeper
+from elasticdl.master import keeper, placement
 from elasticdl.master.events import Beat
 from elasticdl.master.keeper import Keeper
 from elasticdl.master.leases import TaskNumber
@@ -243,14 +243,36 @@ class Attendance(Keeper):
                 found[seen.name] = why
         return found
 
-    def _lost_servers(self, now: float) -> Iterator[ServerId]:
-        """Yield the servers of the journal that are dead, or seem to be (R20)."""
-        for server in self.journal.servers.values():
-            if server.name in self.gone or self._why_lost(now, server) is not None:
-                yield server.number
+    def awaited(self, now: float) -> frozenset[ServerId]:
+        """Return the servers that hang and without which a slot has no copy left: they are given time to wake up."""
+        suspected = self._suspected_servers(now)
+        last = placement.last_holders(self.journal.entries, suspected)
+        servers = self.journal.servers
+        return frozenset(number for number in last if self._hangs(now, servers[number]))
+
+    def _lost_servers(self, now: float) -> frozenset[ServerId]:
+        """Return the servers of the journal that are dead, or seem to be (R20)."""
+        return self._suspected_servers(now) - self.awaited(now)
+
+    def _suspected_servers(self, now: float) -> frozenset[ServerId]:
+        servers = self.journal.servers.values()
+        return frozenset(
+            one.number for one in servers if one.name in self.gone or self._why_lost(now, one) is not None
+        )
+
+    def _hangs(self, now: float, server: Server) -> bool:
+        """Tell whether a suspected server may go on: it has not ended as far as its control stream says, and is not silent for long."""
+        seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
+        if seen is None or seen.connection is None or seen.name in self.gone:
+            return False
+        speaking = (one.since for one in self._against(now, server) if one.since <= now)
+        return now - min(speaking, default=now) < self.settings.times.stall
 
     def _why_lost(self, now: float, server: Server) -> str | None:
         """Return why a server seems to be lost; one that has been emptied may end as it likes."""
+        return judge(now, self._against(now, server), self.settings.times)
+
+    def _against(self, now: float, server: Server) -> tuple[Statement, ...]:
         found_at = self._found_at()
         seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
         if seen is None:
@@ -261,7 +283,7 @@ class Attendance(Keeper):
         since, last = self.accused.get(server.number, (0.0, -math.inf))
         if now - last < ACCUSED_SECONDS:
             statements = (*statements, Statement(Witness.ACCUSED, since))
-        return judge(now, statements, self.settings.times)
+        return statements
 
     def _first_sign(self, now: float, name: str) -> float:
         """Return when somebody first said that a server is lost."""

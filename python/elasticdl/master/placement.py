@@ -119,6 +119,12 @@ def after_loss(
     return changed, tuple(gone)
 
 
+def last_holders(entries: Sequence[Entry], lost: Collection[ServerId]) -> set[ServerId]:
+    """Return the lost servers without which a slot has no copy left."""
+    named = ({entry.primary, entry.backup} - {None} for entry in entries)
+    return {server for servers in named if servers <= set(lost) for server in servers if server is not None}
+
+
 def all_restored(entries: Sequence[Entry], changed: Mapping[int, Entry], roll_back: int) -> dict[int, Entry]:
     """Return the entries by which every slot is restored, each at the server that has it after a loss."""
     return {

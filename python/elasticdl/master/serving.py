@@ -503,7 +503,7 @@ class ServingMaster(Cutting):
             restored = 0 if journal.resumed is None else journal.roll_back
             first = placement.first(numbers, slots, self.settings.replicas, restored)
             return PlacementRecord(joined, (), tuple(enumerate(first)))
-        lost = frozenset(self._lost_servers(now))
+        lost = self._lost_servers(now)
         record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
         return None if record == PlacementRecord() else record
 

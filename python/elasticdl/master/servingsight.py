@@ -39,7 +39,7 @@ class ServingSight:
     def status(self, job_name: str, now: float) -> JobStatus:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
         machine, story = self.machine, self.story
-        state, reason = self._state()
+        state, reason = self._state(now)
         return JobStatus(
             job_name=job_name,
             state=state,
@@ -62,7 +62,7 @@ class ServingSight:
             snapshot=0 if machine.cut is None else machine.cut.number,
         )
 
-    def _state(self) -> tuple[str, str]:
+    def _state(self, now: float) -> tuple[str, str]:
         journal, machine = self.machine.journal, self.machine
         match journal.terminal:
             case FinishedRecord():
@@ -82,6 +82,12 @@ class ServingSight:
         gone = {server for server in journal.servers.values() if server.name in machine.gone}
         if len(gone) == len(journal.servers):
             return "waiting", "no parameter server is left; new ones are being started"
+        if awaited := machine.awaited(now):
+            names = ", ".join(sorted(journal.servers[number].name for number in awaited))
+            return "waiting", (
+                f"nobody else has a copy of what {names} holds, and it does not answer; it is given time to wake up before the job goes "
+                "back to the last snapshot"
+            )
         if not machine.leases.held and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
         who = f"{len(machine.leases.held)} workers, {len(journal.servers)} parameter servers"
