@@ -346,6 +346,57 @@ def test_a_server_that_hangs_is_left_out_at_once_if_all_it_has_is_elsewhere() ->
     assert rig.master.journal.roll_back == 0
 
 
+def test_a_recovery_lasts_from_the_last_step_before_the_loss_to_the_next_one() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    # An accusation of long ago, of which nothing came, is no sign of what comes later.
+    rig.say("worker-0-1", Unreached((0,)))
+    rig.tick(4.0)
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    settled = rig.now
+    rig.tick(0.5)
+    rig.die("ps-0-1")
+    rig.tick(1.0)
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    assert rig.announced("recovered") == []  # nothing new
+    rig.tick(1.0)
+    rig.say("worker-0-1", TaskDone(0, 0))
+    (recovered,) = rig.announced("recovered")
+    assert recovered.seconds == pytest.approx(rig.now - settled)
+    assert "after the last step before the loss of ps-0-1 (killed by SIGKILL)" in recovered.text
+
+
+def test_the_time_in_which_a_master_was_stopped_is_part_of_a_recovery() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    settled = rig.now
+    rig.now += 10.0
+    rig.say("worker-0-1", TaskDone(0, 0))  # said before it was stopped
+    rig.die("ps-0-1")
+    rig.tick(0.5)
+    rig.say("worker-0-1", Settled(1, 1, 0, 0.5))
+    (recovered,) = rig.announced("recovered")
+    assert recovered.seconds == pytest.approx(rig.now - settled)
+
+
+def test_a_master_that_comes_back_counts_a_recovery_from_its_return() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
+    rig.now += 5.0
+    rig.begin()
+    returned = rig.now
+    rig.connect("ps-1-1", server=1)
+    rig.connect("worker-0-1", (Holding(0, 1),))
+    rig.die("ps-0-1")
+    rig.tick(2.0)
+    rig.say("worker-0-1", TaskDone(0, 0))
+    (recovered,) = rig.announced("recovered")
+    assert recovered.seconds == pytest.approx(rig.now - returned)
+    assert "after the return of the master, which has found ps-0-1 lost" in recovered.text
+
+
 def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
     spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_ps_pods": 2}))
     rig = Rig()

@@ -285,11 +285,6 @@ class Attendance(Keeper):
             statements = (*statements, Statement(Witness.ACCUSED, since))
         return statements
 
-    def _first_sign(self, now: float, name: str) -> float:
-        """Return when somebody first said that a server is lost."""
-        number = self._number_of(name)
-        return now if number is None else min(now, self.accused.get(number, (now, now))[0])
-
     def _found_at(self) -> float:
         """Return when somebody found this master: before, it is the one that can't be reached."""
         return min((seen.registered_at for seen in self.seen.values()), default=math.inf)

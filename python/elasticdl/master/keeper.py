@@ -185,10 +185,14 @@ class Keeper:
         if self.over:
             return self, ()
         out: Out = []
-        master = self._take(now, event, out)
+        master = self._wake(now)._take(now, event, out)
         if not master.over and not isinstance(event, Beat):  # what a beat means is judged at the next tick
             master = master._settle(now, out)
         return master, tuple(out)
+
+    def _wake(self, now: float) -> Self:
+        """Take note of the time before anything else; most masters need not."""
+        return self
 
     def _take(self, now: float, event: Event, out: Out) -> Self:
         match event:

@@ -9,6 +9,7 @@ servers.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,6 +89,10 @@ BATCH_SECONDS = 0.1
 """Tasks that are done are journalled together, so often at most: nobody waits for that but `low`."""
 SUCCESSOR_SECONDS = 10.0
 """So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
+AWAY_SECONDS = 1.0
+"""A master that takes in nothing for so long was stopped: ticks come every few milliseconds."""
+ECHO_SECONDS = 0.1
+"""For so long after that it hears what was said meanwhile."""
 NO_VIEW = ViewId(0)
 
 RUNS = 8
@@ -124,16 +129,18 @@ class Trouble:
     """A loss from which the job has not recovered yet.
 
     Attributes:
-        since: when the first sign of it came.
+        since: when the last step before it was settled.
         name: of the process.
         cause: in a few words.
         journalled: what follows from it stands in the journal.
+        from_return: no step is known of before it: `since` is when this master came back.
     """
 
     since: float
     name: str
     cause: str
     journalled: bool = False
+    from_return: bool = False
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.frozen
@@ -158,6 +165,9 @@ class ServingMaster(Cutting):
         records: records of the tasks that are done.
         loss: the last known.
         trouble: losses.
+        heard_at: when the last event came.
+        back_at: when this master went on after it had been stopped.
+        settled_at: when the last step was settled, None if none was in this life.
     """
 
     settings: Settings
@@ -177,6 +187,9 @@ class ServingMaster(Cutting):
     records: int = 0
     loss: float | None = None
     trouble: tuple[Trouble, ...] = ()
+    heard_at: float | None = None
+    back_at: float = -math.inf
+    settled_at: float | None = None
 
     @property
     def wanted_servers(self) -> int:
@@ -225,6 +238,10 @@ class ServingMaster(Cutting):
         return self.leases.is_over and self.order is not None and not self.order.is_cut()
 
     # ------------------------------------------------------------------ the transition
+
+    def _wake(self, now: float) -> Self:
+        was_away = self.heard_at is not None and now - self.heard_at >= AWAY_SECONDS
+        return replace(self, heard_at=now, back_at=now if was_away else self.back_at)
 
     def _connect(self, connection: int, member: MemberId, name: str) -> Self:
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
@@ -335,7 +352,7 @@ class ServingMaster(Cutting):
             case Settled():
                 return self._advance(now, link, message, out)
             case TaskDone(task, roll_back):
-                return self._take_done(now, connection, link, TaskNumber(task), roll_back)
+                return self._take_done(now, connection, link, TaskNumber(task), roll_back, out)
             case Unreached(servers):
                 return self._accuse(now, servers)
             case CopyReady(slot, term, to, hands_over):
@@ -387,14 +404,30 @@ class ServingMaster(Cutting):
         loss = "" if settled.loss is None else f", loss {settled.loss:.4g}"
         step = master.steps_done
         out.append(Announce("step", link.name, 0, step, f"step {step}{loss}"))
-        return master._note_recovery(now, out)
+        return master._note_settled(now, out) if step > self.steps_done else master
+
+    def _note_settled(self, now: float, out: Out) -> Self:
+        """Take note of when something was settled that was not before."""
+        master = self._note_recovery(now, out)
+        # What a master hears first when it goes on may have been settled long ago.
+        return master if now - self.back_at < ECHO_SECONDS else replace(master, settled_at=now)
+
+    def _new_trouble(self, now: float, name: str, cause: str) -> Trouble:
+        """Return a loss with the time since which nothing is trained: that of the last step, whenever its first sign came."""
+        if self.settled_at is not None:
+            return Trouble(self.settled_at, name, cause)
+        is_later_life = self.journal.epoch > 1
+        return Trouble(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
 
     def _note_recovery(self, now: float, out: Out) -> Self:
         over = [trouble for trouble in self.trouble if trouble.journalled]
         for one in over:
             seconds = now - one.since
             cause = self.gone.get(one.name, one.cause)
-            text = f"training goes on {seconds:.2f} s after {one.name} was lost ({cause})"
+            after = f"the last step before the loss of {one.name}"
+            if one.from_return:
+                after = f"the return of the master, which has found {one.name} lost"
+            text = f"training goes on {seconds:.2f} s after {after} ({cause})"
             out.append(Announce("recovered", one.name, 0, self.steps_done, text, seconds, cause))
         return (
             replace(self, trouble=tuple(one for one in self.trouble if not one.journalled)) if over else self
@@ -402,7 +435,9 @@ class ServingMaster(Cutting):
 
     # ------------------------------------------------------------------ tasks
 
-    def _take_done(self, now: float, connection: int, link: Link, task: TaskNumber, roll_back: int) -> Self:
+    def _take_done(
+        self, now: float, connection: int, link: Link, task: TaskNumber, roll_back: int, out: Out
+    ) -> Self:
         """R22: from whom does not matter; an attempt from before a roll-back does not count."""
         if not self.leases.accepts(roll_back):
             return self  # it says nothing of what the worker has now
@@ -410,7 +445,8 @@ class ServingMaster(Cutting):
         if task in self.leases.done or task in self.reported:
             return master
         since = now if self.reported_at is None else self.reported_at
-        return replace(master, reported=(*self.reported, task), reported_at=since)
+        master = replace(master, reported=(*self.reported, task), reported_at=since)
+        return master._note_settled(now, out)
 
     def _wanted_done(self, now: float) -> Record | None:
         if self.reported_at is None:
@@ -630,7 +666,8 @@ class ServingMaster(Cutting):
                 text += "the tasks since then are trained once more"
         out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
         trouble = next(
-            (one for one in self.trouble if one.name == server.name), Trouble(now, server.name, cause)
+            (one for one in self.trouble if one.name == server.name),
+            self._new_trouble(now, server.name, cause),
         )
         others = tuple(one for one in self.trouble if one.name != server.name)
         master = replace(self, trouble=(*others, replace(trouble, journalled=True)))
@@ -669,12 +706,12 @@ class ServingMaster(Cutting):
         if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
             return master._release(name)
         if number is not None:
-            since = self._first_sign(now, name)
-            return replace(master, trouble=(*self.trouble, Trouble(since, name, cause)))
+            return replace(master, trouble=(*self.trouble, self._new_trouble(now, name, cause)))
         if seen is not None and not seen.is_server and name not in self.condemned:
             text = f"{name} is lost: {cause}; others go on with its tasks"
             out.append(Announce("lost", name, 0, self.steps_done, text, None, cause))
-            master = replace(master, trouble=(*self.trouble, Trouble(now, name, cause, journalled=True)))
+            trouble = replace(self._new_trouble(now, name, cause), journalled=True)
+            master = replace(master, trouble=(*self.trouble, trouble))
         return master._release(name)
 
     def _doubt_workers(self, now: float, out: Out) -> Self:
