@@ -172,6 +172,22 @@ def test_summary_rows() -> None:
     ]
 
 
+def test_the_summary_of_a_job_with_servers() -> None:
+    rows = dict(
+        summary_rows(
+            {
+                "records_trained": 300,
+                "idle_steps": 1,
+                "members": {"joined": 2, "drained": 0, "lost": 0},
+                "servers": {"joined": 3, "drained": 0, "lost": 1, "at_the_end": 2},
+            }
+        )
+    )
+    assert rows["workers"] == "2 joined, 0 drained, 0 lost"
+    assert rows["servers"] == "3 joined, 0 drained, 1 lost, 2 at the end"
+    assert rows["records consumed"] == "300"
+
+
 def test_a_poor_summary_is_shown_too() -> None:
     assert summary_rows({"status": "failed"}) == [("status", "failed")]
     strange = {

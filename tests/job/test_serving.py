@@ -217,7 +217,7 @@ def test_servers_are_added_and_taken_away(begin: Start, tmp_path: Path, ids: np.
     holding(job, {"ps-0-1", "ps-1-1"})
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
-    assert summary["servers"] == {"joined": 4, "at_the_end": 2}
+    assert summary["servers"] == {"joined": 4, "drained": 2, "lost": 0, "at_the_end": 2}
     assert summary["recoveries"] == []  # nothing was lost
 
 

@@ -397,6 +397,23 @@ def test_a_master_that_comes_back_counts_a_recovery_from_its_return() -> None:
     assert "after the return of the master, which has found ps-0-1 lost" in recovered.text
 
 
+def test_a_master_that_comes_back_tells_of_workers_that_were_lost_meanwhile() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.settings = replace(rig.settings, present=frozenset({"worker-0-1"}))
+    rig.begin()
+    returned = rig.now
+    rig.die("worker-0-1")
+    rig.die("worker-0-1")
+    rig.die("worker-1-1")  # of which was told before
+    assert [one.worker for one in rig.announced("lost")] == ["worker-0-1"]
+    rig.connect("worker-0-2")
+    rig.tick(2.0)
+    rig.say("worker-0-2", Settled(0, 1, 0, 0.5))
+    (recovered,) = rig.announced("recovered")
+    assert (recovered.worker, recovered.seconds) == ("worker-0-1", pytest.approx(rig.now - returned))
+
+
 def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
     spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_ps_pods": 2}))
     rig = Rig()
@@ -458,6 +475,7 @@ def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 1), Leased(1, 0, 1)]
     (rolled_back,) = rig.announced("rolled-back")
     assert rolled_back.text == "the job stands at step 0 once more; steps that are redone: 4"
+    assert rolled_back.redone == 4
     # what was begun before does not count
     rig.say("worker-0-1", TaskDone(2, 0))
     rig.tick()
@@ -726,7 +744,7 @@ def test_tasks_since_the_snapshot_may_be_left_as_they_are() -> None:
     assert [(one.task, one.chunk) for one in rig.heard("worker-0-1", Leased)] == [(4, 0), (5, 0)]
     (lost,) = rig.announced("lost")
     assert "what the tasks 2 to 3 have done to them is lost (--ps_restore=skip)" in lost.text
-    assert not rig.announced("rolled-back")
+    assert [one.redone for one in rig.announced("rolled-back")] == [0]
     assert rig.master.journal.done == Done(TaskNumber(4))
 
 

@@ -12,7 +12,7 @@ from elasticdl.control.status import JobEvent
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position, Shard
-from elasticdl.master.story import Story, Told, told_from_line
+from elasticdl.master.story import Story, Told, taking_part, told_from_line
 from elasticdl.master.witnesses import SUSPICION
 
 words = st.text(max_size=20)
@@ -115,6 +115,7 @@ def test_the_summary_is_of_all_masters_lives() -> None:
         Told(event("lost", 105.0, "worker-1-1")),
         Told(event("evicted", 105.5, "worker-2-1")),
         Told(event("drained", 107.0, "worker-0-1")),
+        Told(event("lost", 107.0, "ps-0-1")),
         Told(event("finished", 114.0)),
     ]
     story = Story(100.0)
@@ -127,10 +128,23 @@ def test_the_summary_is_of_all_masters_lives() -> None:
     assert summary["seconds_to_first_step"] == 4.0
     assert summary["seconds"] == 15.0
     assert summary["members"] == {"drained": 1, "lost": 2}
+    assert story.servers == {"drained": 0, "lost": 1}
     assert summary["recoveries"] == [
         {"cause": "killed by SIGKILL", "member": "worker-1-1", "step": 30, "seconds": 0.1235}
     ]
     assert summary["records_per_second"] == 100.0
+
+
+def test_who_takes_part_has_joined_and_not_left() -> None:
+    happened = [
+        *(Told(event("joined", 1.0, f"worker-{index}-1")) for index in range(4)),
+        Told(event("joined", 1.0, "ps-0-1")),
+        Told(event("lost", 2.0, "worker-0-1")),
+        Told(event("drained", 3.0, "worker-1-1")),
+        Told(event("evicted", 4.0, "worker-2-1")),
+        Told(event("joined", 5.0, "worker-2-1")),
+    ]
+    assert taking_part(happened) == {"worker-3-1"}
 
 
 @pytest.mark.parametrize("end_first", [True, False])

@@ -103,7 +103,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("epochs", "epochs", "{:,}"),
         ("steps", "steps", "{:,}"),
         ("loss", "loss of the last step", "{:.4f}"),
-        ("records_trained", "records consumed" if summary.get("bad_records") else "records trained", "{:,}"),
+        ("records_trained", "records consumed" if _has_left_out(summary) else "records trained", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
         ("roll_backs", "times rolled back", "{:,}"),
         ("redone_steps", "committed steps redone", "{:,}"),
@@ -119,7 +119,8 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
             rows.append((label, form.format(value)))
     if refused := summary.get("refused_connections"):
         rows.append(("connections refused", f"{refused:,}"))
-    rows += _members_rows(summary.get("members"))
+    rows += _members_rows("workers", summary.get("members"))
+    rows += _members_rows("servers", summary.get("servers"))
     recoveries = summary.get("recoveries")
     if isinstance(recoveries, Sequence) and recoveries:
         seconds = sorted(float(recovery.get("seconds") or 0.0) for recovery in recoveries)
@@ -344,13 +345,18 @@ def _print_summary(summary: Mapping[str, Any], stream: TextIO) -> None:
     Console(file=stream, highlight=False, markup=False).print(table)
 
 
-def _members_rows(members: object) -> list[tuple[str, str]]:
+def _members_rows(label: str, members: object) -> list[tuple[str, str]]:
     if not isinstance(members, Mapping):
         return []
     counts = {
         name: len(value) if isinstance(value, (list, tuple)) else value for name, value in members.items()
     }
-    return [("workers", ", ".join(f"{count} {name}" for name, count in counts.items()))]
+    return [(label, ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()))]
+
+
+def _has_left_out(summary: Mapping[str, Any]) -> bool:
+    """Tell whether there are records that were dealt with and have changed nothing."""
+    return bool(summary.get("bad_records") or summary.get("idle_steps"))
 
 
 def _states_duration(text: str) -> bool:

@@ -268,6 +268,7 @@ class Announce:
         text: one sentence with the reason.
         seconds: a duration, None if there is none.
         cause: of a recovery or a loss, in a few words for the summary, or empty.
+        redone: steps that are done once more, None if whoever tells of it counts them.
     """
 
     kind: str
@@ -277,6 +278,7 @@ class Announce:
     text: str
     seconds: float | None = None
     cause: str = ""
+    redone: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ class Settings(keeper.Settings):
         resume: the job's data → where it goes on from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
         accumulates: servers sum up the gradients of a wave's tasks.
+        present: names of the workers that took part when the master before this one was lost.
     """
 
     servers: int
@@ -122,6 +123,7 @@ class Settings(keeper.Settings):
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
     restore: PsRestore = PsRestore.REDO
     accumulates: bool = False
+    present: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -416,7 +418,7 @@ class ServingMaster(Cutting):
         """Return a loss with the time since which nothing is trained: that of the last step, whenever its first sign came."""
         if self.settled_at is not None:
             return Trouble(self.settled_at, name, cause)
-        is_later_life = self.journal.epoch > 1
+        is_later_life = self.journal.epoch > (1 if self.opened else 0)
         return Trouble(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
 
     def _note_recovery(self, now: float, out: Out) -> Self:
@@ -638,9 +640,9 @@ class ServingMaster(Cutting):
         master = replace(master, reported=(), reported_at=None, exporter=None, applied=0)._with_leases(
             self.order, leases
         )
-        if (redone := self.steps_done - master.steps_done) > 0:
-            text = f"the job stands at step {master.steps_done} once more; steps that are redone: {redone}"
-            out.append(Announce("rolled-back", "", 0, master.steps_done, text))
+        step, redone = master.steps_done, self.steps_done - master.steps_done
+        text = f"the job stands at step {step} once more; steps that are redone: {redone}"
+        out.append(Announce("rolled-back", "", 0, step, text, redone=redone))
         return master
 
     def _after_server(self, now: float, before: Journal, server: Server, rolls_back: bool, out: Out) -> Self:
@@ -707,7 +709,8 @@ class ServingMaster(Cutting):
             return master._release(name)
         if number is not None:
             return replace(master, trouble=(*self.trouble, self._new_trouble(now, name, cause)))
-        if seen is not None and not seen.is_server and name not in self.condemned:
+        took_part = name in self.settings.present if seen is None else not seen.is_server
+        if took_part and name not in self.condemned:
             text = f"{name} is lost: {cause}; others go on with its tasks"
             out.append(Announce("lost", name, 0, self.steps_done, text, None, cause))
             trouble = replace(self._new_trouble(now, name, cause), journalled=True)

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Collection, Hashable, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from elasticdl.master.records import FinishedRecord, Record, ResumedRecord, Save
 from elasticdl.master.serving import ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.shell import Shell, times_of
+from elasticdl.master.story import taking_part
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -45,7 +47,8 @@ class ServingShell(Shell):
             self._checkpoint = resuming.open_checkpoint(spec)
             if self._checkpoint is not None or not self._read[1]:  # later lives find this job's own there
                 highest = resuming.highest_number(spec, self._checkpoint)
-        return ServingMaster(settings(spec, self._place.snapshots(spec), self._checkpoint, highest))
+        wanted = settings(spec, self._place.snapshots(spec), self._checkpoint, highest)
+        return ServingMaster(replace(wanted, present=taking_part(self._before)))
 
     def _has_begun(self) -> bool:
         return bool(self._machine.journal.entries)
@@ -197,6 +200,7 @@ class ServingShell(Shell):
             "joined": len(workers),
             "servers": {
                 "joined": int(machine.journal.next_server),
+                **self._story.servers,
                 "at_the_end": len(machine.journal.servers),
             },
             "roll_backs": machine.journal.roll_back - (0 if resumed is None else resumed.roll_back),

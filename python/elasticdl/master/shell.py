@@ -575,7 +575,7 @@ class Shell(ABC):
             if time.monotonic() < self._next_snapshot_at:
                 return
             self._next_snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
-        redone = self._story.begin_again(step) if kind in ("view", "rolled-back") else 0
+        given_up = self._story.begin_again(step) if kind in ("view", "rolled-back") else 0
         self._tell(
             kind,
             announce.text,
@@ -584,7 +584,7 @@ class Shell(ABC):
             step=step,
             seconds=announce.seconds,
             cause=announce.cause,
-            redone=redone,
+            redone=given_up if announce.redone is None else announce.redone,
         )
         if kind == "step":
             self._show_status()  # people wait for the first loss

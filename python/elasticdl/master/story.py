@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -55,6 +56,17 @@ class Told:
         return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
 
 
+def taking_part(told: Iterable[Told]) -> frozenset[str]:
+    """Return the names of the workers that are said to have joined, and not to have left or to be lost."""
+    joined, left = set[str](), set[str]()
+    for event in (one.event for one in told):
+        if event.kind == "joined" and not event.worker.startswith(Role.PS):
+            joined.add(event.worker)
+        elif event.kind in ("drained", "lost", "evicted"):
+            left.add(event.worker)
+    return frozenset(joined - left)
+
+
 def told_from_line(line: str) -> Told | None:
     """Read a line of the events file; None if it is torn."""
     try:
@@ -92,6 +104,7 @@ class Story:
         self._recoveries: deque[dict[str, Any]] = deque(maxlen=_RECOVERIES)
         self._ends: dict[str, str] = {}
         self._counts = {"drained": 0, "lost": 0}
+        self._servers = {"drained": 0, "lost": 0}
         self._redone = 0
         self._bad_records: set[str] = set()
         self._idle_steps: set[int] = set()
@@ -123,14 +136,16 @@ class Story:
                 self._idle_steps.add(event.step)
             case "joined":
                 self.joined.add(event.worker)
-            case "drained" | "lost" | "evicted" if event.worker.startswith(Role.PS):
-                pass  # members are workers
-            case "drained":
-                self._counts["drained"] += 1
-            case "lost" | "evicted":
-                self._counts["lost"] += 1
+            case "drained" | "lost" | "evicted":
+                counts = self._servers if event.worker.startswith(Role.PS) else self._counts
+                counts["drained" if event.kind == "drained" else "lost"] += 1
             case "finished" | "failed":
                 self._ended_at = event.time
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """Return how many parameter servers were drained, and how many lost."""
+        return dict(self._servers)
 
     def next_time(self, now: float) -> float:
         """Return a time for an event at `now` that is later than that of the last one."""
