@@ -31,7 +31,9 @@ def chunks_of(*numbers: int) -> list[tuple[int, int]]:
     return [(number, chunk) for number in numbers for chunk in range(1 if number % TASKS == 4 else 2)]
 
 
-def write(directory: Path, lines: list[tuple[int, int]], applied: list[tuple[int, int]]) -> None:
+def write(
+    directory: Path, lines: list[tuple[int, int]], applied: list[tuple[int, int]], *, complete: bool = True
+) -> None:
     """Write what a job leaves: its lines, and slots that have applied these chunks beyond the checkpoint's."""
     before = chunks_of(*range(LOW), *ABOVE)
     auditmark.write_manifest(
@@ -51,7 +53,7 @@ def write(directory: Path, lines: list[tuple[int, int]], applied: list[tuple[int
         log.chunk(number, chunk, epoch, task, 4, 0, range(SLOTS))
     log.close()
     auditmark.write_accounts(directory, sums(before + applied))
-    auditmark.write_finished(directory, view=0, step=1, state_view=1, complete=True)
+    auditmark.write_finished(directory, view=0, step=1, state_view=1, complete=complete)
 
 
 LEFT = chunks_of(6, 7, 9)
@@ -65,6 +67,13 @@ def test_what_was_left_is_proven(tmp_path: Path) -> None:
     assert [(one.expected, one.counted, one.before) for one in report.epochs] == [(0, 0, 5), (20, 20, 2)]
     assert all(epoch.complete for epoch in report.epochs)
     assert "20 records of 2 epochs that were left at /c was trained exactly once" in report.statement
+
+
+def test_a_stopped_job_is_proven_by_minibatches(tmp_path: Path) -> None:
+    write(tmp_path, LEFT[:3], LEFT[:3], complete=False)
+    assert audit(tmp_path).statement.startswith(
+        "Proven for the 3 minibatches so far: 12 records were trained, each once in its epoch"
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class Report:
         directory: where the records lie.
         finished: the job has ended with a result; otherwise the report says how far it came.
         complete: every record of every epoch was trained exactly once; false for a job that has not finished or was ended early.
-        steps: committed steps that count.
+        steps: committed steps that count; of a job with parameter servers minibatches, of which a step may have several.
         members: members that left a file.
         views: views that somebody installed.
         epochs: per epoch that was begun.
@@ -48,7 +48,7 @@ class Report:
         discarded_chunks: contributions that do not count because their step was redone or given up.
         discarded_records: the records in them.
         bad_records: records that were skipped as corrupt, once an epoch each.
-        idle_steps: counted steps that changed nothing because loss or gradient was not finite.
+        idle_steps: counted steps, or minibatches, that changed nothing because loss or gradient was not finite.
         idle_records: the records in them, corrupt ones left out.
         slots: of a job with parameter servers, the slots whose sums were compared; None for others.
         cut_files: names of the files that end in a cut line that does not count.
@@ -94,7 +94,14 @@ class Report:
             return f"Proven: of {all_of_them}, {self.trained:,} were trained, each exactly once, and {self._left_out}."
         how = "the job was ended early" if self.finished else "the job has not finished, or failed"
         left_out = "" if self.trained == self.records else f", and {self._left_out}"
-        return f"Proven up to step {self.steps}: {self.trained:,} records were trained, each once in its epoch{left_out} ({how})."
+        so_far = f"up to step {self.steps}"
+        if self.slots is not None:  # these are in no order, and a step may be made of several
+            so_far = f"for the {count_of(self.steps, *self._unit)} so far"
+        return f"Proven {so_far}: {self.trained:,} records were trained, each once in its epoch{left_out} ({how})."
+
+    @property
+    def _unit(self) -> tuple[str, str]:
+        return ("step", "steps") if self.slots is None else ("minibatch", "minibatches")
 
     @property
     def _left_out(self) -> str:
@@ -103,7 +110,7 @@ class Report:
             parts.append(f"{self.bad_records:,} were skipped as corrupt")
         if self.idle_records:
             parts.append(
-                f"{self.idle_records:,} were in {count_of(self.idle_steps, 'step')} that changed nothing"
+                f"{self.idle_records:,} were in {count_of(self.idle_steps, *self._unit)} that changed nothing"
             )
         return " and ".join(parts)
 
@@ -148,6 +155,6 @@ class Report:
         return lines
 
 
-def count_of(number: int, noun: str) -> str:
-    """Return a number and its noun: `1 step`, `2,000 steps`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+def count_of(number: int, noun: str, several: str = "") -> str:
+    """Return a number and its noun: `1 step`, `2,000 steps`; `several`: the noun's plural, if it is another one."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {several or noun + 's'}"
