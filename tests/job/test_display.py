@@ -85,6 +85,7 @@ def test_status_line() -> None:
     bare = status(0, None, records_per_second=None, seconds_left=None, num_epochs=0)
     assert status_line(bare) == "epoch 1, step 0, 1 of 2 workers"
     assert status_line(status(9, epoch=3)).startswith("epoch 3/3,")
+    assert "loss 0.0000" in status_line(status(1, -0.0))
 
 
 def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() -> None:
@@ -99,6 +100,19 @@ def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() ->
     lines = stream.getvalue().splitlines()
     assert [line.split("step ")[1].split(",")[0] for line in lines[:-1]] == ["1", "10", "25", "31"]
     assert lines[-1] == "     3.2 s  worker-2-1 has joined"
+
+
+def test_no_figures_come_after_the_end() -> None:
+    for end in (
+        lambda display: display.event(event("finished", "the job is finished")),
+        lambda display: display.status(status(30, state="finished")),
+    ):
+        stream = io.StringIO()
+        display = PlainDisplay(stream, STARTED, 10)
+        display.status(status(1))
+        end(display)
+        display.status(status(40))
+        assert stream.getvalue().count("epoch") == 1
 
 
 def test_slow_steps_get_a_line_a_minute() -> None:
@@ -186,6 +200,14 @@ def test_the_summary_of_a_job_with_servers() -> None:
     assert rows["workers"] == "2 joined, 0 drained, 0 lost"
     assert rows["servers"] == "3 joined, 0 drained, 1 lost, 2 at the end"
     assert rows["records consumed"] == "300"
+
+
+def test_the_summary_says_how_many_checkpoints_are_missing() -> None:
+    failed = {"checkpoints_given_up": 3}
+    assert ("last checkpoint", "none, 3 could not be written") in summary_rows(failed)
+    kept = {"checkpoint": "/c/checkpoint-1"}
+    assert ("last checkpoint", "/c/checkpoint-1") in summary_rows({**kept, "checkpoints_given_up": 0})
+    assert ("last checkpoint", "/c/checkpoint-1, 3 could not be written") in summary_rows({**kept, **failed})
 
 
 def test_a_poor_summary_is_shown_too() -> None:

@@ -716,6 +716,7 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     assert [file for file, _ in manifest.sections] == ["/a", "/b", "/a", "/c"]
     rig.event(events.ManifestWritten(1, "/snapshots/checkpoint-1/manifest.json"))
     assert SavedRecord(1, "/snapshots/checkpoint-1/manifest.json") in rig.journal
+    assert [one.step for one in rig.announced("snapshot")] == [4]
     # two tasks later a slot is lost: only these are done anew
     rig.finish("worker-0-1", 2, 3)
     rig.told.clear()
@@ -777,7 +778,7 @@ def test_a_snapshot_that_can_not_be_written_is_told_and_tried_again_later() -> N
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
     rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
-    assert "No space left on device" in rig.announced("note")[0].text
+    assert "No space left on device" in rig.announced("unsaved")[0].text
     rig.finish("worker-0-1", 2)
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(2)), 0)
     rig.finish("worker-0-1", 3)
@@ -827,7 +828,7 @@ def test_a_snapshot_that_failed_is_tried_again_after_a_while_even_if_little_is_t
     rig.finish("worker-0-1", 0, 1, 2, 3)
     rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
     assert events.DropSnapshot(1) in rig.out
-    assert "tried again later" in rig.announced("note")[0].text
+    assert "tried again later" in rig.announced("unsaved")[0].text
     rig.tick(50.0)
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(4)), 0)
     rig.tick(11.0)
@@ -863,7 +864,7 @@ def test_the_job_ends_without_a_last_checkpoint_that_can_not_be_written() -> Non
         rig.say("ps-1-1", SlotsCut(attempt, "/b", (), "No space left on device"))
         rig.tick(2.2)
     assert isinstance(rig.journal[-1], FinishedRecord)
-    assert ["again" in note.text for note in rig.announced("note")] == [True, True, False]
+    assert ["again" in one.text for one in rig.announced("unsaved")] == [True, True, False]
 
 
 def test_a_task_of_which_chunks_are_left_out_is_not_done_in_a_checkpoint() -> None:
@@ -1147,7 +1148,7 @@ def test_training_goes_on_if_slots_hold_more_than_is_known() -> None:
         rig.tick(1.2)
         if rig.heard("ps-0-1", CutOrdered):
             rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1, until=5),), ""))
-    (note,) = rig.announced("note")
+    (note,) = rig.announced("unsaved")
     assert "slots hold gradients of a later step; it is tried again later" in note.text
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
     rig.finish("worker-0-1", 4, 5, 6, 7)

@@ -116,6 +116,7 @@ def test_the_summary_is_of_all_masters_lives() -> None:
         Told(event("evicted", 105.5, "worker-2-1")),
         Told(event("drained", 107.0, "worker-0-1")),
         Told(event("lost", 107.0, "ps-0-1")),
+        Told(event("unsaved", 108.0)),
         Told(event("finished", 114.0)),
     ]
     story = Story(100.0)
@@ -129,6 +130,7 @@ def test_the_summary_is_of_all_masters_lives() -> None:
     assert summary["seconds"] == 15.0
     assert summary["members"] == {"drained": 1, "lost": 2}
     assert story.servers == {"drained": 0, "lost": 1}
+    assert story.unsaved == 1
     assert summary["recoveries"] == [
         {"cause": "killed by SIGKILL", "member": "worker-1-1", "step": 30, "seconds": 0.1235}
     ]

@@ -86,7 +86,7 @@ class JobEvent:
         time: seconds since the Unix epoch.
         kind: `joined`, `lost`, `drained`, `evicted`, `view`, `sealed`, `serving`, `healing`, `healed`, `recovered`, `step`, `snapshot`,
             `launched`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`,
-            `leaving`, `copying`, `copied`, `resumed`, `rolled-back` (parameter servers and their slots),
+            `leaving`, `copying`, `copied`, `resumed`, `rolled-back`, `unsaved` (parameter servers and their slots),
             `digest` (the bits that a member of a final view holds).
         worker: whom it is about, `worker-3-2`, or empty.
         view: view id, 0 = none.

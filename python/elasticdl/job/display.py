@@ -20,10 +20,23 @@ if TYPE_CHECKING:
 _SHOWN = frozenset(
     {
         *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled", "rolled-back"),
-        *("stopping", "exported", "finished", "master", "note", "bad-record", "idle-step", "resumed"),
+        *(
+            "stopping",
+            "exported",
+            "finished",
+            "master",
+            "note",
+            "unsaved",
+            "bad-record",
+            "idle-step",
+            "resumed",
+        ),
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
+
+_LAST = frozenset({"finished", "failed"})
+"""Kinds of events after which nobody wants to know any more how far the job is."""
 
 _LONGEST_SILENCE = 60.0
 """Seconds between two lines about a job that makes slow steps; with none for longer people think that it hangs."""
@@ -53,7 +66,7 @@ def status_line(status: JobStatus) -> str:
     """Return one line about how the job stands."""
     parts = [epoch_text(status), f"step {status.step}"]
     if status.loss is not None:
-        parts.append(f"loss {status.loss:.4f}")
+        parts.append(f"loss {status.loss:z.4f}")
     if status.records_per_second is not None:
         digits = 0 if status.records_per_second >= 10 else 1
         parts.append(f"{status.records_per_second:,.{digits}f} records/s")
@@ -102,7 +115,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, label, form in (
         ("epochs", "epochs", "{:,}"),
         ("steps", "steps", "{:,}"),
-        ("loss", "loss of the last step", "{:.4f}"),
+        ("loss", "loss of the last step", "{:z.4f}"),
         ("records_trained", "records consumed" if _has_left_out(summary) else "records trained", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
         ("roll_backs", "times rolled back", "{:,}"),
@@ -138,7 +151,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += [("output", str(path)) for path in outputs]
     rows += [
         ("resumed from", str(summary.get("resumed_from", ""))),
-        ("last checkpoint", str(summary.get("checkpoint", ""))),
+        ("last checkpoint", _checkpoint_text(summary)),
     ]
     return [(label, text) for label, text in rows if text]
 
@@ -182,6 +195,7 @@ class PlainDisplay:
         self._now = now
         self._shown = 0
         self._shown_at = 0.0
+        self._is_over = False
 
     def notice(self, text: str) -> None:
         """Write one line."""
@@ -189,13 +203,15 @@ class PlainDisplay:
 
     def event(self, event: JobEvent) -> None:
         """Write an event's line."""
+        self._is_over = self._is_over or event.kind in _LAST
         line = event_line(event)
         if line is not None:
             self._write(event.time, line)
 
     def status(self, status: JobStatus) -> None:
         """Write the first figures at once, then one line every so many steps, but with slow steps one a minute."""
-        if status.loss is None or status.step < 1 or status.step == self._shown:
+        self._is_over = self._is_over or status.state in _LAST
+        if self._is_over or status.loss is None or status.step < 1 or status.step == self._shown:
             return
         due = status.step // self._every != self._shown // self._every
         if self._shown and not due and self._now() - self._shown_at < _LONGEST_SILENCE:
@@ -225,6 +241,7 @@ class LiveDisplay:
         self._started = started
         self._status: JobStatus | None = None
         self._first = True
+        self._is_over = False
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True)
         self._live.start()
 
@@ -234,6 +251,7 @@ class LiveDisplay:
 
     def event(self, event: JobEvent) -> None:
         """Print an event's line above the figures."""
+        self._is_over = self._is_over or event.kind in _LAST
         line = event_line(event)
         if line is not None:
             self._print(event.time, line)
@@ -241,7 +259,8 @@ class LiveDisplay:
     def status(self, status: JobStatus) -> None:
         """Show new figures; the first loss is also a line of its own."""
         self._status = status
-        if self._first and status.loss is not None and status.step >= 1:
+        self._is_over = self._is_over or status.state in _LAST
+        if self._first and not self._is_over and status.loss is not None and status.step >= 1:
             self._first = False
             self.notice(status_line(status))
 
@@ -352,6 +371,13 @@ def _members_rows(label: str, members: object) -> list[tuple[str, str]]:
         name: len(value) if isinstance(value, (list, tuple)) else value for name, value in members.items()
     }
     return [(label, ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()))]
+
+
+def _checkpoint_text(summary: Mapping[str, Any]) -> str:
+    parts = [str(summary.get("checkpoint", ""))]
+    if given_up := summary.get("checkpoints_given_up"):
+        parts = [parts[0] or "none", f"{given_up:,} could not be written"]
+    return ", ".join(parts)
 
 
 def _has_left_out(summary: Mapping[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from elasticdl.spec.podplace import PodPlace
 
 _log = logging.getLogger(__name__)
 
-_WARNINGS = frozenset({"bad-record", "evicted", "failed", "idle-step", "lost"})
+_WARNINGS = frozenset({"bad-record", "evicted", "failed", "idle-step", "lost", "unsaved"})
 _INDEX = "JOB_COMPLETION_INDEX"
 """Which life of the master this is, from 0; Kubernetes puts it into the environment of an indexed Job's pods."""
 _LEAVE_SECONDS = 10.0

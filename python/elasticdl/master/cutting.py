@@ -86,6 +86,10 @@ class Cutting(Attendance):
     def _whole(self) -> Done:
         """Return the tasks that are done, but for one of which the job leaves chunks out."""
 
+    @abstractmethod
+    def _step_of(self, cut: CutRecord) -> int:
+        """Return how many steps the tasks of a snapshot have."""
+
     @property
     def cut(self) -> CutRecord | None:
         """Return the snapshot under way, None if there is none."""
@@ -169,13 +173,15 @@ class Cutting(Attendance):
         saved = self.journal.saved
         tasks = 0 if saved is None else saved[1].position.count()
         what = "checkpoint" if self.lasting else "snapshot"
-        out.append(Announce("snapshot", "", 0, 0, f"{what} of {tasks:,} tasks at {Path(record.path).parent}"))
+        step = 0 if saved is None else self._step_of(saved[1])
+        text = f"{what} of {tasks:,} tasks at {Path(record.path).parent}"
+        out.append(Announce("snapshot", "", 0, step, text))
         return replace(self, sections={}, written=None)
 
     def _spoil(self, now: float, number: int, why: str, out: Out) -> Self:
         what = "checkpoint" if self.lasting else "snapshot"
         again = "" if self.ends and self.attempts >= LAST_ATTEMPTS else "; it is tried again later"
-        out.append(Announce("note", "", 0, 0, f"{what} {number} is given up: {why}{again}"))
+        out.append(Announce("unsaved", "", 0, 0, f"{what} {number} is given up: {why}{again}"))
         out.append(DropSnapshot(number))
         return replace(self, spoilt=number, spoilt_at=now, sections={})
 

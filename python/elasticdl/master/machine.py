@@ -258,7 +258,7 @@ class Master(Succession):
             and progress.current == before.current
         ):
             paces = (*paces, now - self.progress_at)[-15:]
-        loss = "" if progress.loss is None else f", loss {progress.loss:.4g}"
+        loss = "" if progress.loss is None else f", loss {progress.loss:z.4g}"
         out.append(
             Announce("step", link.name, view.id, progress.state.step, f"step {progress.state.step}{loss}")
         )

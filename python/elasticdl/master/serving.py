@@ -287,6 +287,9 @@ class ServingMaster(Cutting):
         beyond = () if self.settings.accumulates else done.above
         return order.steps_before(done.low) + sum(map(order.chunks, beyond))
 
+    def _step_of(self, cut: CutRecord) -> int:
+        return cut.step if cut.step or self.order is None else self._steps_of(self.order, cut.position)
+
     def _whole(self) -> Done:
         done = self.leases.done
         # Another job may go on with these, so no slot may forget which of their chunks it holds.
@@ -403,7 +406,7 @@ class ServingMaster(Cutting):
         chunk = min(settled.chunk, order.chunks(task) - 1)
         leases = self.leases.progress(link.name, task, chunk, settled.roll_back)
         master = replace(self, leases=leases, loss=self.loss if settled.loss is None else settled.loss)
-        loss = "" if settled.loss is None else f", loss {settled.loss:.4g}"
+        loss = "" if settled.loss is None else f", loss {settled.loss:z.4g}"
         step = master.steps_done
         out.append(Announce("step", link.name, 0, step, f"step {step}{loss}"))
         return master._note_settled(now, out) if step > self.steps_done else master

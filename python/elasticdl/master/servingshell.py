@@ -195,6 +195,8 @@ class ServingShell(Shell):
             self._story.records_before = order.records_before(done.low) + sum(map(order.records, done.above))
         if self._spec.checkpoint_dir and saved is not None:
             figures["checkpoint"] = str(Path(saved[0].path).parent)
+        if self._spec.checkpoint_dir:
+            figures["checkpoints_given_up"] = self._story.unsaved
         return {
             **figures,
             "joined": len(workers),

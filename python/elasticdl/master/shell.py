@@ -570,8 +570,8 @@ class Shell(ABC):
         kind, step = announce.kind, announce.step
         if kind == "step" and (step < 1 or self._story.first_step_at is not None):
             return  # the status shows steps; only the first one is an event
-        if kind == "snapshot":
-            # Epochs may last milliseconds; what matters to people is that there is a recent one.
+        if kind == "snapshot" and not self._spec.checkpoint_dir:
+            # Epochs may last milliseconds; what matters to people is that there is a recent one. Checkpoints are there to stay.
             if time.monotonic() < self._next_snapshot_at:
                 return
             self._next_snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS

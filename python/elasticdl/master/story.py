@@ -88,6 +88,7 @@ class Story:
         joined: names of the workers and servers that have taken part.
         first_step_at: when the first step was committed, in seconds since the Unix epoch.
         records_before: of these records, those that an earlier job has trained.
+        unsaved: snapshots of slots that could not be written.
     """
 
     def __init__(self, submitted_at: float) -> None:
@@ -105,6 +106,7 @@ class Story:
         self._ends: dict[str, str] = {}
         self._counts = {"drained": 0, "lost": 0}
         self._servers = {"drained": 0, "lost": 0}
+        self.unsaved = 0
         self._redone = 0
         self._bad_records: set[str] = set()
         self._idle_steps: set[int] = set()
@@ -139,6 +141,8 @@ class Story:
             case "drained" | "lost" | "evicted":
                 counts = self._servers if event.worker.startswith(Role.PS) else self._counts
                 counts["drained" if event.kind == "drained" else "lost"] += 1
+            case "unsaved":
+                self.unsaved += 1
             case "finished" | "failed":
                 self._ended_at = event.time
 
