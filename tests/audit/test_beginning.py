@@ -46,7 +46,10 @@ def write(
         serving=True,
         again=False,
     )
-    auditmark.write_beginning(directory, low=LOW, above=ABOVE, slots=sums(before), checkpoint="/c")
+    begun = [(7, 1)]
+    auditmark.write_beginning(
+        directory, low=LOW, above=ABOVE, slots=sums(before), checkpoint="/c", begun=begun
+    )
     log = ServedAuditLog(directory, "worker-0-1", MemberId("0" * 32))
     for number, chunk in lines:
         epoch, task = divmod(number, TASKS)
@@ -66,6 +69,8 @@ def test_what_was_left_is_proven(tmp_path: Path) -> None:
     assert report.records == report.trained == 20
     assert [(one.expected, one.counted, one.before) for one in report.epochs] == [(0, 0, 5), (20, 20, 2)]
     assert all(epoch.complete for epoch in report.epochs)
+    assert report.held_records == 4  # the first chunk of task 7 was in the checkpoint
+    assert "4 of these records were in the checkpoint already" in str(report)
     assert "20 records of 2 epochs that were left at /c was trained exactly once" in report.statement
 
 

@@ -17,6 +17,7 @@ from elasticdl.control.serving import SlotSection
 from elasticdl.data.order import Dealing
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.job.checkpoint import listed
 
 SLOTS = 4
 DEALING = Dealing((Shard("a.csv", 0, 100), Shard("b.csv", 5, 20)), 7, True, 8, 4)
@@ -53,6 +54,13 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert manifest.sections[2][1].offset == 2 * len(ROWS)
     assert checkpoints.size_of(manifest) == SLOTS * len(ROWS)
     assert checkpoints.verify(manifest) == {2: 5 * SLOTS}
+
+
+def test_what_is_beyond_the_position_is_kept_and_shown(tmp_path: Path) -> None:
+    folder = write(tmp_path, 1, dealing=replace(DEALING, shuffle=False), low=3, begun=((3, 1), (4, 2)))
+    assert checkpoints.read(folder).begun == ((3, 1), (4, 2))
+    (line,) = listed(tmp_path)
+    assert "24 records and 12 in 3 minibatches of tasks that are not done" in line
 
 
 def test_steps_of_several_gradients_are_kept(tmp_path: Path) -> None:

@@ -874,6 +874,22 @@ def test_a_task_of_which_chunks_are_left_out_is_not_done_in_a_checkpoint() -> No
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(1)), 0)
     assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(1, 0, ())
     assert rig.master.why_finished == "max_step 3 is reached"
+    write_cut(rig)
+    (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
+    assert manifest.begun == ((1, 1),)
+
+
+def test_the_last_checkpoint_tells_what_it_has_of_tasks_that_are_not_done() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=400)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0)
+    rig.say("worker-0-1", Settled(1, 1, 0, 0.5))
+    rig.event(events.StopAsked(1, "enough"))
+    rig.say("worker-0-1", Leave((Holding(1, 1),)))
+    rig.tick()
+    write_cut(rig)
+    (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
+    assert (manifest.position, manifest.begun) == (Done(TaskNumber(1)), ((1, 1),))
 
 
 def resumed(renumbered: TaskNumber | None = None) -> ResumedRecord:

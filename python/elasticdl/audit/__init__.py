@@ -56,9 +56,12 @@ pushes that it has applied, and the sum of ``h(NUMBER, CHUNK)`` over them modulo
 A job that went on from a checkpoint has a file more, ``beginning``, written before anything is trained: the tasks that were done then
 (all before ``low``, and those in ``above``), and what each slot had applied of these. Its lines are of other tasks only, and what slots
 have applied in the end is that and what the lines add up to. Lines of chunks that a slot held already are there, too: whoever finds that
-writes them. That the tasks done before are the ones of which no line is there follows from their number::
+writes them. ``begun``, which may be missing, says of how many first chunks of tasks that were not done all slots held the gradients: these
+count in the audits of both jobs, and were applied once. That the tasks done before are the ones of which no line is there follows from
+their number::
 
-    {"format": 1, "checkpoint": path, "low": 96, "above": [98, 99], "slots": [[slot, pushes, sum], …], "checksum": "…"}
+    {"format": 1, "checkpoint": path, "low": 96, "above": [98, 99], "begun": [[97, 3]],
+     "slots": [[slot, pushes, sum], …], "checksum": "…"}
 
 ``h(n, c)`` is ``b << 64 | a`` with ``a = mix(mix(n + G) ^ c)`` and ``b = mix(a + G)``, all modulo 2**64, where ``G`` is 0x9e3779b97f4a7c15
 and ``mix`` the finaliser of SplitMix64.

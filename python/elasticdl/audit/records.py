@@ -48,6 +48,11 @@ class Beginning:
     low: int
     above: frozenset[int]
     slots: dict[int, tuple[int, int]]
+    begun: dict[int, int]
+
+    def held(self, number: int, chunk: int) -> bool:
+        """Tell whether slots held a chunk of a task that was not done."""
+        return chunk < self.begun.get(number, 0)
 
     def has(self, number: int) -> bool:
         """Tell whether a task was done before."""
@@ -225,7 +230,8 @@ def read_beginning(directory: Path) -> Beginning | None:
     body = read_json(path)
     try:
         low, above = int(body["low"]), frozenset(int(task) for task in body["above"])
-        return Beginning(str(body["checkpoint"]), low, above, slots_of(body))
+        begun = {int(task): int(chunks) for task, chunks in body.get("begun", ())}
+        return Beginning(str(body["checkpoint"]), low, above, slots_of(body), begun)
     except (KeyError, TypeError, ValueError):
         raise AuditFailed(f"{path.name}: checkpoint, low, above or slots is missing or no number") from None
 

@@ -53,6 +53,7 @@ class Report:
         slots: of a job with parameter servers, the slots whose sums were compared; None for others.
         cut_files: names of the files that end in a cut line that does not count.
         checkpoint: from which the job went on; empty if it began anew.
+        held_records: of the records, those that slots held at that checkpoint, in minibatches of tasks that were not done.
     """
 
     directory: Path
@@ -71,6 +72,7 @@ class Report:
     slots: int | None
     cut_files: tuple[str, ...]
     checkpoint: str = ""
+    held_records: int = 0
 
     @property
     def records(self) -> int:
@@ -130,6 +132,11 @@ class Report:
         lines += self._history if self.slots is None else self._sums
         if self.cut_files:
             lines.append(f"last line cut, which does not count: {', '.join(self.cut_files)}")
+        if self.held_records:
+            lines.append(
+                f"{self.held_records:,} of these records were in the checkpoint already, in minibatches of tasks that were not done: "
+                "slots have not applied them once more, and the audit of the earlier job counts them too"
+            )
         lines.append(self.statement)
         return "\n".join(lines)
 

@@ -198,8 +198,10 @@ def _report(
 ) -> Report:
     seen: dict[int, bytearray] = {}
     records: dict[int, int] = {}
-    bad = idle = idle_chunks = 0
-    for (_, place), chunk in chunks.items():
+    bad = idle = idle_chunks = held = 0
+    for (task, place), chunk in chunks.items():
+        if beginning is not None and beginning.held(task, place):
+            held += chunk.records
         number, _ = manifest.chunk(chunk.task, place)
         seen.setdefault(chunk.epoch, bytearray(manifest.num_chunks))[number] = 1
         records[chunk.epoch] = records.get(chunk.epoch, 0) + chunk.records
@@ -225,4 +227,5 @@ def _report(
         slots=slots,
         cut_files=tuple(file.path.name for file in files if file.cut),
         checkpoint="" if beginning is None else beginning.checkpoint,
+        held_records=held,
     )

@@ -51,6 +51,7 @@ class Manifest:
         model: the catalog, as `elasticdl.ps.catalog.Catalog.to_json` returns it.
         sections: of each slot, in order, the file and where it lies in that.
         step: all slots have applied the steps before it; 0 where each push is applied by itself.
+        begun: tasks that are not done, with how many of their first minibatches all slots have; nobody knows that but of a job's last one.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Manifest:
     model: Mapping[str, Any]
     sections: tuple[tuple[Path, SlotSection], ...]
     step: int = 0
+    begun: tuple[tuple[int, int], ...] = ()
 
     @property
     def is_between_tasks(self) -> bool:
@@ -90,6 +92,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
             "above": list(manifest.above),
             "roll_back": manifest.roll_back,
             "step": manifest.step,
+            "begun": [list(task) for task in manifest.begun],
         },
         "data": {
             "shards": [[shard.name, shard.start, shard.count] for shard in dealing.shards],
@@ -155,6 +158,7 @@ def _manifest(folder: Path, body: Mapping[str, Any]) -> Manifest:
         model=dict(body["model"]),
         sections=tuple((folder / Path(name).name, SlotSection(*section)) for name, *section in body["slots"]),
         step=int(position.get("step", 0)),
+        begun=tuple((int(task), int(chunks)) for task, chunks in position.get("begun", ())),
     )
 
 

@@ -84,7 +84,17 @@ def _position(manifest: Manifest) -> str:
     epochs, tasks = divmod(manifest.low, ledger.num_tasks)
     beyond = f" and {len(manifest.above)} beyond" if manifest.above else ""
     within = f" and {tasks:,} of {ledger.num_tasks:,} tasks" if tasks else ""
-    return f"{epochs:,} epochs{within}{beyond}, {records:,} records"
+    return f"{epochs:,} epochs{within}{beyond}, {records:,} records{_begun(manifest, order)}"
+
+
+def _begun(manifest: Manifest, order: TaskOrder) -> str:
+    """Return what slots hold of tasks that are not done."""
+    if not manifest.begun:
+        return ""
+    chunks = sum(chunks for _, chunks in manifest.begun)
+    size = order.ledger.minibatch_size
+    records = sum(min(chunks * size, order.records(task)) for task, chunks in manifest.begun)
+    return f" and {records:,} in {chunks:,} {'minibatch' if chunks == 1 else 'minibatches'} of tasks that are not done"
 
 
 def _resumable(manifest: Manifest) -> str:

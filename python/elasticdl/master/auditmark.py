@@ -77,13 +77,18 @@ def write_beginning(
     above: Sequence[int],
     slots: Sequence[tuple[int, int, str]],
     checkpoint: str,
+    begun: Sequence[tuple[int, int]] = (),
 ) -> None:
-    """Write what was done before the job went on from a checkpoint, and what each slot had applied of that; idempotent."""
+    """Write what was done before the job went on from a checkpoint, and what each slot had applied of that; idempotent.
+
+    `begun`: tasks that were not done, with how many of their first chunks slots held.
+    """
     body = {
         "format": _FORMAT,
         "checkpoint": checkpoint,
         "low": low,
         "above": list(above),
+        "begun": [list(task) for task in begun],
         "slots": [list(slot) for slot in slots],
     }
     _replace(directory / "beginning", _sealed(body))

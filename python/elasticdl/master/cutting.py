@@ -90,6 +90,10 @@ class Cutting(Attendance):
     def _step_of(self, cut: CutRecord) -> int:
         """Return how many steps the tasks of a snapshot have."""
 
+    @abstractmethod
+    def _begun(self) -> tuple[tuple[int, int], ...]:
+        """Return the tasks that are not done in a checkpoint, with how many of their first chunks are settled."""
+
     @property
     def cut(self) -> CutRecord | None:
         """Return the snapshot under way, None if there is none."""
@@ -231,7 +235,10 @@ class Cutting(Attendance):
         if cut is None or self.manifest == cut.number or len(self.sections) < len(self.journal.entries):
             return self
         sections = tuple(section for _, section in sorted(self.sections.items()))
-        out.append(WriteManifest(cut.number, self.snapshots, cut.position, cut.roll_back, sections, cut.step))
+        where = (cut.number, self.snapshots, cut.position, cut.roll_back)
+        # While somebody computes, each slot is cut at a moment of its own.
+        begun = self._begun() if self.ends else ()
+        out.append(WriteManifest(*where, sections, cut.step, begun))
         return replace(self, manifest=cut.number)
 
     def _tell_cut(self, now: float, connection: int, link: Link, number: ServerId, out: Out) -> Link:

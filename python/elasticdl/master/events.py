@@ -220,6 +220,7 @@ class WriteManifest:
         roll_back: the roll-back that it was begun in.
         sections: of each slot the file, and where it lies in that.
         step: all slots have applied the steps before it.
+        begun: tasks that are not done, with how many of their first chunks all slots have; of the last one only.
     """
 
     number: int
@@ -228,6 +229,7 @@ class WriteManifest:
     roll_back: int
     sections: tuple[tuple[str, SlotSection], ...]
     step: int
+    begun: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

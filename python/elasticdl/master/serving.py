@@ -290,6 +290,12 @@ class ServingMaster(Cutting):
     def _step_of(self, cut: CutRecord) -> int:
         return cut.step if cut.step or self.order is None else self._steps_of(self.order, cut.position)
 
+    def _begun(self) -> tuple[tuple[int, int], ...]:
+        assert self.order is not None, "slots are cut once the data is known"
+        begun = {int(task): chunks for task, chunks in self.leases.begun().items() if chunks}
+        cut_short = (task for task in self.order.partial if task in self.leases.done)
+        return tuple(sorted({**begun, **{task: self.order.chunks(task) for task in cut_short}}.items()))
+
     def _whole(self) -> Done:
         done = self.leases.done
         # Another job may go on with these, so no slot may forget which of their chunks it holds.

@@ -150,6 +150,7 @@ class ServingShell(Shell):
                 above=record.position.above,
                 slots=[(one.slot, one.pushes, one.sum) for one in sections],
                 checkpoint=record.path,
+                begun=self._checkpoint.manifest.begun if record.renumbered is None else (),
             )
         except OSError as error:
             text = f"--audit: {self._spec.audit} can't be written: {error.strerror}"

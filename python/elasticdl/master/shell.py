@@ -654,6 +654,7 @@ class Shell(ABC):
             model=json.loads(journal.model),
             sections=tuple((Path(file), section) for file, section in cut.sections),
             step=cut.step,
+            begun=cut.begun,
         )
         try:
             write_manifest(checkpoints.draft_of(directory, cut.number), manifest)
