@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from elasticdl.master.keeper import Out
 from elasticdl.master.leases import TaskNumber
 from elasticdl.master.serving import ServingMaster
 from tests.simulation.oracle import Violation
@@ -22,8 +23,10 @@ class OldDone(World):
     """ "Done" of a task that was begun before a roll-back counts (against rule R22)."""
 
     class master_class(ServingMaster):
-        def _take_done(self, now: float, connection: int, link: Any, task: TaskNumber, roll_back: int) -> Any:
-            return super()._take_done(now, connection, link, task, self.journal.roll_back)
+        def _take_done(
+            self, now: float, connection: int, link: Any, task: TaskNumber, roll_back: int, out: Out
+        ) -> Any:
+            return super()._take_done(now, connection, link, task, self.journal.roll_back, out)
 
 
 class LeasedIsDone(World):
