@@ -7,6 +7,7 @@
     │   ├── BadSetting      a flag, a YAML key or an argument
     │   ├── BadModel        the model file
     │   └── BadData         records, files, what `feed` returned
+    ├── Unwritable          a disk or volume does not take what has to be written
     ├── JobFailed           the job ended without its result: exit code 1
     ├── Interrupted         the person stopped the job: exit code 130
     ├── RingBroken          a ring lost a member; the view ends (never a program error)
@@ -21,6 +22,8 @@ exit codes. Messages say what, where and what to do next.
 """
 
 from __future__ import annotations
+
+import errno
 
 
 class ElasticDLError(Exception):
@@ -41,6 +44,21 @@ class BadModel(BadInput):
 
 class BadData(BadInput):
     """Records, their files or what `feed` made of them are wrong; the message names file and record."""
+
+
+class Unwritable(ElasticDLError):
+    """A disk or volume does not take what has to be written.
+
+    Attributes:
+        what: the message without what to do about it.
+    """
+
+    def __init__(self, what: str, error: OSError, then: str) -> None:
+        """`what` can't be written, and where; `then`: what to do when it can."""
+        reason = error.strerror or str(error)
+        self.what = f"{what}: {reason[:1].lower()}{reason[1:]}"
+        remedy = "free some" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "mend that"
+        super().__init__(f"{self.what}; {remedy}, and {then}")
 
 
 class JobFailed(ElasticDLError):

@@ -50,7 +50,7 @@ def write(
     auditmark.write_beginning(
         directory, low=LOW, above=ABOVE, slots=sums(before), checkpoint="/c", begun=begun
     )
-    log = ServedAuditLog(directory, "worker-0-1", MemberId("0" * 32))
+    log = ServedAuditLog(directory, "worker-0-1", MemberId("0" * 32), print)
     for number, chunk in lines:
         epoch, task = divmod(number, TASKS)
         log.chunk(number, chunk, epoch, task, 4, 0, range(SLOTS))

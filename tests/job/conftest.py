@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -75,6 +76,34 @@ class Result:
 
 
 Start = Callable[..., Job]
+
+
+@dataclass(frozen=True)
+class SmallDisk:
+    """A file system of its own, which can be filled."""
+
+    path: Path
+
+    def fill(self) -> None:
+        with contextlib.suppress(OSError), (self.path / "filling").open("wb", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                with contextlib.suppress(OSError):
+                    while file.write(bytes(size)):
+                        pass
+
+    def free(self) -> None:
+        (self.path / "filling").unlink()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    path = tmp_path / "small"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(path)]
+    if os.geteuid() or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("no right to mount a small file system here")
+    yield SmallDisk(path)
+    subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.fixture

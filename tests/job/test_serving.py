@@ -22,7 +22,7 @@ from elasticdl.errors import AuditFailed, BadSetting
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table
 from elasticdl.spec.place import find
 
-from .conftest import Job, Start
+from .conftest import Job, SmallDisk, Start
 from .test_faults import ZOO, at_step, kill, seen, training
 
 RECORDS, EPOCHS = 2000, 2
@@ -411,3 +411,32 @@ def test_ids_beyond_the_table_are_bad_data(begin: Start, tmp_path: Path, ids: np
     result = begin().wait()
     assert result.code == 2
     assert "the embedding rows has the ids 0 to 2999, received 3000" in result.err
+
+
+def test_a_full_disk_of_the_audit_is_waited_for(
+    plain: Start, small_disk: SmallDisk, tmp_path: Path, ids: np.ndarray
+) -> None:
+    job = plain(audit=small_disk.path / "audit", output=tmp_path / "counted.keras")
+    at(job, 20, lambda status: small_disk.fill())
+    waits = "the audit in {} can't be written: no space left on device".format(small_disk.path / "audit")
+    said = (item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == "note")
+    assert any(waits in text for text in said)
+    small_disk.free()
+    (tmp_path / "go").touch()
+    assert job.wait().succeeded().summary["steps"] == 250
+    report = audit(small_disk.path / "audit")
+    assert report.records == report.trained == RECORDS * EPOCHS
+
+
+def test_a_disk_of_the_audit_that_stays_full_is_what_the_job_ends_with(
+    plain: Start, small_disk: SmallDisk
+) -> None:
+    job = plain(audit=small_disk.path / "audit")
+    at(job, 1, lambda status: small_disk.fill())
+    result = job.wait()
+    assert result.code == 1, result.logs
+    assert result.summary["reason"] == (
+        f"the audit in {small_disk.path / 'audit'} can't be written: no space left on device; free some, and start the job again, with "
+        "an empty --audit directory"
+    )
+    assert "Traceback" not in result.err

@@ -36,7 +36,7 @@ def job(directory: Path, drop: str = "") -> None:
     )
     peers = (Peer(A, "worker-0-1", "unix:/a"), Peer(B, "worker-1-1", "unix:/b"))
     view = View(ViewId(1), peers, StateId(0, 1), Position(0, 0, 2, 0), (0, 1), (0, 1), 2, ("initial", A))
-    logs = [AuditLog(directory, "worker-0-1", A), AuditLog(directory, "worker-1-1", B)]
+    logs = [AuditLog(directory, name, one, print) for name, one in (("worker-0-1", A), ("worker-1-1", B))]
     for log in logs:
         log.base(view)
     for step in (1, 2):
@@ -64,6 +64,6 @@ def test_a_contribution_that_was_not_written_is_missed(tmp_path: Path, drop: str
 
 
 def test_an_existing_file_is_not_continued(tmp_path: Path) -> None:
-    AuditLog(tmp_path, "worker-0-1", A).close()
+    AuditLog(tmp_path, "worker-0-1", A, print).close()
     with pytest.raises(FileExistsError):
-        AuditLog(tmp_path, "worker-0-1", A)
+        AuditLog(tmp_path, "worker-0-1", A, print)

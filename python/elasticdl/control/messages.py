@@ -140,7 +140,7 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFailed:
-    """A program error (D10): kind (`program`, `bad-input`), the chunk if any, the traceback (at most 64 KiB).
+    """A program error (D10): kind (`program`, `bad-input`, `nan`, `unwritable`), the chunk if any, the traceback (at most 64 KiB).
 
     `step` is the last one that the member committed, 0 if none: the master may not have heard of it yet.
     `signature` is the exception's type and last frame in the user's code, to recognise the same error in a second life.

@@ -34,7 +34,7 @@ from elasticdl.control.stream import (
 )
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
-from elasticdl.errors import BadInput, Cancelled
+from elasticdl.errors import Cancelled
 from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import cores
@@ -142,8 +142,7 @@ class WorkerProcess:
         except Cancelled as over:  # the job ended before its data was known
             return self._leave(Exit(0, str(over)))
         except PROGRAM_ERRORS as error:
-            kind = "bad-input" if isinstance(error, BadInput) else "program"
-            return self._report(program_error(kind, error))
+            return self._report(program_error(error))
         self._attach(worker.feed)
         ended = worker.run()
         return self._leave(ended)
@@ -241,6 +240,9 @@ class WorkerProcess:
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note("bad-record", ViewId(0), 0, f"skips {what}"))
 
+    def _note(self, text: str) -> bool:
+        return self._stream.send(Note("note", ViewId(0), 0, text))
+
     def _schedule(self) -> Schedule:
         from elasticdl.data.order import ledger_of
         from elasticdl.data.schedule import Schedule
@@ -272,7 +274,7 @@ class WorkerProcess:
             endpoint=endpoint,
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             schedule=schedule,
-            audit=AuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
+            audit=AuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
             heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
             send=self._send,
             settings=LoopSettings(
@@ -311,7 +313,7 @@ class WorkerProcess:
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             order=order,
             pacing=Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance),
-            audit=ServedAuditLog(Path(spec.audit), self._name, self._id) if spec.audit else None,
+            audit=ServedAuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
             heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
             send=self._send,
             settings=LoopSettings(

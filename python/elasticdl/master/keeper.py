@@ -457,14 +457,17 @@ class Keeper:
             return f"{who}: {first_line(error.traceback) or error.signature}"
         if error.kind == "nan":
             return first_line(error.traceback) or error.signature
+        # Who could not write it, and how often, does not matter to whoever has to make room.
+        unwritable = first_line(error.traceback) if error.kind == "unwritable" else ""
         if not self._has_committed():
-            return f"{who} failed before the first step was committed: {error.signature}"
-        if any(record.signature == error.signature for record in self.journal.errors):
-            return f"{who} failed with an error that another life had before: {error.signature}"
+            return unwritable or f"{who} failed before the first step was committed: {error.signature}"
+        before = next((r.worker for r in self.journal.errors if r.signature == error.signature), None)
+        if before is not None:
+            return unwritable or f"{who} failed with the error that {before} had before: {error.signature}"
         index = worker_index(who)
         errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
         if errors >= self.settings.relaunches:
-            return (
+            return unwritable or (
                 f"{who} failed, and worker {index} has had {errors} program errors before: {error.signature}"
             )
         return None

@@ -2,28 +2,47 @@
 
 The format stands in `elasticdl/audit.py`, in words; no code is shared, so that one's mistakes are not the other's. Lines reach the
 kernel before the fact they announce (one `write` each, no buffer of ours), which is what a killed process can't lose; they are not
-synced, because what is proven is exactly-once under killed processes, not under lost power.
+synced, because what is proven is exactly-once under killed processes, not under lost power. So whoever writes a line that the disk
+does not take waits with the fact, and goes on when there is room.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from elasticdl.control.view import MemberId, View
+from elasticdl.errors import Unwritable
 from elasticdl.worker.events import Contribution
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE_SECONDS = 10.0
+"""How long a disk may take nothing; others may wait for this process meanwhile, and must not take it for one that hangs."""
+_RETRY_SECONDS = 0.2
+
+Answer = TypeVar("Answer")
 
 
 class _Log:
     """One process's file, `NAME-MEMBERID.audit` in the audit's directory."""
 
-    def __init__(self, directory: Path, name: str, member: MemberId) -> None:
-        """Create the file; it must not exist."""
-        self._file = (directory / f"{name}-{member}.audit").open("xb", buffering=0)
+    def __init__(self, directory: Path, name: str, member: MemberId, tell: Callable[[str], object]) -> None:
+        """Create the file; it must not exist. `tell` is called when the disk takes nothing, and this process waits.
+
+        Raises Unwritable, as all that writes here does, when that lasts too long.
+        """
+        self._directory = directory
+        self._tell = tell
+        path = directory / f"{name}-{member}.audit"
+        self._file = self._patiently(lambda: path.open("xb", buffering=0))
         self._checksum = 0
-        self._lines: list[bytes] = []
+        self._pending = bytearray()
         self._add(f"elasticdl-audit 1 {member} {name}")
         self._hand_over()
 
@@ -34,13 +53,34 @@ class _Log:
     def _add(self, text: str) -> None:
         line = text.encode()
         self._checksum = zlib.crc32(line, self._checksum)
-        self._lines.append(b"%s %08x\n" % (line, self._checksum))
+        self._pending += b"%s %08x\n" % (line, self._checksum)
 
     def _hand_over(self) -> None:
-        data = memoryview(b"".join(self._lines))
-        self._lines.clear()
-        while data:
-            data = data[os.write(self._file.fileno(), data) :]
+        while self._pending:
+            # What was not taken stays first in line, so the file has no gap however this ends.
+            del self._pending[: self._patiently(lambda: os.write(self._file.fileno(), self._pending))]
+
+    def _patiently(self, act: Callable[[], Answer]) -> Answer:
+        """Do something with the disk, again and again while that fails."""
+        until = None
+        while True:
+            try:
+                return act()
+            except FileExistsError:
+                raise  # of another process, whose proof it is
+            except OSError as error:
+                failure = Unwritable(
+                    f"the audit in {self._directory} can't be written",
+                    error,
+                    "start the job again, with an empty --audit directory",
+                )
+            if until is None:
+                until = time.monotonic() + _PATIENCE_SECONDS
+                _log.warning("%s", failure.what)
+                self._tell(f"{failure.what}; it waits {_PATIENCE_SECONDS:.0f} s for that to be mended")
+            elif time.monotonic() >= until:
+                raise failure
+            time.sleep(_RETRY_SECONDS)
 
 
 class AuditLog(_Log):

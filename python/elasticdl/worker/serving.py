@@ -55,14 +55,21 @@ from elasticdl.control.view import MemberId, StateId, ViewId
 from elasticdl.data.prefetch import ChunkKey, ChunkSource
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.data.waves import WHOLE
-from elasticdl.errors import BadInput, BadModel
+from elasticdl.errors import BadModel
 from elasticdl.worker.adapter import Gradients, ServedAdapter, ServedBatch
 from elasticdl.worker.auditlog import ServedAuditLog
 from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
 from elasticdl.worker.localcopy import LocalCopy
 from elasticdl.worker.pacing import Needed, Pacing
 from elasticdl.worker.pulled import Pulled
-from elasticdl.worker.synchronous import AHEAD, PROGRAM_ERRORS, LoopSettings, program_error, unpublished_path
+from elasticdl.worker.synchronous import (
+    AHEAD,
+    PROGRAM_ERRORS,
+    LoopSettings,
+    output_unwritable,
+    program_error,
+    unpublished_path,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -259,7 +266,6 @@ class ServingWorker:
                 self._model_known = True
                 if catalog != self._adapter.catalog.text():
                     self._fail_with(
-                        "bad-input",
                         BadModel(
                             "this worker's model is not the one that the job's first worker found: model file and packages have to be "
                             "the same everywhere, and the model may not depend on chance"
@@ -322,13 +328,11 @@ class ServingWorker:
                 self._client.forget()
             except _Over as over:
                 return over.end
-            except BadInput as error:
-                self._fail_with("bad-input", error)
             except PROGRAM_ERRORS as error:
-                self._fail_with("program", error)
+                self._fail_with(error)
 
-    def _fail_with(self, kind: str, error: BaseException) -> None:
-        self._fail(program_error(kind, error))
+    def _fail_with(self, error: BaseException) -> None:
+        self._fail(program_error(error))
 
     def _fail(self, error: ProgramError) -> None:
         """D10: tell the master, and wait for its answer."""
@@ -708,9 +712,8 @@ class ServingWorker:
                 path, self._settings.output_format, Pulled(self._adapter.catalog, read, listing)
             )
         except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
-            what = f"the model can't be written to {output}: {error.strerror or error}"
-            self._fail(ProgramError("program", what, "", what))
-            return
+            assert output is not None, "without a path nothing is written"
+            raise output_unwritable(output, error) from None
         with self._news:
             self._exported = Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), path, digest)
             self._send(self._exported)

@@ -29,7 +29,7 @@ from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, StateId, View, V
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position
-from elasticdl.errors import BadInput, Cancelled, RingBroken, TransferFailed
+from elasticdl.errors import BadInput, Cancelled, RingBroken, TransferFailed, Unwritable
 from elasticdl.worker.adapter import Adapter, StepLogs
 from elasticdl.worker.auditlog import AuditLog
 from elasticdl.worker.events import (
@@ -234,13 +234,8 @@ class SynchronousWorker:
                 return item.instruction
             try:
                 self._work(item)
-            except BadInput as error:
-                self._fail("bad-input", error)
             except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
-                self._fail("program", error)
-
-    def _fail(self, kind: str, error: BaseException) -> None:
-        self.feed(program_error(kind, error, self._describe_chunk()))
+                self.feed(program_error(error, self._describe_chunk()))
 
     def _describe_chunk(self) -> str:
         position = self._position
@@ -564,15 +559,18 @@ class SynchronousWorker:
             try:
                 self._adapter.export(path, self._settings.output_format)
             except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
-                what = f"the model can't be written to {output}: {error.strerror or error}"
-                self.feed(ProgramError("program", what, "", what))
-                return
+                raise output_unwritable(output, error) from None
         self.feed(ExportWritten(export.view, path, self._adapter.digest(), ()))
 
 
 def unpublished_path(output: Path, step: int, view: int) -> str:
     """Return where a result lies until its record stands: beside its final place, by the state's id."""
     return str(output.with_name(f".{output.stem}.step-{step}-view-{view}{output.suffix}"))
+
+
+def output_unwritable(output: Path, error: OSError) -> Unwritable:
+    """Return what is said of a result that can't be written."""
+    return Unwritable(f"the model can't be written to {output}", error, "start the job again")
 
 
 def _not_finite(step: int, trailer: Trailer) -> ProgramError:
@@ -585,8 +583,11 @@ def _not_finite(step: int, trailer: Trailer) -> ProgramError:
     return ProgramError("nan", f"not finite at step {step}", "", text)
 
 
-def program_error(kind: str, error: BaseException, chunk: str = "") -> ProgramError:
+def program_error(error: BaseException, chunk: str = "") -> ProgramError:
     """Describe an exception of the user's program: its traceback, and a signature that recognises it in a second life."""
+    if isinstance(error, Unwritable):
+        return ProgramError("unwritable", error.what, chunk, str(error))
+    kind = "bad-input" if isinstance(error, BadInput) else "program"
     if isinstance(error, BadInput):
         text, cause = str(error), error.__cause__
         if cause is not None and _own_frames(traceback.extract_tb(cause.__traceback__)):
