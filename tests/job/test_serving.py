@@ -440,3 +440,21 @@ def test_a_disk_of_the_audit_that_stays_full_is_what_the_job_ends_with(
         "an empty --audit directory"
     )
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("name", ["counted.keras", "counted"])
+def test_a_full_disk_of_the_output_is_what_the_job_ends_with(
+    plain: Start, small_disk: SmallDisk, tmp_path: Path, name: str
+) -> None:
+    output = small_disk.path / name
+    form = "keras" if output.suffix else "saved_model"
+    job = plain(num_workers=1, output=output, output_format=form)
+    at(job, 1, lambda status: small_disk.fill())
+    (tmp_path / "go").touch()
+    result = job.wait()
+    assert result.code == 1, result.logs
+    what = f"the model can't be written to {output}: no space left on device"
+    assert result.summary["reason"] == f"{what}; free some, and start the job again"
+    first = f"worker-0-1 has ended: it failed ({what}); nothing is left to train, and another one writes the model"
+    assert first in result.err
+    assert "Traceback" not in result.err

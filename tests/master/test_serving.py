@@ -990,6 +990,10 @@ def test_another_worker_writes_the_result_if_the_first_one_dies() -> None:
     rig.say("ps-0-1", accounts_of(rig, 0))
     rig.say("ps-1-1", accounts_of(rig, 1))
     rig.die("worker-0-1")
+    (lost,) = rig.announced("lost")
+    assert lost.text == (
+        "worker-0-1 has ended: killed by SIGKILL; nothing is left to train, and another one writes the model"
+    )
     rig.connect("worker-1-1")
     assert rig.heard("worker-1-1", WriteResult) == [WriteResult(20, 2)]
     rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 1), "/old", ""))
@@ -1032,6 +1036,47 @@ def test_an_error_of_the_program_fails_the_job_before_its_first_step() -> None:
     rig.say("worker-0-1", ProgramFailed("program", "ValueError at m.py", "", "ValueError: no"))
     assert isinstance(rig.journal[-1], FailedRecord)
     assert rig.heard("worker-0-1", Failed)
+
+
+def test_what_a_worker_failed_with_is_said_of_its_end() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.finish("worker-0-1", 0)
+    rig.say("worker-0-1", ProgramFailed("program", "ValueError at m.py", "", "ValueError: no", 2))
+    rig.die("worker-0-1")
+    rig.die("worker-1-1")
+    assert [lost.text for lost in rig.announced("lost")] == [
+        "worker-0-1 is lost: it failed (ValueError at m.py); others go on with its tasks",
+        "worker-1-1 is lost: killed by SIGKILL; its next life goes on with its tasks",
+    ]
+
+
+@pytest.mark.parametrize("where", ["worker-0-2", "worker-1-1"])
+def test_the_same_error_again_fails_the_job_and_says_who_had_it_before(where: str) -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.finish("worker-0-1", 0)
+    rig.say("worker-0-1", ProgramFailed("program", "ValueError at m.py", "", "ValueError: no", 2))
+    rig.die("worker-0-1")
+    if where not in rig.connections:
+        rig.connect(where)
+    rig.say(where, ProgramFailed("program", "ValueError at m.py", "", "ValueError: no", 2))
+    end = rig.journal[-1]
+    assert isinstance(end, FailedRecord)
+    assert end.reason == f"{where} failed with the error that worker-0-1 had before: ValueError at m.py"
+
+
+def test_what_cannot_be_written_is_all_that_is_said_when_it_fails_the_job() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.finish("worker-0-1", 0)
+    full = ProgramFailed("unwritable", "no space", "", "no space; free some", 2)
+    rig.say("worker-0-1", full)
+    assert not isinstance(rig.journal[-1], FailedRecord)
+    rig.say("worker-1-1", full)
+    end = rig.journal[-1]
+    assert isinstance(end, FailedRecord)
+    assert end.reason == "no space; free some"
 
 
 def test_the_same_numbers_come_of_the_journal_alone() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import secrets
 import zipfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ class Matrix:
 def write_keras(model: Any, path: Path, matrices: Sequence[Matrix]) -> None:
     """Write a `.keras` file in which the layers are plain ones with these weights; with any the model is of no use afterwards.
 
-    Drafts are left beside it. Raises OSError, and BadModel for a layer that Keras does not save.
+    Drafts are left beside it. Raises BadModel for a layer that Keras does not save.
     """
     if not matrices:
         model.save(path)
@@ -119,20 +118,19 @@ def write_saved_model(model: Any, path: Path, matrices: Sequence[Matrix], featur
     """Write a SavedModel directory in which the layers are looked up in variables; with any the model is of no use afterwards.
 
     `features`: what the model takes, a structure of `tf.TensorSpec`, for models that do not know it themselves.
-    In the graph the variables' number of rows is not known, in what they are restored from it is. Raises OSError.
+    In the graph the variables' number of rows is not known, in what they are restored from it is.
     """
     marks = [_random(matrix.shape[1]) for matrix in matrices]
     variables = {
         id(matrix.layer): tf.Variable(mark, shape=[None, matrix.shape[1]], name=matrix.layer.name)
         for matrix, mark in zip(matrices, marks, strict=True)
     }
-    with _os_errors():
-        with looking_up(_Gathered(variables)):
-            model.export(
-                str(path), format="tf_saved_model", verbose=False, input_signature=_signature(model, features)
-            )
-        if matrices:
-            _replace(path / "variables" / "variables", matrices, marks)
+    with looking_up(_Gathered(variables)):
+        model.export(
+            str(path), format="tf_saved_model", verbose=False, input_signature=_signature(model, features)
+        )
+    if matrices:
+        _replace(path / "variables" / "variables", matrices, marks)
 
 
 def _signature(model: Any, features: Any) -> Any:
@@ -198,12 +196,3 @@ def _slices(matrix: Matrix) -> Blocks:
                 filled = 0
     if filled:
         yield buffer[:filled]
-
-
-@contextmanager
-def _os_errors() -> Iterator[None]:
-    """Let TensorFlow's words for what the file system says be an OSError."""
-    try:
-        yield
-    except tf.errors.OpError as error:
-        raise OSError(error.message) from error

@@ -504,7 +504,7 @@ class ServingMaster(Cutting):
         if not seen.leaving and link.is_server:
             self._tell_leaving(link.name, out)
         elif not seen.leaving and self.journal.stopping is None:
-            text = f"{link.name} has left; others go on with its tasks"
+            text = f"{link.name} has left; {self._who_goes_on(link.name)} with its tasks"
             out.append(Announce("drained", link.name, 0, self.steps_done, text))
         if not seen.leaving:
             seen = replace(seen, leaving=True, left_at=now)
@@ -720,17 +720,30 @@ class ServingMaster(Cutting):
             return replace(master, trouble=(*self.trouble, self._new_trouble(now, name, cause)))
         took_part = name in self.settings.present if seen is None else not seen.is_server
         if took_part and name not in self.condemned:
-            text = f"{name} is lost: {cause}; others go on with its tasks"
-            out.append(Announce("lost", name, 0, self.steps_done, text, None, cause))
+            out.append(Announce("lost", name, 0, self.steps_done, self._loss_of(name, cause), None, cause))
             trouble = replace(self._new_trouble(now, name, cause), journalled=True)
             master = replace(master, trouble=(*self.trouble, trouble))
         return master._release(name)
+
+    def _loss_of(self, name: str, cause: str) -> str:
+        """Return what the end of a worker means, for people."""
+        failed = next((error.signature for error in self.journal.errors if error.worker == name), None)
+        why = cause if failed is None else f"it failed ({failed})"
+        if self.ends:
+            return f"{name} has ended: {why}; nothing is left to train, and another one writes the model"
+        return f"{name} is lost: {why}; {self._who_goes_on(name)} with its tasks"
+
+    def _who_goes_on(self, name: str) -> str:
+        """Return who has a worker's tasks next, for people."""
+        rest = (one for one in self.seen.values() if not one.is_server and one.name != name)
+        others = any(not one.leaving and one.name not in self.gone for one in rest)
+        return "others go on" if others else "its next life goes on"
 
     def _doubt_workers(self, now: float, out: Out) -> Self:
         """Give the tasks of a worker that seems to be lost to others; should it live, that does no harm (R21)."""
         master = self
         for name, why in self._suspected_workers(now).items():
-            text = f"{name} is left out: {why}; others go on with its tasks"
+            text = f"{name} is left out: {why}; {self._who_goes_on(name)} with its tasks"
             out.append(Announce("evicted", name, 0, self.steps_done, text))
             master = master._release(name)._condemn(now, name)
         return master
