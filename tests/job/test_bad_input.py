@@ -169,6 +169,21 @@ def test_values_that_feed_cannot_read_are_looked_for_in_their_file(start: Start,
     check(start(**settings, shuffle="false").wait(), 2, "among the records 40 to 43 of", "numbers.tfrecord")
 
 
+def test_rows_with_too_few_columns_are_told_in_a_few_lines(start: Start, tmp_path: Path) -> None:
+    parse = "tf.strings.to_number(record[:2]), tf.strings.to_number(record[3])"
+    source = MODEL.replace("{units}", "1").replace(
+        "values = tf.io.decode_raw(record, tf.float32)", "values = record"
+    )
+    settings = room(tmp_path, source.replace("values[:2], values[2:]", parse))
+    (tmp_path / "data.csv").write_text("a,b\n" + "1,2\n" * 64)
+    result = start(**{**settings, "training_data": tmp_path / "data.csv"}).wait()
+    check(
+        result, 2, "model.py: feed failed: ValueError: slice index 3 of dimension 0 out of bounds. (line 21)"
+    )
+    assert "tensorflow" not in result.err
+    assert f"return {parse}" in result.err
+
+
 def test_an_empty_file_among_others_is_told(start: Start, tmp_path: Path) -> None:
     settings = room(tmp_path, MODEL.replace("{units}", "1"))
     (tmp_path / "data" / "empty.tfrecord").touch()

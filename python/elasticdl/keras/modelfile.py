@@ -141,6 +141,7 @@ def describe(error: BaseException, path: Path) -> str:
             int(line) for line in re.findall(rf'File "{re.escape(str(path))}", line (\d+)', text)
         ]
         text = failed_operation(text)
+    text = text.partition(" for '{{node ")[0]  # then come the operation's attributes and inputs
     where = f" (line {lines[-1]})" if lines else ""
     return f"{type(error).__name__}: {text}{where}"
 

@@ -589,9 +589,10 @@ def program_error(error: BaseException, chunk: str = "") -> ProgramError:
         return ProgramError("unwritable", error.what, chunk, str(error))
     kind = "bad-input" if isinstance(error, BadInput) else "program"
     if isinstance(error, BadInput):
-        text, cause = str(error), error.__cause__
-        if cause is not None and _own_frames(traceback.extract_tb(cause.__traceback__)):
-            text += "\n" + "".join(traceback.format_exception(cause))
+        # What was raised stands in the message; of the way there only what the user wrote says anything.
+        cause = error.__cause__
+        own = [] if cause is None else _own_frames(traceback.extract_tb(cause.__traceback__))
+        text = "\n".join([str(error), "".join(traceback.format_list(own))]).strip()
     else:
         text = "".join(traceback.format_exception(error))
     frames = traceback.extract_tb(error.__traceback__)
