@@ -13,6 +13,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from elasticdl.control.client import JobClient
@@ -36,7 +38,7 @@ def main() -> int:
     data = PLACE / "data"
     run([sys.executable, str(ROOT / "model_zoo/mnist/make_data.py"), str(data)])
     os.environ["XDG_STATE_HOME"] = str(PLACE / "state")
-    job = subprocess.Popen(
+    job = begin(
         [
             str(Path(sys.executable).with_name("elasticdl")),
             "train",
@@ -96,6 +98,20 @@ def disturb(job: subprocess.Popen[bytes]) -> None:
                         return
         except MasterAway:
             job_ended(job, 0.1)
+
+
+def begin(command: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Start a job that shows lines only: live figures would be drawn over what the demo itself says."""
+    job = subprocess.Popen(command, stderr=subprocess.PIPE)
+    threading.Thread(target=_pass_on, args=(job,), name="lines").start()
+    return job
+
+
+def _pass_on(job: subprocess.Popen[bytes]) -> None:
+    assert job.stderr is not None
+    for line in job.stderr:
+        sys.stderr.buffer.write(line)
+        sys.stderr.buffer.flush()
 
 
 def kill_one(status: JobStatus) -> bool:

@@ -18,7 +18,7 @@ from pathlib import Path
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobStatus
 from elasticdl.errors import MasterAway
-from examples.demo import ROOT, job_ended, run, wait_for_place
+from examples.demo import ROOT, begin, job_ended, run, wait_for_place
 
 PLACE = ROOT / ".demo-ps"
 NAME = "demo-ps"
@@ -36,7 +36,7 @@ def main() -> int:
     run([sys.executable, str(ROOT / "model_zoo/flights/make_data.py"), str(data)])
     os.environ["XDG_STATE_HOME"] = str(PLACE / "state")
     elasticdl = str(Path(sys.executable).with_name("elasticdl"))
-    job = subprocess.Popen(
+    job = begin(
         [
             elasticdl,
             "train",

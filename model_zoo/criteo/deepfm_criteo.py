@@ -1,9 +1,9 @@
 """DeepFM on Criteo's click logs: is an advertisement clicked?
 
 The model of `deepfm/deepfm_flights.py` over tables of any size: a category has a row from when it is first trained, so there is no
-vocabulary to build and no number of ids to guess. Such tables need parameter servers and are not exported; with `--model_params
-"ids=1000000"` categories share so many rows, and the model can be exported. Files that are not named .tsv need `--data_reader_params
-"delimiter='\\t'"`.
+vocabulary to build and no number of ids to guess. Such tables need parameter servers, and are exported as Parquet only
+(`--output_format=parquet`); with `--model_params "ids=1000000"` categories share so many rows, and a Keras model can hold them. Files
+that are not named .tsv need `--data_reader_params "delimiter='\\t'"`.
 """
 
 import keras

@@ -95,7 +95,7 @@ def test_whatever_is_no_whole_checkpoint_is_refused_by_name(tmp_path: Path) -> N
     path = folder / NAME
     good = path.read_text()
     for text, why in (
-        (good[:-40], "no manifest of a checkpoint"),
+        (good[:-40], "no manifest of a checkpoint, or was changed or cut off"),
         ("[1, 2]", "no manifest of a checkpoint"),
         ('{"a": 1}', "no manifest of a checkpoint"),
         (good.replace('"format": 1', '"format": 2'), "written in format 2"),

@@ -111,10 +111,12 @@ def test_a_job_that_has_ended_goes_on_for_another_epoch_as_if_it_had_not(
     first = plain(num_epochs=1, checkpoint_dir=directory).wait().succeeded()
     folder = checkpoints.folder_of(directory, checkpoints.numbers(directory)[-1])
     assert first.summary["checkpoint"] == str(folder)
-    assert [line.split()[0] for line in listed(directory)] == [folder.name]
+    (line,) = listed(directory)
+    assert line.startswith(f"{folder.name} ")
+    assert line.endswith("all files are there")
     lines = list(shown(directory))
     assert lines[-1].split(maxsplit=1) == ["state", "whole: all checksums hold"]
-    assert any("1 epochs, 2,000 records" in line for line in lines)
+    assert any("1 epoch, 2,000 records" in line for line in lines)
     assert any(f"{len(np.unique(ids)):,} rows of 2" in line for line in lines)
     plain(
         checkpoint_dir_for_init=directory,

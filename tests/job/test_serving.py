@@ -278,7 +278,8 @@ def test_gradients_that_are_no_numbers_reach_no_server(
     result = begin(loss="spoilt", on_nan=on_nan).wait()
     if on_nan == "fail":
         assert result.code == 1
-        assert "is not finite (loss nan)" in result.err
+        assert "is not finite (loss nan; among the records " in result.err
+        assert f" of {tmp_path / 'ids.csv'}). Lower the learning rate" in result.err
         assert "--on_nan=skip_step" in result.err
         return
     result.succeeded()

@@ -150,7 +150,7 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"num_ps_pods": 2, "distribution_strategy": "AllreduceStrategy"}, "has no parameter servers"),
         (
             {"num_ps_pods": 1, "ps_replicas": 2},
-            "2 servers are to hold each part of the model, and there are 1",
+            "2 servers are to hold each part of the model, and --num_ps_pods is 1",
         ),
         ({"num_ps_pods": 3, "ps_replicas": 3}, "by 1 server or 2, received 3"),
         ({"num_ps_pods": 2, "num_workers": "2:4"}, "there is no minimum"),

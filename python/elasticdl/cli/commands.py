@@ -421,8 +421,12 @@ def export(checkpoint: str, output: str, output_format: str, **model: str | None
       elasticdl export checkpoints --output=deepfm.keras \\
           --model_zoo=model_zoo --model_def=deepfm.deepfm_flights.custom_model
     """
+    from pathlib import Path
+
+    from elasticdl.control.checkpoints import locate
     from elasticdl.job.export import export_model, export_tables
 
+    locate(Path(checkpoint), "CHECKPOINT")  # before what is said of a model that it could be of
     try:
         if output_format == "parquet":
             export_tables(checkpoint, output)

@@ -72,7 +72,7 @@ def message(error: click.ClickException) -> str:
             else []
         )
         return f"there is no flag {error.option_name}{nearest(error.option_name, known)}"
-    text = error.format_message().rstrip(".")
+    text = error.format_message().rstrip(".").replace("integer range", "whole number")
     return text[:1].lower() + text[1:]
 
 

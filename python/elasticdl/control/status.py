@@ -106,5 +106,10 @@ class JobEvent:
 
 def how_many(workers: int | None, servers: int | None) -> str:
     """Return numbers in words, `3 workers and 2 parameter servers`; None: nobody speaks of these."""
-    counted = ((workers, "workers"), (servers, "parameter servers"))
-    return " and ".join(f"{number} {what}" for number, what in counted if number is not None)
+    counted = ((workers, "worker"), (servers, "parameter server"))
+    return " and ".join(count_of(number, what) for number, what in counted if number is not None)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return `1 worker`, `2 workers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

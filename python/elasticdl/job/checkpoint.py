@@ -11,6 +11,7 @@ from pathlib import Path
 
 from elasticdl.control import checkpoints
 from elasticdl.control.manifest import NAME, Manifest
+from elasticdl.control.status import count_of
 from elasticdl.data.tasks import TaskOrder
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.ps.catalog import Catalog
@@ -24,6 +25,8 @@ def listed(directory: Path) -> list[str]:
     try:
         if (directory / NAME).exists():
             raise BadSetting(f"{directory} is a checkpoint itself; `elasticdl checkpoint show` looks inside")
+        if not directory.exists():
+            raise BadSetting(f"{directory} does not exist; name a directory of checkpoints")
         numbers = checkpoints.numbers(directory)
     except OSError as error:
         raise BadSetting(f"{directory} can't be read: {error.strerror}") from None
@@ -51,7 +54,7 @@ def shown(path: Path) -> Iterator[str]:
         ("written", f"{_time(manifest)} by the job {manifest.job}"),
         ("position", _position(manifest)),
         ("to be resumed with", _resumable(manifest)),
-        ("size", f"{_size(checkpoints.size_of(manifest))} in {len(manifest.sizes())} files"),
+        ("size", f"{_size(checkpoints.size_of(manifest))} in {count_of(len(manifest.sizes()), 'file')}"),
         *_model(catalog),
     ]
     tables = [f"table {table.name}" for table in catalog.tables]
@@ -70,7 +73,7 @@ def _row(folder: Path) -> tuple[str, str, str, str, str]:
     except BadData as error:
         return folder.name, "", "", "", f"damaged: {error}"
     size = _size(checkpoints.size_of(manifest))
-    return folder.name, _time(manifest), _position(manifest), size, "whole"
+    return folder.name, _time(manifest), _position(manifest), size, "all files are there"
 
 
 def _time(manifest: Manifest) -> str:
@@ -84,7 +87,7 @@ def _position(manifest: Manifest) -> str:
     epochs, tasks = divmod(manifest.low, ledger.num_tasks)
     beyond = f" and {len(manifest.above)} beyond" if manifest.above else ""
     within = f" and {tasks:,} of {ledger.num_tasks:,} tasks" if tasks else ""
-    return f"{epochs:,} epochs{within}{beyond}, {records:,} records{_begun(manifest, order)}"
+    return f"{count_of(epochs, 'epoch')}{within}{beyond}, {records:,} records{_begun(manifest, order)}"
 
 
 def _begun(manifest: Manifest, order: TaskOrder) -> str:
@@ -103,8 +106,8 @@ def _resumable(manifest: Manifest) -> str:
     dealing = manifest.dealing
     shuffled = "shuffled" if dealing.shuffle else "not shuffled"
     return (
-        f"the same {len(dealing.shards):,} shards with {dealing.ledger().num_records:,} records, {shuffled}, seed {dealing.seed}, "
-        f"minibatches of {dealing.minibatch_size:,} and tasks of {dealing.records_per_task:,} records"
+        f"the same {count_of(len(dealing.shards), 'shard')} with {dealing.ledger().num_records:,} records, {shuffled}, "
+        f"seed {dealing.seed}, minibatches of {dealing.minibatch_size:,} and tasks of {dealing.records_per_task:,} records"
         + (f", steps of {dealing.grads_to_wait:,} gradients" if dealing.grads_to_wait else "")
     )
 

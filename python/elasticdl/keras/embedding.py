@@ -72,6 +72,12 @@ def rows_of_table(layer: ServedLayer, ids: Any) -> Any:
     return _lookups.get().look_up(layer, ids)
 
 
+WHOLE_TABLE = (
+    "a variable like any other: a Keras embedding, with an --embedding_threshold that is not below its size"
+)
+"""What can have all that rows on servers can't, for messages."""
+
+
 class WithoutMatrix:
     """What a layer refuses whose rows are on servers, with a sentence of its own: Keras would speak of variables that are not there."""
 
@@ -180,8 +186,8 @@ def _check(layer: Any) -> None:
 
 def _can_not(layer: Any, what: str) -> BadModel:
     return BadModel(
-        f"the embedding {layer.name} has {what}, which rows on parameter servers can't have; leave it out, or keep the table "
-        f"in the workers: a Keras embedding, with a larger --embedding_threshold"
+        f"the embedding {layer.name} has {what}, which rows on parameter servers can't have; leave it out, or let the table be "
+        f"{WHOLE_TABLE}"
     )
 
 

@@ -19,7 +19,7 @@ from elasticdl._core import Batch
 from elasticdl.data.output import made_beside
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
-from elasticdl.keras.embedding import Recorded, looking_up, names_of, serving, table_of
+from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, serving, table_of
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
@@ -125,7 +125,7 @@ class KerasServedAdapter:
             if not layer.trainable:
                 raise BadModel(
                     f"{self._user.path}: the embedding {layer.name} is not trainable, and rows on parameter servers are trained; let it be "
-                    "trained, or keep the table in the workers: a Keras embedding, with a larger --embedding_threshold"
+                    f"trained, or {WHOLE_TABLE}"
                 )
             is_matrix = self._spec.output and self._spec.output_format is not OutputFormat.PARQUET
             if is_matrix and layer.input_dim is None:

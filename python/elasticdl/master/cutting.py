@@ -195,8 +195,8 @@ class Cutting(Attendance):
         if not is_due or self.leases.is_between_waves:
             return self
         saved = self.journal.saved
-        kept = "there is none" if saved is None else f"the last one is {Path(saved[0].path).parent}"
-        text = f"no checkpoint of the last steps, because the job was stopped between two that there could be: {kept}"
+        kept = "no checkpoint" if saved is None else f"no checkpoint later than {Path(saved[0].path).parent}"
+        text = f"the job was stopped in the middle of a wave, where nothing whole can be written: it leaves {kept}"
         out.append(Announce("note", "", 0, 0, text))
         return replace(self, unkept=True)
 

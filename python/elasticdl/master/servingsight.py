@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elasticdl.cluster.cluster import process_name
-from elasticdl.control.status import JobStatus, WorkerStatus
+from elasticdl.control.status import JobStatus, WorkerStatus, how_many
 from elasticdl.master.processes import Processes
 from elasticdl.master.records import FailedRecord, FinishedRecord
 from elasticdl.master.relaunch import Workforce
@@ -90,7 +90,7 @@ class ServingSight:
             )
         if not machine.leases.held and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
-        who = f"{len(machine.leases.held)} workers, {len(journal.servers)} parameter servers"
+        who = how_many(len(machine.leases.held), len(journal.servers))
         slots, alone = len(journal.entries), self._alone()
         # Until then the loss of another server would take some of them along.
         return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who

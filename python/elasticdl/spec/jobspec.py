@@ -263,7 +263,7 @@ class JobSpec:
     )  # fmt: skip
     embedding_admission: int = setting(
         kinds.integer(1), 1, group="parameter servers", unit="sightings",
-        what="An id gets a row of its own when it is trained for the so manieth time; before, it has its initial weights.",
+        what="An id gets a row of its own when it is trained for the N-th time, N being this; before, it has its initial weights.",
         why="Every id counts unless somebody knows better.",
     )  # fmt: skip
 
@@ -624,7 +624,7 @@ def _check_servers(spec: JobSpec) -> None:
         )
     if spec.replicas > spec.num_ps_pods:
         raise BadSetting(
-            f"--ps_replicas: {spec.ps_replicas} servers are to hold each part of the model, and there are {spec.num_ps_pods}"
+            f"--ps_replicas: {spec.ps_replicas} servers are to hold each part of the model, and --num_ps_pods is {spec.num_ps_pods}"
         )
     if spec.global_batch_size:
         raise BadSetting(

@@ -1,4 +1,4 @@
-"""A worker's own copy of the dense variables, in jobs that ask the servers for them with every so manieth chunk only.
+"""A worker's own copy of the dense variables, in jobs that ask the servers for them with every N-th chunk only.
 
 They are asked for while the chunk before is computed, as rows are, so what comes lacks that one's gradient. What the copy itself has
 changed since is added to it: a worker always computes with all of its own chunks, and with others' up to the last look at the servers.

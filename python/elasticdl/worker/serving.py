@@ -551,7 +551,12 @@ class ServingWorker:
                     gradients.dense, self._adapter.rate(self._pacing.step(chunk.task, chunk.chunk))
                 )
             return gradients
-        what = f"the loss or gradient of chunk {chunk.chunk} of task {chunk.task} is not finite (loss {gradients.loss})"
+        task = self._order.task(chunk.task)
+        records = self._order.ledger.chunk(task, chunk.chunk)
+        what = (
+            f"the loss or gradient of a minibatch is not finite (loss {gradients.loss}; among the records {records.min()} to "
+            f"{records.max()} of {task.shard.name})"
+        )
         if self._settings.on_nan == "fail":
             text = f"{what}. Lower the learning rate, clip gradients, or set --on_nan=skip_step."
             self._fail(ProgramError("nan", "not finite", "", text))
