@@ -15,6 +15,7 @@ from elasticdl.job.display import (
     clock,
     event_line,
     open_display,
+    print_end,
     print_summary,
     print_traceback,
     status_line,
@@ -229,6 +230,24 @@ def test_a_users_traceback() -> None:
     print_traceback({"traceback": ""}, stream)
     print_traceback({}, stream)
     assert stream.getvalue() == "Traceback:\n  ValueError: x\n"
+
+
+def test_what_the_reason_says_is_not_said_twice() -> None:
+    stream = io.StringIO()
+    print_traceback({"reason": "worker-0-1: m.py: no", "traceback": "m.py: no\n"}, stream)
+    assert stream.getvalue() == ""
+    print_traceback({"reason": "worker-0-1: m.py: no", "traceback": "m.py: no\n  m.py, line 3\n"}, stream)
+    assert stream.getvalue() == "  m.py, line 3\n"
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted"])
+def test_a_terminal_shows_the_reason_of_a_failure_once(monkeypatch: pytest.MonkeyPatch, status: str) -> None:
+    """The command ends with it."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stdout", screen)
+    print_end({"status": status, "reason": "why it was"})
+    assert ("why it was" in screen.getvalue()) == (status == "interrupted")
 
 
 def test_a_table_for_a_file() -> None:

@@ -315,10 +315,15 @@ def open_display(started: float, every: int, stream: TextIO | None = None) -> Di
 
 
 def print_traceback(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
-    """Print the user's traceback, if that is how the job ended."""
-    traceback = summary.get("traceback")
-    if isinstance(traceback, str) and traceback:
-        print(traceback.rstrip(), file=sys.stderr if stream is None else stream, flush=True)
+    """Print the user's traceback, if that is how the job ended, without what the job's reason says already."""
+    reason, lines = (
+        str(summary.get("reason") or ""),
+        str(summary.get("traceback") or "").rstrip().splitlines(),
+    )
+    while lines and lines[0].strip() in reason:
+        del lines[0]
+    if lines:
+        print(*lines, sep="\n", file=sys.stderr if stream is None else stream, flush=True)
 
 
 def print_log_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
@@ -334,6 +339,13 @@ def print_log_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> N
             file=sys.stderr if stream is None else stream,
             flush=True,
         )
+
+
+def print_end(summary: Mapping[str, Any]) -> None:
+    """Print how a job ended that was waited for; in a terminal without the reason of a failure, with which the command ends."""
+    print_traceback(summary)
+    told_at_last = sys.stdout.isatty() and summary.get("status") == "failed"
+    print_summary({**summary, "reason": ""} if told_at_last else summary)
 
 
 def print_summary(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:

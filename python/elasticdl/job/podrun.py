@@ -13,7 +13,7 @@ from elasticdl.cluster.api import connect
 from elasticdl.control.status import INTERRUPT, JobStatus
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.job import podjob, survey
-from elasticdl.job.display import Display, open_display, print_log_end, print_summary, print_traceback
+from elasticdl.job.display import Display, open_display, print_end, print_log_end
 from elasticdl.job.doctor import Finding, Level
 from elasticdl.job.podjob import PodJob, Seen, SignedOut
 from elasticdl.spec import edge
@@ -45,8 +45,7 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
     finally:
         display.close()
     print_log_end(summary)
-    print_traceback(summary)
-    print_summary(summary)
+    print_end(summary)
     return summary
 
 

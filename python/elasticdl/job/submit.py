@@ -96,8 +96,7 @@ def submit(spec: JobSpec, submitted_at: float | None = None) -> Outcome:
     finally:
         place.close()
         os.close(lock)
-    display.print_traceback(outcome.summary)
-    display.print_summary(outcome.summary)
+    display.print_end(outcome.summary)
     return outcome
 
 
