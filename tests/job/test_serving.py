@@ -190,6 +190,26 @@ def test_a_hung_server_is_replaced(begin: Start, tmp_path: Path, ids: np.ndarray
     assert [one["member"] for one in summary["recoveries"]] == ["ps-1-1"]
 
 
+def test_a_hung_server_with_the_only_copy_is_waited_for(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    job = begin(num_ps_pods=1)
+    hung: list[int] = []
+
+    def stop(status: JobStatus) -> None:
+        hung.extend(processes(status, "ps"))
+        os.kill(hung[0], signal.SIGSTOP)
+
+    at(job, 20, stop)
+    for item in seen(job):
+        if isinstance(item, JobStatus) and "it is given time to wake up" in item.reason:
+            break
+    os.kill(hung[0], signal.SIGCONT)
+    summary = check(job, tmp_path, ids)
+    assert summary["roll_backs"] == 0
+    assert summary["servers"] == {"joined": 1, "drained": 0, "lost": 0, "at_the_end": 1}
+
+
 def test_the_only_server_hands_over_to_its_successor_and_a_worker_leaves(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
