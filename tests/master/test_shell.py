@@ -397,7 +397,7 @@ def test_an_export_that_fails_leaves_the_earlier_result(start: Start, tmp_path: 
     job = start(num_workers=1, faults={f"worker-0-{life}": "no export" for life in range(1, 5)})
     code, summary = job.end()
     assert (code, summary["status"]) == (1, "failed")
-    assert "No space left on device" in summary["traceback"]
+    assert "no space left on device" in summary["traceback"]
     assert summary["outputs"] == []
     assert (tmp_path / "out.keras").read_text() == "earlier"
     assert list(tmp_path.glob(".out*")) == []
