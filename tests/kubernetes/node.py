@@ -28,13 +28,17 @@ _IMPORT_SECONDS = 600.0
 _INIT = """
 mount -t proc proc /proc
 for place in /run /var/log /var/lib/cni; do mkdir -p $place; mount -t tmpfs tmpfs $place; done
-containerd --config "$1/containerd.toml" >> "$1/containerd.log" 2>&1 &
-"$2" kube-proxy --config "$1/kube-proxy.json" >> "$1/kube-proxy.log" 2>&1 &
-"$2" kubelet --config "$1/kubelet.json" --kubeconfig "$3" --root-dir "$1/kubelet" --cert-dir "$1/kubelet/pki" \
+keep() { while :; do "$@"; sleep 1; done; }
+keep containerd --config "$1/containerd.toml" >> "$1/containerd.log" 2>&1 &
+keep "$2" kube-proxy --config "$1/kube-proxy.json" >> "$1/kube-proxy.log" 2>&1 &
+keep "$2" kubelet --config "$1/kubelet.json" --kubeconfig "$3" --root-dir "$1/kubelet" --cert-dir "$1/kubelet/pki" \
     --hostname-override "$4" --node-ip "$5" >> "$1/kubelet.log" 2>&1 &
 while :; do wait; sleep 1; done
 """
-"""First process of a node; it also takes up the children that containers leave. What is written outside the folder goes with it."""
+"""First process of a node; it also takes up the children that containers leave. What is written outside the folder goes with it.
+
+What ends is started again, as on a machine: a kubelet does if containerd is not there yet.
+"""
 
 
 class Node:

@@ -23,7 +23,7 @@ from .processes import wait_for
 
 PACKAGES = ("containerd", "runc", "ctr", "iptables", "ip", "nsenter", "unshare")
 """Programs that real nodes need beside the cluster's own."""
-_READY_SECONDS = 60.0
+_READY_SECONDS = 180.0
 
 
 def missing() -> str:
