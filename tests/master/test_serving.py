@@ -808,6 +808,16 @@ def test_nobody_hears_of_a_higher_watermark_while_slots_are_cut() -> None:
     assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
 
 
+def test_the_watermark_rises_when_a_snapshot_is_given_up() -> None:
+    rig = Rig(snapshots="/checkpoints", checkpoint_steps=4)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.finish("worker-0-1", 2)
+    rig.heard("worker-0-1", Watermark)
+    rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
+    assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
+
+
 def test_a_master_that_comes_back_leaves_a_snapshot_that_was_begun() -> None:
     rig = Rig(snapshots="/checkpoints", checkpoint_steps=4)
     rig.start("worker-0-1")

@@ -6,6 +6,7 @@ A Protocol with two implementations: processes of this machine (`cluster/local.p
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -37,6 +38,7 @@ class ProcessName:
         return f"{self.role}-{self.index}-{self.life}"
 
 
+@functools.lru_cache(maxsize=4096)  # masters ask for the same few names at every event
 def process_name(text: str) -> ProcessName:
     """Read `worker-3-2`."""
     role, index, life = text.rsplit("-", 2)

@@ -103,12 +103,16 @@ class Attendance(Keeper):
     Attributes:
         links: control streams.
         seen: by member.
+        members: by name, of those in `seen`; names are never used again.
+        found_at: when the first process found this master: before, it is the master that can't be reached.
         accused: servers that others can't reach → when they said so first, and last.
         condemned: names of processes that count as lost and are not proven dead → when; they are killed if they do not end.
     """
 
     links: Mapping[int, Link] = field(default_factory=dict)
     seen: Mapping[MemberId, Seen] = field(default_factory=dict)
+    members: Mapping[str, MemberId] = field(default_factory=dict)
+    found_at: float = math.inf
     accused: Mapping[ServerId, tuple[float, float]] = field(default_factory=dict)
     condemned: Mapping[str, float] = field(default_factory=dict)
 
@@ -149,7 +153,12 @@ class Attendance(Keeper):
                 left_at=known.left_at if known.leaving else now,
                 cut_at=None,
             )
-        return self._note(enroll.member, seen)._link(connection, registered=True)
+        master = replace(
+            self,
+            members={**self.members, enroll.name: enroll.member},
+            found_at=min(self.found_at, seen.registered_at),
+        )
+        return master._note(enroll.member, seen)._link(connection, registered=True)
 
     def _disconnect(self, now: float, connection: int) -> Self:
         links = dict(self.links)
@@ -183,6 +192,11 @@ class Attendance(Keeper):
         for server in {ServerId(server) for server in servers} & set(self.journal.servers):
             accused[server] = (accused.get(server, (now, now))[0], now)
         return replace(self, accused=accused)
+
+    def _process(self, name: str) -> Seen | None:
+        """Return what was heard of a process, None if nothing was."""
+        member = self.members.get(name)
+        return None if member is None else self.seen[member]
 
     def _note(self, member: MemberId, seen: Seen) -> Self:
         return replace(self, seen={**self.seen, member: seen})
@@ -234,25 +248,27 @@ class Attendance(Keeper):
     def _suspected_workers(self, now: float) -> dict[str, str]:
         """Return the workers that hold tasks and seem to be lost, each with the reason."""
         found = {}
-        found_at = self._found_at()
         for seen in self.seen.values():
             if seen.is_server or seen.name in self.gone or seen.name in self.condemned:
                 continue
-            why = judge(now, self._statements(seen, found_at), self.settings.times)
+            why = judge(now, self._statements(seen), self.settings.times)
             if why is not None:
                 found[seen.name] = why
         return found
 
     def awaited(self, now: float) -> frozenset[ServerId]:
         """Return the servers that hang and without which a slot has no copy left: they are given time to wake up."""
-        suspected = self._suspected_servers(now)
-        last = placement.last_holders(self.journal.entries, suspected)
-        servers = self.journal.servers
-        return frozenset(number for number in last if self._hangs(now, servers[number]))
+        return self._awaited(now, self._suspected_servers(now))
 
     def _lost_servers(self, now: float) -> frozenset[ServerId]:
         """Return the servers of the journal that are dead, or seem to be (R20)."""
-        return self._suspected_servers(now) - self.awaited(now)
+        suspected = self._suspected_servers(now)
+        return suspected - self._awaited(now, suspected)
+
+    def _awaited(self, now: float, suspected: frozenset[ServerId]) -> frozenset[ServerId]:
+        last = placement.last_holders(self.journal.pairs, suspected)
+        servers = self.journal.servers
+        return frozenset(number for number in last if self._hangs(now, servers[number]))
 
     def _suspected_servers(self, now: float) -> frozenset[ServerId]:
         servers = self.journal.servers.values()
@@ -262,7 +278,7 @@ class Attendance(Keeper):
 
     def _hangs(self, now: float, server: Server) -> bool:
         """Tell whether a suspected server may go on: it has not ended as far as its control stream says, and is not silent for long."""
-        seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
+        seen = self._process(server.name)
         if seen is None or seen.connection is None or seen.name in self.gone:
             return False
         speaking = (one.since for one in self._against(now, server) if one.since <= now)
@@ -273,27 +289,22 @@ class Attendance(Keeper):
         return judge(now, self._against(now, server), self.settings.times)
 
     def _against(self, now: float, server: Server) -> tuple[Statement, ...]:
-        found_at = self._found_at()
-        seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
+        seen = self._process(server.name)
         if seen is None:
-            since = max(self.started_at, found_at) + self.settings.times.alone
+            since = max(self.started_at, self.found_at) + self.settings.times.alone
             statements: tuple[Statement, ...] = (Statement(Witness.STREAM, since),)
         else:
-            statements = self._statements(seen, found_at)
+            statements = self._statements(seen)
         since, last = self.accused.get(server.number, (0.0, -math.inf))
         if now - last < ACCUSED_SECONDS:
             statements = (*statements, Statement(Witness.ACCUSED, since))
         return statements
 
-    def _found_at(self) -> float:
-        """Return when somebody found this master: before, it is the one that can't be reached."""
-        return min((seen.registered_at for seen in self.seen.values()), default=math.inf)
-
-    def _statements(self, seen: Seen, found_at: float) -> tuple[Statement, ...]:
+    def _statements(self, seen: Seen) -> tuple[Statement, ...]:
         times = self.settings.times
         said = []
         if seen.connection is None:
-            grace = max(self.started_at, found_at) + times.alone
+            grace = max(self.started_at, self.found_at) + times.alone
             said.append(Statement(Witness.STREAM, grace if seen.cut_at is None else seen.cut_at))
         # a process that was just started may beat late; after a restart of the master all do
         last_beat = seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at

@@ -244,18 +244,21 @@ class Cutting(Attendance):
     def _tell_cut(self, now: float, connection: int, link: Link, number: ServerId, out: Out) -> Link:
         """Order what a server is to write."""
         cut = self.cut
-        if cut is None:
+        if cut is None or len(self.sections) == len(self.journal.entries):
             return link
+        # What it writes now may be some of those that are missing.
+        if link.cut == cut.number and now - link.cut_at < AGAIN_SECONDS:
+            return link
+        link = replace(link, cut=cut.number, cut_at=now)
         missing = [
             (slot, entry.reign)
             for slot, entry in enumerate(self.journal.entries)
             if entry.primary == number and slot not in self.sections
         ]
-        # What it writes now may be some of these.
-        if not missing or (link.cut == cut.number and now - link.cut_at < AGAIN_SECONDS):
+        if not missing:
             return link
         slots, reigns = zip(*missing, strict=True)
         low, above = int(cut.position.low), tuple(map(int, cut.position.above))
         order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above, cut.step)
         self._tell(connection, order, out)
-        return replace(link, cut=cut.number, cut_at=now)
+        return link

@@ -186,9 +186,14 @@ class Keeper:
             return self, ()
         out: Out = []
         master = self._wake(now)._take(now, event, out)
-        if not master.over and not isinstance(event, Beat):  # what a beat means is judged at the next tick
-            master = master._settle(now, out)
+        if not master.over and not master._can_wait(event):
+            concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
+            master = master._settle(now, concerned, out)
         return master, tuple(out)
+
+    def _can_wait(self, event: Event) -> bool:
+        """Tell whether what follows from an event is time enough for the next tick, as with heartbeats."""
+        return isinstance(event, Beat)
 
     def _wake(self, now: float) -> Self:
         """Take note of the time before anything else; most masters need not."""
@@ -254,8 +259,11 @@ class Keeper:
         """Take note that a snapshot's manifest was written; most masters have none."""
         return self
 
-    def _settle(self, now: float, out: Out) -> Self:
-        """After every event: append what is due, tell what is known, end when all is done."""
+    def _settle(self, now: float, concerned: int | None, out: Out) -> Self:
+        """After every event: append what is due, tell what is known, end when all is done.
+
+        `concerned`: the connection that the event came on, None if on none.
+        """
         master = self
         record = master._next_record(now)
         if record is not None:
@@ -263,12 +271,12 @@ class Keeper:
         else:
             master = master._check(now, out)
         if master.opened:
-            master = master._tell_all(now, out)._act(now, out)
+            master = master._tell_all(now, concerned, out)._act(now, out)
         return master._maybe_end(now, out)
 
     @abstractmethod
-    def _tell_all(self, now: float, out: Out) -> Self:
-        """Tell each connection what it should know by now."""
+    def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
+        """Tell each connection what it should know by now; what concerns only one of them can leave the others for the next tick."""
 
     @abstractmethod
     def _act(self, now: float, out: Out) -> Self:

@@ -8,6 +8,7 @@ Rule numbers are those of the note on the protocol.
 from __future__ import annotations
 
 import math
+import operator
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -453,16 +454,23 @@ class Master(Succession):
 
     # ------------------------------------------------------------------ what each connection is told
 
-    def _tell_all(self, now: float, out: Out) -> Self:
-        master = self
+    def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         view = self.view
-        stop = None if view is None else self._stop_reason(now, view)
-        pending = None if view is None else self._pending_reason(view)
-        for connection, link in self.links.items():
-            after = master._tell_one(now, connection, link, view, stop is not None, pending is not None, out)
-            if after is not link:
-                master = replace(master, links={**master.links, connection: after})
-        return master
+        stop = view is not None and self._stop_reason(now, view) is not None
+        pending = view is not None and self._pending_reason(view) is not None
+        common = (self.journal, self.appending, self.gone, self.failures, stop, pending)
+        if all(map(operator.is_, (*common, self.links, self.seen), self.told)):
+            return self
+        is_for_one = concerned in self.links and all(map(operator.is_, common, self.told))
+        # Many come at once when a job begins or its master comes back: what one of them says is no news to the others.
+        links = {concerned: self.links[concerned]} if concerned is not None and is_for_one else self.links
+        told = {
+            connection: after
+            for connection, link in links.items()
+            if (after := self._tell_one(now, connection, link, view, stop, pending, out)) is not link
+        }
+        master = replace(self, links={**self.links, **told}) if told else self
+        return master if is_for_one else replace(master, told=(*common, master.links, self.seen))
 
     def _tell_one(
         self, now: float, connection: int, link: Link, view: View | None, stop: bool, pending: bool, out: Out

@@ -135,6 +135,7 @@ class Memory(Keeper):
         progress: the last one heard.
         progress_at: when.
         paces: seconds of recent steps.
+        told: the values of which every connection knows what it should, at last those that concern one connection each.
     """
 
     settings: Settings
@@ -156,6 +157,7 @@ class Memory(Keeper):
     progress: Progress | None = None
     progress_at: float = 0.0
     paces: tuple[float, ...] = ()
+    told: tuple[object, ...] = (None,)
 
     @property
     def view(self) -> View | None:
@@ -227,10 +229,22 @@ class Memory(Keeper):
         # While nobody has found this master, it is the one that can't be reached.
         found_at = min((seen.registered_at for seen in self._members_seen(view)), default=math.inf)
         for peer in view.members:
-            why = None if self._is_gone(peer) else self._suspicion(now, peer, view, found_at)
+            if self._is_gone(peer) or self._is_well(now, peer, view):
+                continue
+            why = self._suspicion(now, peer, view, found_at)
             if why is not None:
                 found[peer.id] = why
         return found
+
+    def _is_well(self, now: float, peer: Peer, view: View) -> bool:
+        """Tell at a glance whether nothing can speak against a member: of most members at most times nothing does."""
+        seen, times = self.seen.get(peer.id), self.settings.times
+        if seen is None or seen.connection is None or seen.beat_at is None or peer.id in self.accused_at:
+            return False
+        link = self.links.get(seen.connection)
+        is_heard = now < seen.beat_at + 3 * times.heartbeat
+        moves = now < max(seen.moved_at, self.view_at) + times.stall
+        return is_heard and moves and (link is None or link.stop < view.id)
 
     def _suspicion(self, now: float, peer: Peer, view: View, found_at: float) -> str | None:
         """Return why a member is suspected; who has sealed the view is waited for by nobody, but the next view would wait for who hangs."""

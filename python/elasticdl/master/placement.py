@@ -76,6 +76,31 @@ class Copy:
     hands_over: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """All that decides which copies are wanted.
+
+    Attributes:
+        entries: by slot.
+        living: the servers that are there.
+        leaving: those of them that are to be emptied.
+        under_way: copies, by slot.
+    """
+
+    entries: Sequence[Entry]
+    living: frozenset[ServerId]
+    leaving: frozenset[ServerId]
+    under_way: Mapping[int, Copy]
+
+    def is_as(self, other: Situation) -> bool:
+        """Tell whether two are the same, without a look at the slots: entries and copies are values that are replaced, never changed."""
+        return (
+            self.entries is other.entries
+            and self.under_way is other.under_way
+            and (self.living, self.leaving) == (other.living, other.leaving)
+        )
+
+
 def first(servers: Sequence[ServerId], slots: int, replicas: int, restored: int = 0) -> tuple[Entry, ...]:
     """Return the slots' first servers: primaries in turn, and each server's backups spread over all the others.
 

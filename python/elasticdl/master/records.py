@@ -242,6 +242,7 @@ class Journal:
         servers: parameter servers that are there, as far as anybody knows.
         next_server: the number of the next one.
         entries: by slot; none before the first placement.
+        pairs: of each primary and backup that some slot has, one slot's entry: a question about servers looks at these, not at all slots.
         done: tasks that are done.
         roll_back: how often the job was rolled back.
         cut: the last snapshot of slots that was begun.
@@ -264,6 +265,7 @@ class Journal:
     servers: Mapping[ServerId, Server] = field(default_factory=dict)
     next_server: int = 0
     entries: tuple[Entry, ...] = ()
+    pairs: tuple[Entry, ...] = ()
     done: Done = field(default_factory=Done)
     roll_back: int = 0
     cut: CutRecord | None = None
@@ -335,7 +337,14 @@ class Journal:
         entries = list(self.entries)
         for slot, entry in record.entries:
             entries[slot : slot + 1] = [entry]
-        after = replace(self, servers=servers, next_server=following, entries=tuple(entries))
+        pairs = {(entry.primary, entry.backup): entry for entry in entries}
+        after = replace(
+            self,
+            servers=servers,
+            next_server=following,
+            entries=tuple(entries),
+            pairs=tuple(pairs.values()),
+        )
         if record.position is None:
             return after
         return replace(after, done=self.done.common(record.position), roll_back=self.roll_back + 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,6 +64,8 @@ from elasticdl.master.attendance import Link
 from elasticdl.master.cutting import Cutting
 from elasticdl.master.events import (
     Announce,
+    Event,
+    Heard,
     Kill,
 )
 from elasticdl.master.keeper import Out
@@ -156,6 +159,8 @@ class ServingMaster(Cutting):
         reported: tasks that are done, until that is journalled.
         reported_at: when the first of these came.
         changed_at: of each slot, the number of the record that changed it last.
+        newest: the highest of these.
+        at_rest: for what no copy of any slot is wanted: slots are looked at again when that has changed.
         copies: copies of slots under way, by slot.
         copying: people were told that there are some.
         ready: those whose receiver has everything, until that is journalled.
@@ -170,6 +175,7 @@ class ServingMaster(Cutting):
         heard_at: when the last event came.
         back_at: when this master went on after it had been stopped.
         settled_at: when the last step was settled, None if none was in this life.
+        told: the values of which every connection knows what it should.
     """
 
     settings: Settings
@@ -178,6 +184,8 @@ class ServingMaster(Cutting):
     reported: tuple[TaskNumber, ...] = ()
     reported_at: float | None = None
     changed_at: tuple[int, ...] = ()
+    newest: int = 0
+    at_rest: placement.Situation | None = None
     copies: Mapping[int, Copy] = field(default_factory=dict)
     copying: bool = False
     ready: tuple[Copy, ...] = ()
@@ -192,6 +200,7 @@ class ServingMaster(Cutting):
     heard_at: float | None = None
     back_at: float = -math.inf
     settled_at: float | None = None
+    told: tuple[object, ...] = (None,)
 
     @property
     def wanted_servers(self) -> int:
@@ -245,6 +254,12 @@ class ServingMaster(Cutting):
         was_away = self.heard_at is not None and now - self.heard_at >= AWAY_SECONDS
         return replace(self, heard_at=now, back_at=now if was_away else self.back_at)
 
+    def _can_wait(self, event: Event) -> bool:
+        """A chunk that is settled changes what nobody else has to know, unless a wave waits for it."""
+        if isinstance(event, Heard) and isinstance(event.message, Settled):
+            return self.leases.waves is None
+        return super()._can_wait(event)
+
     def _connect(self, connection: int, member: MemberId, name: str) -> Self:
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
@@ -264,6 +279,7 @@ class ServingMaster(Cutting):
             lasting=self.settings.lasting,
             every=-(-steps // order.chunks_per_task) * order.wave if steps else order.ledger.num_tasks,
             changed_at=(self.journal.length,) * len(self.journal.entries),
+            newest=self.journal.length if self.journal.entries else 0,
         )
         return master._give_up_cut(self.started_at)._stand(order)
 
@@ -590,7 +606,7 @@ class ServingMaster(Cutting):
     def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
         journal = self.journal
         leaving = self._leaving_servers()
-        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.entries, server))
+        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.pairs, server))
         living = set(journal.servers).difference(empty)
         changed: dict[int, Entry] = {}
         for copy in self.ready:
@@ -603,11 +619,10 @@ class ServingMaster(Cutting):
             if copy.to in empty:  # it was ordered before that server wanted to leave (renew)
                 entry = journal.entries[copy.slot]
                 changed.setdefault(copy.slot, entry.with_backup(entry.backup))
-        pressed = self._pressed(now, leaving)
-        for slot, entry in placement.at_once(
-            journal.entries, living, pressed, self.settings.replicas
-        ).items():
-            changed.setdefault(slot, entry)
+        where = (living, self._pressed(now, leaving), self.settings.replicas)
+        if placement.at_once(journal.pairs, *where):
+            for slot, entry in placement.at_once(journal.entries, *where).items():
+                changed.setdefault(slot, entry)
         return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
 
     def _pressed(self, now: float, leaving: set[ServerId]) -> set[ServerId]:
@@ -625,6 +640,7 @@ class ServingMaster(Cutting):
         master = replace(
             self,
             changed_at=tuple(number if slot in slots else at for slot, at in enumerate(changed)),
+            newest=number if slots else self.newest,
             copies={slot: copy for slot, copy in self.copies.items() if slot not in slots},
             ready=tuple(
                 copy for copy in self.ready if placement.outcome(self.journal.entries, copy) is not None
@@ -656,8 +672,8 @@ class ServingMaster(Cutting):
 
     def _after_server(self, now: float, before: Journal, server: Server, rolls_back: bool, out: Out) -> Self:
         """Say what has become of a server, and see to it that it ends."""
-        seen = next((seen for seen in self.seen.values() if seen.name == server.name), None)
-        if seen is not None and seen.leaving and placement.is_empty(before.entries, server.number):
+        seen = self._process(server.name)
+        if seen is not None and seen.leaving and placement.is_empty(before.pairs, server.number):
             out.append(Announce("drained", server.name, 0, self.steps_done, f"{server.name} was emptied"))
             return self
         cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
@@ -688,11 +704,16 @@ class ServingMaster(Cutting):
         journal = self.journal
         if not journal.entries or self.appending is not None or self.ends:
             return self
+        situation = placement.Situation(
+            journal.entries, frozenset(journal.servers), frozenset(self._leaving_servers()), self.copies
+        )
+        if self.at_rest is not None and self.at_rest.is_as(situation):
+            return self
         copies = placement.next_copies(
-            journal.entries,
-            set(journal.servers),
-            self._leaving_servers(),
-            self.copies,
+            situation.entries,
+            situation.living,
+            situation.leaving,
+            situation.under_way,
             self.settings.replicas,
             COPIES,
         )
@@ -700,9 +721,10 @@ class ServingMaster(Cutting):
             out.append(Announce("copying", "", 0, self.steps_done, "slots are copied to other servers"))
         if self.copying and not copies and not self.copies:
             out.append(Announce("copied", "", 0, self.steps_done, "all slots are where they should be"))
-            return replace(self, copying=False)
+        if not copies:
+            return replace(self, copying=self.copying and bool(self.copies), at_rest=situation)
         after = {**self.copies, **{copy.slot: copy for copy in copies}}
-        return replace(self, copies=after, copying=True) if copies else self
+        return replace(self, copies=after, copying=True)
 
     # ------------------------------------------------------------------ losses
 
@@ -711,9 +733,9 @@ class ServingMaster(Cutting):
             return self
         condemned = {other: at for other, at in self.condemned.items() if other != name}
         master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
-        seen = next((seen for seen in self.seen.values() if seen.name == name), None)
+        seen = self._process(name)
         number = self._number_of(name)
-        is_empty = number is None or placement.is_empty(self.journal.entries, number)
+        is_empty = number is None or placement.is_empty(self.journal.pairs, number)
         if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
             return master._release(name)
         if number is not None:
@@ -810,15 +832,32 @@ class ServingMaster(Cutting):
 
     # ------------------------------------------------------------------ what each connection is told
 
-    def _tell_all(self, now: float, out: Out) -> Self:
+    def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
+        if master.cut is None and all(map(operator.is_, master._tellable(), self.told)):
+            return master  # what a snapshot lacks is asked for again after a time, all else once
         links = {
             connection: master._tell_one(now, connection, link, out)
             for connection, link in master.links.items()
         }
         if any(links[connection] is not link for connection, link in master.links.items()):
             master = replace(master, links=links)
-        return master
+        return replace(master, told=master._tellable())
+
+    def _tellable(self) -> tuple[object, ...]:
+        """Return all values from which `_tell_one` takes what a connection should know; they are replaced, never changed."""
+        return (
+            self.journal,
+            self.links,
+            self.seen,
+            self.failures,
+            self.leases,
+            self.copies,
+            self.spoilt,
+            self.reported,
+            self.exporter,
+            self.attempt,
+        )
 
     def _tell_one(self, now: float, connection: int, link: Link, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
@@ -851,9 +890,9 @@ class ServingMaster(Cutting):
         if mine != link.copies:
             link = replace(link, copies=frozenset(mine))
         link = self._tell_cut(now, connection, link, number, out)
-        if self.ends and link.accounts < max(self.changed_at):
+        if self.ends and link.accounts < self.newest:
             self._tell(connection, AccountsWanted(), out)
-            link = replace(link, accounts=max(self.changed_at))
+            link = replace(link, accounts=self.newest)
         return link
 
     def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
@@ -897,8 +936,7 @@ class ServingMaster(Cutting):
 
     def _tell_placement(self, connection: int, link: Link, out: Out) -> Link:
         journal = self.journal
-        newest = max(self.changed_at, default=0)
-        known = (frozenset(journal.servers), newest)
+        known = (frozenset(journal.servers), self.newest)
         if not journal.entries or known == link.placed:
             return link
         since = -1 if link.placed is None else link.placed[1]

@@ -88,6 +88,8 @@ class Succession(Memory):
         if schedule is None:
             return None
         view = self.view
+        if view is None and self._gathers(now):
+            return None
         stay = () if view is None else self._stay(now, view)
         if stay is None:
             return None
@@ -162,6 +164,12 @@ class Succession(Memory):
         if not all(self._has_sealed(peer, view) and not self._is_gone(peer) for peer in view.members):
             return frozenset()
         return feuds(self.accusations)
+
+    def _gathers(self, now: float) -> bool:
+        """Tell at a glance whether a group can't begin yet: fewer have come than are wanted, and the first of them not long ago."""
+        first = next(iter(self.seen.values()), None)
+        is_early = first is None or now - first.registered_at < self.settings.times.gather
+        return is_early and len(self.seen) < self.wanted and not self._ends_now()
 
     def _gathered(self, now: float, joiners: list[Stander]) -> bool:
         """Tell whether a group may begin: all workers are there, or enough of them and the gathering time is over."""

@@ -1,0 +1,171 @@
+"""What an event costs a master: counted in instructions of the interpreter, which are the same on every machine."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from elasticdl.control.messages import Register, Report
+from elasticdl.control.serving import Enroll, FoundModel, Settled, TaskDone
+from elasticdl.control.view import MemberId, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.master import keeper, memory, serving
+from elasticdl.master.events import (
+    Append,
+    Appended,
+    Beat,
+    ConnectionOpened,
+    DataFound,
+    Event,
+    Heard,
+    JournalRead,
+    Tick,
+)
+from elasticdl.master.keeper import Keeper
+from elasticdl.master.machine import Master
+from elasticdl.master.serving import ServingMaster
+
+SHARDS = (Shard("data", 0, 80_000),)
+LEDGER = Ledger(SHARDS, 8, 4, 1, False)
+TIMES: dict[str, Any] = {"minimum": 1, "relaunches": 1}
+
+
+class Job:
+    """A master whose journal takes everything at once."""
+
+    def __init__(self, master: Keeper) -> None:
+        self.master = master
+        self.now = 0.0
+        self.connections = 0
+        self.give(JournalRead((), 0), DataFound(SHARDS))
+
+    def give(self, *events: Event) -> None:
+        waiting = list(events)
+        while waiting:
+            self.master, said = self.master.handle(self.now, waiting.pop(0))
+            waiting += [Appended(one.record) for one in said if isinstance(one, Append)]
+
+    def connect(self, name: str, message: Any) -> int:
+        self.connections += 1
+        self.give(ConnectionOpened(self.connections, MemberId(name), name), Heard(self.connections, message))
+        return self.connections
+
+    def cost(self, *events: Event) -> int:
+        """Return how many instructions the interpreter needs to take events."""
+        return instructions(lambda: self.give(*events))
+
+
+def instructions(call: Callable[[], None]) -> int:
+    count = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
+    """Return a job that trains, with one worker's connection."""
+    settings = serving.Settings(
+        workers=1,
+        plan=lambda shards: TaskOrder(LEDGER, 1, 0, 1),
+        servers=4,
+        replicas=replicas,
+        **TIMES,
+    )
+    job = Job(ServingMaster(settings))
+    for name in (f"ps-{index}-1" for index in range(4)):
+        job.connect(name, Enroll(MemberId(name), name, f"unix:/{name}", 0, None, (), 0, False))
+    worker = MemberId("worker-0-1")
+    connection = job.connect(worker, Enroll(worker, worker, "", 0, None, (), 0, False))
+    job.give(Heard(connection, FoundModel(f'{{"slots":{slots}}}')))
+    for name in (*(f"ps-{index}-1" for index in range(4)), worker):
+        job.give(Beat(MemberId(name), 0, 0, 0, 0.0))
+    assert len(job.master.journal.entries) == slots
+    job.give(Tick())
+    return job, connection
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> None:
+    costs = []
+    for slots in (16, 1024):
+        job, connection = with_servers(slots, replicas)
+        events: dict[str, tuple[Event, ...]] = {
+            "time": (Tick(),),
+            "a chunk": (Heard(connection, Settled(0, 1, 0, 0.5)),),
+            "a task": (Heard(connection, TaskDone(0, 0)),),
+            "a record": (Tick(),),
+            "a beat": (Beat(MemberId("ps-0-1"), 0, 0, 0, 0.0), Tick()),
+        }
+        cost = {}
+        for what, given in events.items():
+            job.now += serving.BATCH_SECONDS
+            cost[what] = job.cost(*given)
+        costs.append(cost)
+        assert isinstance(job.master, ServingMaster)
+        assert 0 in job.master.journal.done
+    assert costs[0] == costs[1]
+
+
+def join(number: int) -> int:
+    """Return what it costs when so many workers register and begin together."""
+    schedule = Schedule(LEDGER, num_epochs=1, max_step=0)
+    settings = memory.Settings(
+        workers=number, plan=lambda _: schedule, policy_slots=lambda members: members, **TIMES
+    )
+    job = Job(Master(settings))
+    blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+
+    def register() -> None:
+        for name in map(MemberId, (f"worker-{index}-1" for index in range(number))):
+            job.connect(name, Register(name, name, f"unix:/{name}", 0, blank))
+
+    cost = instructions(register)
+    assert job.master.journal.view is not None
+    assert len(job.master.journal.view.members) == number
+    return cost
+
+
+def test_workers_that_begin_together_cost_as_much_each_however_many_there_are() -> None:
+    assert join(200) < 2.5 * join(100)
+
+
+def test_nobody_waits_for_what_others_must_hear(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one connection is told at once and all others at the next tick, all are told by then."""
+    told: list[int] = []
+    monkeypatch.setattr(
+        keeper.Keeper,
+        "_tell",
+        lambda self, connection, message, out: told.append(connection),
+    )
+    job = Job(
+        Master(
+            memory.Settings(
+                workers=2, plan=lambda _: Schedule(LEDGER, 1, 0), policy_slots=lambda _: 1, **TIMES
+            )
+        )
+    )
+    blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+    for name in map(MemberId, ("worker-0-1", "worker-1-1")):
+        job.connect(name, Register(name, name, f"unix:/{name}", 0, blank))
+    told.clear()
+    joiner = MemberId("worker-2-1")
+    job.connect(joiner, Register(joiner, joiner, "unix:/c", 0, blank))
+    assert {1, 2} <= set(told)  # somebody joins: the others stop at the next step boundary
