@@ -54,6 +54,9 @@ class FakeJob:
         self.after(self.joining_seconds, lambda: self.join(new))
 
     def join(self, name: str) -> None:
+        if name in self.stopped:
+            self.after(TICK, lambda: self.join(name))
+            return
         if name not in self.states:
             return
         self.states[name] = "joining"
@@ -139,7 +142,7 @@ class FakeJob:
 
     def evict(self, name: str) -> None:
         if name in self.stopped and name in self.states:
-            self.event("evicted", name)
+            self.event("replaced" if self.states[name] == "starting" else "evicted", name)
             self.end(name, None, signal.SIGKILL)
             self.launch_again(name)
 

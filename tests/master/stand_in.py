@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from elasticdl.worker.adapter import ChunkResult, StateImage, StepLogs
 
 SECONDS = float(os.environ.get("STAND_IN_STEP", "0.005"))
 FAULT = json.loads(os.environ.get("STAND_IN_FAULTS", "{}")).get(os.environ["ELASTICDL_PROCESS"], "")
+if FAULT == "hang at once":
+    os.kill(os.getpid(), signal.SIGSTOP)
 
 
 class Integers:
@@ -48,6 +51,10 @@ class Integers:
             os.kill(os.getpid(), signal.SIGSEGV)
         if FAULT == "die":
             os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT == "hang":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        if FAULT == "never ready":
+            threading.Event().wait()
 
     def convert(self, records: Any) -> Any:
         return np.array([float(record) for record in records])

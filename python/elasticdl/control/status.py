@@ -21,7 +21,7 @@ class WorkerStatus:
             `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
         pid: process id where there is one, else None.
         member: its member id once it has registered.
-        waits_for: what keeps one that is pending from running.
+        waits_for: what keeps one that is pending from running, or how long one has been starting.
     """
 
     name: str
@@ -85,7 +85,7 @@ class JobEvent:
     Attributes:
         time: seconds since the Unix epoch.
         kind: `joined`, `lost`, `drained`, `evicted`, `view`, `sealed`, `serving`, `healing`, `healed`, `recovered`, `step`, `snapshot`,
-            `launched`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`,
+            `launched`, `replaced`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`,
             `leaving`, `copying`, `copied`, `resumed`, `rolled-back`, `unsaved` (parameter servers and their slots),
             `digest` (the bits that a member of a final view holds).
         worker: whom it is about, `worker-3-2`, or empty.

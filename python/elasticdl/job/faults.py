@@ -35,6 +35,9 @@ _WAITING_SECONDS = 0.3
 _MOMENT_SECONDS = 60.0
 """For what begins soon, and more than once."""
 
+_START_SECONDS = {Role.WORKER: 1.0, Role.PS: 0.2}
+"""So long after its launch a process still starts, even on a fast machine."""
+
 _TRIES = 50
 _FEWEST, _MOST = 2, 5
 """Servers between which `scale` moves: two hold each slot."""
@@ -51,12 +54,14 @@ class FaultKind(StrEnum):
     FINAL = "in the final view"
     DRAINING = "while another drains"
     HANG = "a hang"
+    STARTING = "a hang while starting"
     DRAIN = "a drain"
     MASTER = "the master at a random moment"
     CHANGE = "the master during a view change"
     SERVER = "a parameter server"
     SERVERS = "two parameter servers within 100 ms"
     SERVER_HANG = "a hang of a parameter server"
+    SERVER_STARTING = "a hang of a parameter server while it starts"
     SERVER_DRAIN = "a drain of a parameter server"
     COPY = "a parameter server during copies"
     HANDOVER = "a parameter server while it is emptied"
@@ -91,7 +96,7 @@ MOMENTS: Mapping[FaultKind, Moment] = {
 GROUP = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.SERVER)]
 """Faults of jobs that train in step."""
 SERVING = (
-    FaultKind.KILL, FaultKind.HANG, FaultKind.DRAIN, FaultKind.MASTER, *tuple(FaultKind)[len(GROUP) :],
+    FaultKind.KILL, FaultKind.HANG, FaultKind.STARTING, FaultKind.DRAIN, FaultKind.MASTER, *tuple(FaultKind)[len(GROUP) :],
 )  # fmt: skip
 """Faults of jobs with parameter servers."""
 
@@ -319,6 +324,33 @@ def _hang(sight: Sight, dice: random.Random) -> Script:
     return gone is not None
 
 
+def _starting(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _hang_at_start(dice.choice(sight.training), dice))
+
+
+def _server_starting(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _hang_at_start(dice.choice(sight.serving), dice))
+
+
+def _hang_at_start(victim: str, dice: random.Random) -> Script:
+    """Kill a process and stop its successor before it has registered; the master has to replace that, too."""
+    role, index, life = victim.split("-")
+    successor = f"{role}-{index}-{int(life) + 1}"
+    yield Send(victim, signal.SIGKILL)
+    if (yield Until(lambda sight: successor in sight.live or None, _PATIENCE_SECONDS)) is None:
+        return False
+    yield Pause(dice.uniform(0, _START_SECONDS[Role(role)]))
+    yield Send(successor, signal.SIGSTOP)
+    replaced = yield Until(
+        lambda sight: sight.heard("replaced", "joined", "evicted", "lost", worker=successor),
+        _PATIENCE_SECONDS,
+    )
+    if replaced is not None and replaced.kind == "replaced":
+        return (yield Until(lambda sight: sight.killed(successor) or None, 10)) is not None
+    yield Send(successor, signal.SIGCONT)  # it had registered before it stood still
+    return False
+
+
 def _drain(sight: Sight, dice: random.Random) -> Script:
     leaver = dice.choice(sight.training)
     yield Send(leaver, signal.SIGTERM)
@@ -532,12 +564,14 @@ FORMS: Mapping[FaultKind, Form] = {
     FaultKind.FINAL: Form(_final, 2, final=True),
     FaultKind.DRAINING: Form(_draining, 3),
     FaultKind.HANG: Form(_hang, 2),
+    FaultKind.STARTING: Form(_starting, 2),
     FaultKind.DRAIN: Form(_drain, 2),
     FaultKind.MASTER: Form(_master, 1),
     FaultKind.CHANGE: Form(_change, 2),
     FaultKind.SERVER: Form(_server, 1, servers=2),
     FaultKind.SERVERS: Form(_servers, 1, servers=2),
     FaultKind.SERVER_HANG: Form(_server_hang, 1, servers=2),
+    FaultKind.SERVER_STARTING: Form(_server_starting, 1, servers=2),
     FaultKind.SERVER_DRAIN: Form(_server_drain, 1, servers=2),
     FaultKind.COPY: Form(_copy, 1, servers=3),
     FaultKind.HANDOVER: Form(_handover, 1, servers=3),

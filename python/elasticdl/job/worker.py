@@ -19,6 +19,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from elasticdl._core import Heart
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
 from elasticdl.control.messages import Data, FoundShards, MemberMessage, Note, Verdict
@@ -78,6 +79,10 @@ class WorkerProcess:
         self._found: FoundShards | None = None
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
+        # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
+        self._heart = Heart(
+            place.heart_address, self._id, place.token(), self._spec.heartbeat_seconds, place.identity
+        )
         self._stream = MemberStream(
             place.control_address, place.token(), name, self._id, self._on_stream, place.identity
         )
@@ -254,7 +259,7 @@ class WorkerProcess:
     def _build(
         self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: Place
     ) -> SynchronousWorker:
-        from elasticdl._core import Endpoint, Heart
+        from elasticdl._core import Endpoint
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.auditlog import AuditLog
         from elasticdl.worker.member import Member
@@ -275,7 +280,7 @@ class WorkerProcess:
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             schedule=schedule,
             audit=AuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
-            heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
+            heart=self._heart,
             send=self._send,
             settings=LoopSettings(
                 spec.silence_seconds,
@@ -288,7 +293,7 @@ class WorkerProcess:
         )
 
     def _build_serving(self, adapter: ServedAdapter, reader: Reader, place: Place) -> ServingWorker:
-        from elasticdl._core import Heart, ParameterClient
+        from elasticdl._core import ParameterClient
         from elasticdl.data.order import tasks_of
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.data.waves import Waves
@@ -314,7 +319,7 @@ class WorkerProcess:
             order=order,
             pacing=Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance),
             audit=ServedAuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
-            heart=Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity),
+            heart=self._heart,
             send=self._send,
             settings=LoopSettings(
                 spec.silence_seconds,

@@ -53,6 +53,19 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
+class Unready:
+    """A life's program works and does not get ready: it is killed.
+
+    Attributes:
+        name: of the life.
+        counts: its end is a fault of the program, as nothing has been trained; otherwise it may be the machine's.
+    """
+
+    name: ProcessName
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Leaving:
     """A server empties itself before it ends: its successor is what it can hand over to, and begins now."""
 
@@ -80,7 +93,7 @@ class Tick:
     """Time has passed."""
 
 
-Event = Wanted | Joined | Leaving | Ending | Over | Tick | ProcessEvent
+Event = Wanted | Joined | Unready | Leaving | Ending | Over | Tick | ProcessEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +132,7 @@ class Post:
         retired: it was asked to drain.
         joined: it has stood in a view.
         launched_at: when it was started.
+        unready: it did not get ready, which counts as a fault when it ends.
         faults: lives that ended by a fault of the program.
         short: short lives in a row.
         unstarted: lives in a row that could not be started.
@@ -130,6 +144,7 @@ class Post:
     retired: bool = False
     joined: bool = False
     launched_at: float = 0.0
+    unready: bool = False
     faults: int = 0
     short: int = 0
     unstarted: int = 0
@@ -218,6 +233,10 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             if post is not None and post.life == name.life:
                 state = state._with(name.index, replace(post, joined=True, short=0))
             state = replace(state, ran=True)
+        case Unready(name, counts):
+            post = state.posts.get(name.index)
+            if post is not None and post.life == name.life:
+                state = state._with(name.index, replace(post, unready=counts))
         case Leaving(name):
             post = state.posts.get(name.index)
             stays = name.index < state.wanted and not state.ending
@@ -251,8 +270,13 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
                 )
                 return replace(state, over=True), (Hopeless(event.name, why),), why
             if post.faults > state.limit and post.faults > before.faults and not state.over:
+                ended = (
+                    "did not get ready in time (start_seconds)"
+                    if before.unready
+                    else f"has ended ({cause_of(event)})"
+                )
                 why = (
-                    f"{event.name} has ended ({cause_of(event)}): {state.role} {event.name.index} has failed {post.faults} "
+                    f"{event.name} {ended}: {state.role} {event.name.index} has failed {post.faults} "
                     f"times, relaunch_on_worker_failure is {state.limit}{_advice(event)}"
                 )
                 return replace(state, over=True), (Hopeless(event.name, why),), why
@@ -346,7 +370,8 @@ def _ended(
         running=False,
         retired=False,
         joined=False,
-        faults=post.faults + is_fault(ended, state.most_memory),
+        unready=False,
+        faults=post.faults + (post.unready or is_fault(ended, state.most_memory)),
         short=short,
         unstarted=post.unstarted + 1 if _never_began(ended) else 0,
         due=now + delay,

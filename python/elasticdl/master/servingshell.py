@@ -72,8 +72,13 @@ class ServingShell(Shell):
             self._story.step = machine.steps_done  # a roll-back takes some away
             self._story.progress(time.monotonic(), machine.steps_done, machine.records_done, machine.loss)
 
+    def _is_ready(self, name: str) -> bool:
+        machine = self._machine
+        return name in machine.members or any(one.name == name for one in machine.journal.servers.values())
+
     def _lives_of(self, name: str) -> Collection[MemberId]:
-        return [member for member, seen in self._machine.seen.items() if seen.name == name]
+        member = self._machine.members.get(name)
+        return () if member is None else (member,)
 
     def _leaves_when_told(self, name: ProcessName) -> bool:
         return any(server.name == str(name) for server in self._machine.journal.servers.values())

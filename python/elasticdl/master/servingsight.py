@@ -113,7 +113,9 @@ class ServingSight:
                     state = self.machine.state_of(member)
                 if force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
                     state = "draining"
-                why = self.processes.pending.get(name, "")
+                why = ""
+                if state in ("pending", "starting"):
+                    why = self.processes.waits_for(now, name, self.spec.start_seconds)
                 found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
         for name, at in self.processes.ended.items():
             if now - at < SHOWN_AFTER_END:

@@ -57,7 +57,7 @@ from elasticdl.control.view import MemberId
 from elasticdl.data.order import dealing_of
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadInput, BadSetting, JobFailed
-from elasticdl.master import auditmark, relaunch
+from elasticdl.master import auditmark, relaunch, starting
 from elasticdl.master import events as machine_events
 from elasticdl.master.board import Board
 from elasticdl.master.journal import REPLACED, Journal
@@ -75,7 +75,7 @@ from elasticdl.master.relaunch import Workforce
 from elasticdl.master.scribe import Outcome, Overtaken, Scribe, Unwritten, Written
 from elasticdl.master.story import Story, Told
 from elasticdl.master.witnesses import Times
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.machine import check_scale
 from elasticdl.spec.place import Place
 
@@ -116,6 +116,11 @@ class _DataOpened:
 
 
 @dataclass(frozen=True, slots=True)
+class _DataLeft:
+    """Only a worker can open the data."""
+
+
+@dataclass(frozen=True, slots=True)
 class _DataRefused:
     reason: str
     kind: str
@@ -133,6 +138,7 @@ _Incoming = (
     | ClusterEvent
     | Outcome
     | _DataOpened
+    | _DataLeft
     | _DataRefused
     | _Indexing
     | machine_events.ManifestWritten
@@ -194,6 +200,7 @@ class Shell(ABC):
         self._unwritten: machine_events.Append | None = None
         self._processes = Processes()
         self._told_ends: set[str] = set()
+        self._data_since: float | None = None
         self._status_at = 0.0
         self._changed = True
         self._next_beat = 0.0
@@ -283,6 +290,10 @@ class Shell(ABC):
         """Take what a member says, `FoundShards` excepted."""
 
     @abstractmethod
+    def _is_ready(self, name: str) -> bool:
+        """Tell whether a process has registered, or takes part as the journal says: then the machine judges it."""
+
+    @abstractmethod
     def _lives_of(self, name: str) -> Collection[MemberId]:
         """Return the members that a process was."""
 
@@ -339,8 +350,7 @@ class Shell(ABC):
             text = traceback.format_exc()
             self._inbox.put(_DataRefused(f"the data can't be opened: {error}", "program", text))
         else:
-            if shards is not None:
-                self._inbox.put(_DataOpened(shards))
+            self._inbox.put(_DataLeft() if shards is None else _DataOpened(shards))
 
     # ------------------------------------------------------------------ events in
 
@@ -352,6 +362,9 @@ class Shell(ABC):
             case MemberSaid(connection, message):
                 self._hear(connection, message)
             case MemberOpened(connection, worker, member):
+                starts = self._processes.starts
+                if worker in starts:
+                    starts[worker] = replace(starts[worker], member=member)
                 self._handle(machine_events.ConnectionOpened(connection, member, worker))
             case MemberClosed(connection):
                 self._handle(machine_events.ConnectionLost(connection))
@@ -376,6 +389,8 @@ class Shell(ABC):
                     if not shard.count:
                         self._tell("note", f"{shard.name} has no records")
                 self._find(shards, lambda: machine_events.DataFound(shards))
+            case _DataLeft():
+                self._data_since = time.monotonic()
             case _DataRefused(reason, kind, text):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
             case machine_events.ManifestWritten():
@@ -413,7 +428,8 @@ class Shell(ABC):
         name, cause = str(ended.name), relaunch.cause_of(ended)
         if isinstance(ended, ProcessEnded):  # otherwise the group judges by its own witnesses (D2)
             self._handle(machine_events.WorkerEnded(name, cause))
-            for member in self._lives_of(name):
+            start = self._processes.starts.pop(name, None)
+            for member in {*self._lives_of(name), *(() if start is None else (start.member,))} - {None}:
                 self._monitor.forget(member)
         if name not in self._told_ends:
             self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
@@ -439,10 +455,33 @@ class Shell(ABC):
         if now < self._next_beat:
             return
         self._next_beat = now + _BEAT_SECONDS
+        beats: dict[MemberId, float] = {}
         for member, view, step, progress, age, _ in self._monitor.poll():
             self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
+            beats[MemberId(member)] = now - age
+        self._watch_starts(now, beats)
         for log in self._refusals:
             log.look(now)
+
+    def _watch_starts(self, now: float, beats: Mapping[MemberId, float]) -> None:
+        """Replace the processes that take too long to start."""
+        starts = {name: start for name, start in self._processes.starts.items() if not self._is_ready(name)}
+        self._processes.starts = starting.with_beats(starts, beats)
+        if self._spec.distribution_strategy is Strategy.LOCAL:
+            return  # the only process is the user's own, perhaps in a debugger
+        if self._data_since is None and self._machine.journal.shards is not None:
+            self._data_since = now
+        limits = starting.Limits(self._machine.settings.times, self._spec.start_seconds, self._data_since)
+        for late in starting.overdue(now, self._processes.starts, limits):
+            if late.name in self._processes.unproven:
+                continue  # nobody hears it now
+            starts = self._processes.starts
+            starts[late.name] = replace(starts[late.name], killed_at=now)
+            name = process_name(late.name)
+            if not late.hangs:
+                self._direct(relaunch.Unready(name, counts=not self._has_begun()), name.role)
+            self._tell("replaced", f"{name} is killed while it starts: {late.reason}", worker=late.name)
+            self._cluster.signal(name, signal.SIGKILL)
 
     # ------------------------------------------------------------------ the machine
 

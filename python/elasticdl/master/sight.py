@@ -103,7 +103,9 @@ class Sight:
                 state = "training"  # a commit waits for all who heal; their next report says that they hold a state
             if self.force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
                 state = "draining"
-            why = self.processes.pending.get(name, "")
+            why = ""
+            if state in ("pending", "starting"):
+                why = self.processes.waits_for(now, name, self.spec.start_seconds)
             found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
         for name, at in self.processes.ended.items():
             if now - at < SHOWN_AFTER_END:

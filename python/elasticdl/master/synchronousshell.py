@@ -60,6 +60,9 @@ class SynchronousShell(Shell):
             self._story.progress(time.monotonic(), progress.state.step, progress.records, progress.loss)
             self._changed = True
 
+    def _is_ready(self, name: str) -> bool:
+        return bool(self._lives_of(name)) or name in self._taking_part()
+
     def _lives_of(self, name: str) -> Collection[MemberId]:
         return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
 

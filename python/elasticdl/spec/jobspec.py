@@ -451,6 +451,11 @@ class JobSpec:
         what="Least time without progress after which a worker that still sends heartbeats is evicted.",
         why="A first trace or a compilation may take most of a minute.",
     )  # fmt: skip
+    start_seconds: float = setting(
+        kinds.number(0), 600.0, group="faults", unit="seconds",
+        what="How long a worker or parameter server that sends heartbeats may take to get ready; then it is replaced.",
+        why="Loading a large model from a slow volume and tracing it take minutes, hardly ever ten.",
+    )  # fmt: skip
     stall_steps: float = setting(
         kinds.number(0), 10.0, group="faults", unit="median steps",
         what="The same, as a multiple of the median step; the longer of the two counts.",

@@ -1,0 +1,112 @@
+"""Processes that take too long to start are replaced: the decision, and jobs whose workers hang before they have joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from elasticdl.control.view import MemberId
+from elasticdl.master.starting import Limits, Overdue, Start, explain, overdue, with_beats
+from elasticdl.master.witnesses import Times
+
+from .conftest import Job
+from .test_shell import READER, finished
+
+MEMBER = MemberId("m")
+LIMITS = Limits(Times(heartbeat=0.5, alone=5.0, stall=60.0), ready=600.0, data_since=0.0)
+
+
+def late(now: float, start: Start, limits: Limits = LIMITS) -> list[Overdue]:
+    return overdue(now, {"worker-0-1": start}, limits)
+
+
+def test_a_process_of_which_nothing_was_ever_heard_has_as_long_as_one_that_makes_no_progress() -> None:
+    assert late(159.9, Start(since=100.0)) == []
+    (found,) = late(160.0, Start(since=100.0))
+    assert found == Overdue("worker-0-1", "nothing has been heard of it for 60 s", hangs=True)
+
+
+def test_silence_counts_as_that_of_a_member() -> None:
+    start = Start(since=100.0, member=MEMBER, beat_at=103.0)
+    assert late(103.0 + 1.5 + 4.9, start) == []
+    (found,) = late(103.0 + 1.5 + 5.0, start)
+    assert found.hangs
+    assert found.reason == "its heartbeats are missing for 5.0 s"
+
+
+def test_one_that_sends_heartbeats_has_its_time_to_get_ready() -> None:
+    start = Start(since=100.0, member=MEMBER, beat_at=699.9)
+    assert late(699.9, start) == []
+    (found,) = late(700.0, start)
+    assert found == Overdue("worker-0-1", "it is not ready after 600 s (start_seconds)", hangs=False)
+
+
+def test_whoever_waits_for_the_data_is_not_late() -> None:
+    start = Start(since=100.0, member=MEMBER, beat_at=4999.9)
+    assert late(5000.0, start, replace(LIMITS, data_since=None)) == []
+    assert late(5000.0, start, replace(LIMITS, data_since=4500.0)) == []
+    assert late(5100.0, replace(start, beat_at=5100.0), replace(LIMITS, data_since=4500.0)) != []
+
+
+def test_one_that_does_not_end_is_killed_again_after_a_while() -> None:
+    start = Start(since=0.0, killed_at=100.0)
+    assert late(104.9, start) == []
+    assert late(105.0, start) != []
+
+
+def test_heartbeats_are_known_by_the_member_that_sends_them() -> None:
+    starts = {"worker-0-1": Start(0.0, MEMBER), "worker-1-1": Start(0.0)}
+    after = with_beats(starts, {MEMBER: 7.0, MemberId("other"): 8.0})
+    assert after == {"worker-0-1": Start(0.0, MEMBER, 7.0), "worker-1-1": Start(0.0)}
+
+
+def test_people_see_how_long_a_start_has_lasted() -> None:
+    assert explain(109.0, Start(100.0), 600.0) == ""
+    assert explain(145.2, Start(100.0), 600.0) == "for 45 s; it is replaced if it is not ready after 600 s"
+    assert explain(145.2, None, 600.0) == ""
+
+
+@pytest.mark.parametrize("fault", ["hang", "hang at once", "never ready"])
+def test_a_worker_that_does_not_get_ready_is_replaced(
+    start: Callable[..., Job], tmp_path: Path, fault: str
+) -> None:
+    job = start(
+        num_workers=2,
+        faults={"worker-1-1": fault},
+        heartbeat_seconds=0.2,
+        witness_seconds=1.5,
+        stall_seconds=6,
+        start_seconds=8,
+        step=0.02,
+        rows=4000,
+    )
+    replaced = job.happened("replaced")
+    assert replaced.worker == "worker-1-1"
+    job.until(lambda job: "worker-1-2" in [event.worker for event in job.of("joined")])
+    summary = finished(job, tmp_path)
+    assert summary["members"] == {"joined": 2, "drained": 0, "lost": 0}
+
+
+def test_a_program_that_never_gets_ready_fails_the_job(start: Callable[..., Job]) -> None:
+    job = start(num_workers=1, faults={f"worker-0-{life}": "never ready" for life in (1, 2)}, start_seconds=2)
+    code, summary = job.end()
+    assert code == 1
+    assert summary["status"] == "failed"
+    assert "worker-0-2 did not get ready in time (start_seconds)" in summary["reason"]
+    assert job.launcher.processes() == {}
+
+
+def test_a_reader_of_the_users_own_is_part_of_a_start(start: Callable[..., Job]) -> None:
+    job = start(
+        num_workers=1,
+        model=READER,
+        data_reader_params="rows=40",
+        faults={f"worker-0-{life}": "never ready" for life in (1, 2)},
+        start_seconds=2,
+    )
+    code, summary = job.end()
+    assert (code, summary["status"]) == (1, "failed")
+    assert "start_seconds" in summary["reason"]
