@@ -35,7 +35,7 @@ _WAITING_SECONDS = 0.3
 _MOMENT_SECONDS = 60.0
 """For what begins soon, and more than once."""
 
-_START_SECONDS = {Role.WORKER: 1.0, Role.PS: 0.2}
+_START_SECONDS = {Role.WORKER: 3.0, Role.PS: 0.2}
 """So long after its launch a process still starts, even on a fast machine."""
 
 _TRIES = 50

@@ -1,0 +1,270 @@
+"""What masters cost: the decisions alone, and the master's part of a whole job's processor time.
+
+Run it alone: `python -m benchmarks.masters`. The decisions are the pure machines, in this process, with a journal that takes everything at
+once. Small and large jobs take turns and each is measured several times, so that both see the same weather on the machine; what counts is
+the ratio of the two. The whole job is the model zoo's DeepFM with four parameter servers; its processes' time is taken while it trains,
+from the first steps on.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.recovery import PATIENCE, job
+from benchmarks.servers import ROOT, Row, busy
+from benchmarks.servers import table as table
+from elasticdl.control.client import JobClient
+from elasticdl.control.messages import Register, Report
+from elasticdl.control.serving import Enroll, FoundModel, Settled
+from elasticdl.control.status import JobStatus
+from elasticdl.control.view import MemberId, ViewId
+from elasticdl.data.ledger import Ledger
+from elasticdl.data.schedule import Schedule
+from elasticdl.data.shard import Shard
+from elasticdl.data.tasks import TaskOrder
+from elasticdl.errors import MasterAway
+from elasticdl.master import memory, serving
+from elasticdl.master.events import (
+    Append,
+    Appended,
+    ConnectionOpened,
+    DataFound,
+    Event,
+    Heard,
+    JournalRead,
+    Tick,
+)
+from elasticdl.master.keeper import Keeper
+from elasticdl.master.machine import Master
+from elasticdl.master.serving import ServingMaster
+from elasticdl.ps.catalog import SLOTS
+from elasticdl.spec.place import JobPlace
+
+SHARDS = (Shard("data", 0, 10_000_000),)
+LEDGER = Ledger(SHARDS, 64 * 8, 64, 1, False)
+FEW = 16
+"""Slots of the smaller job."""
+SERVERS = 4
+BATCH = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        events: of each kind in one turn.
+        rounds: turns.
+        workers: that begin together.
+        flights: records of DeepFM's data.
+        seconds: for which the whole job is watched.
+    """
+
+    events: int = 2000
+    rounds: int = 5
+    workers: int = 1000
+    flights: int = 120_000
+    seconds: float = 15.0
+
+
+FULL = Sizes()
+SMALLEST = Sizes(events=20, rounds=1, workers=20, flights=20 * BATCH, seconds=0.5)
+
+
+def rows(sizes: Sizes = FULL) -> list[Row]:
+    """Measure everything; return one row each. Raises RuntimeError if the job fails or hangs."""
+    with tempfile.TemporaryDirectory(prefix="edl-") as folder:
+        directory = Path(folder)
+        os.environ["XDG_STATE_HOME"] = str(directory / "state")
+        return [*events(sizes), begin_together(sizes), share(directory, sizes)]
+
+
+# ------------------------------------------------------------------ decisions
+
+
+class Decisions:
+    """A master's machine, a journal that takes everything at once, and connections by name."""
+
+    def __init__(self, master: Keeper) -> None:
+        self.master = master
+        self.now = 0.0
+        self.connections: dict[str, int] = {}
+        self.give(JournalRead((), 0))
+        self.give(DataFound(SHARDS))
+
+    def give(self, event: Event) -> None:
+        """Give the master an event, and what comes of its records."""
+        waiting = [event]
+        while waiting:
+            self.master, said = self.master.handle(self.now, waiting.pop(0))
+            waiting += [Appended(one.record) for one in said if isinstance(one, Append)]
+
+    def say(self, name: str, message: Any) -> None:
+        """Say something; who has no connection yet opens one."""
+        if name not in self.connections:
+            self.connections[name] = len(self.connections) + 1
+            self.give(ConnectionOpened(self.connections[name], MemberId(name), name))
+        self.give(Heard(self.connections[name], message))
+
+
+def with_servers(slots: int) -> Decisions:
+    """Return a job with parameter servers that trains."""
+    settings = serving.Settings(
+        workers=2,
+        minimum=1,
+        relaunches=1,
+        plan=lambda _: TaskOrder(LEDGER, 1, 0, 1),
+        servers=SERVERS,
+        replicas=2,
+    )
+    found = Decisions(ServingMaster(settings))
+    for name in (*(f"ps-{index}-1" for index in range(SERVERS)), "worker-0-1", "worker-1-1"):
+        found.say(name, Enroll(MemberId(name), name, f"unix:/{name}", 0, None, (), 0, False))
+    found.say("worker-0-1", FoundModel(f'{{"slots":{slots}}}'))
+    return found
+
+
+def events(sizes: Sizes) -> list[Row]:
+    """Return the rows on one event of a job with few and with many slots."""
+    jobs = {slots: with_servers(slots) for slots in (FEW, SLOTS)}
+
+    def tick(one: Decisions, number: int) -> None:
+        one.now += 1e-4
+        one.give(Tick())
+
+    def settled(one: Decisions, number: int) -> None:
+        one.say("worker-0-1", Settled(0, number % 8, 0, 0.5))
+
+    kinds: dict[str, Callable[[Decisions, int], None]] = {"a tick": tick, "a settled minibatch": settled}
+    found = []
+    for what, do in kinds.items():
+        took: dict[int, list[float]] = {slots: [] for slots in jobs}
+        for _ in range(sizes.rounds):
+            for slots, one in jobs.items():
+                began = time.process_time()
+                for number in range(sizes.events):
+                    do(one, number)
+                took[slots].append((time.process_time() - began) / sizes.events)
+        few, many = (statistics.median(took[slots]) for slots in (FEW, SLOTS))
+        found.append(
+            Row(
+                f"master of {SERVERS} servers: {what}, {SLOTS:,} slots",
+                f"{1 / many:,.0f} a second",
+                f"{FEW} slots {1 / few:,.0f} a second",
+                many / few,
+                1.5,
+                1.2,
+            )
+        )
+    return found
+
+
+def together(number: int) -> float:
+    """Return the processor seconds in which a synchronous master takes workers that begin together."""
+    settings = memory.Settings(
+        workers=number,
+        minimum=1,
+        relaunches=1,
+        plan=lambda _: Schedule(LEDGER, num_epochs=1, max_step=0),
+        policy_slots=lambda members: members,
+    )
+    one = Decisions(Master(settings))
+    blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+    began = time.process_time()
+    for name in (f"worker-{index}-1" for index in range(number)):
+        one.say(name, Register(MemberId(name), name, f"unix:/{name}", 0, blank))
+    return time.process_time() - began
+
+
+def begin_together(sizes: Sizes) -> Row:
+    """Return the row on a large group's beginning."""
+    few = sizes.workers // 10
+    took = [(together(few), together(sizes.workers)) for _ in range(sizes.rounds)]
+    small, large = (statistics.median(one) for one in zip(*took, strict=True))
+    return Row(
+        f"synchronous master: {sizes.workers:,} workers begin together",
+        f"{large:.2f} s, {large / sizes.workers * 1e6:.0f} µs each",
+        f"{few} workers: {small / few * 1e6:.0f} µs each",
+        (large / sizes.workers) / (small / few),
+        5,
+        2,
+    )
+
+
+# ------------------------------------------------------------------ a whole job
+
+
+def share(directory: Path, sizes: Sizes) -> Row:
+    """Return the row on the master's part of the processor time of a DeepFM job."""
+    data = directory / "flights"
+    script = ROOT / "model_zoo/flights/make_data.py"
+    made = [sys.executable, str(script), str(data), f"--rows={sizes.flights}"]
+    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    settings = {
+        "model_zoo": ROOT / "model_zoo",
+        "model_def": "deepfm.deepfm_flights.custom_model",
+        "num_ps_pods": SERVERS,
+        "ps_replicas": 2,
+        "minibatch_size": BATCH,
+    }
+    with job(directory, data / "train", 2, **settings) as (place, _):
+        before = wait_for_steps(place, 20)
+        processes = children()
+        used, began = {what: busy(pids) for what, pids in processes.items()}, time.monotonic()
+        time.sleep(sizes.seconds)
+        spent = {what: busy(pids) - used[what] for what, pids in processes.items()}
+        took = time.monotonic() - began
+        steps = wait_for_steps(place, before) - before
+    part = 100 * spent["master"] / max(spent["all"], 1e-9)
+    return Row(
+        f"the master's part of a DeepFM job, {SERVERS} servers, two workers, {steps / took:.0f} steps/s",
+        f"{part:.1f} % of the processor time",
+        f"{100 * spent['master'] / took:.1f} % of a core",
+        part,
+        3,
+        1.5,
+        " %",
+    )
+
+
+def children() -> dict[str, list[int]]:
+    """Return the processes of the job that this one has started, and its master among them."""
+    running = psutil.Process().children(recursive=True)
+    masters = [one.pid for one in running if "elasticdl.job.master" in one.cmdline()]
+    if not masters:
+        raise RuntimeError("the job has no master")
+    return {"master": masters, "all": [one.pid for one in running]}
+
+
+def wait_for_steps(place: JobPlace, steps: int) -> int:
+    """Wait until two workers have made so many steps; return how many there are."""
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        try:
+            with JobClient(place.control_address, place.token()) as client:
+                for seen in client.watch():
+                    if isinstance(seen, JobStatus) and seen.step >= steps and len(at_work(seen)) == 2:
+                        return seen.step
+        except MasterAway:
+            time.sleep(0.1)
+    raise RuntimeError(f"the job did not come to step {steps}")
+
+
+def at_work(status: JobStatus) -> list[str]:
+    """Return the workers that train."""
+    return [one.name for one in status.workers if one.state == "training"]
+
+
+if __name__ == "__main__":
+    print(table(rows()))
