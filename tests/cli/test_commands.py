@@ -117,7 +117,9 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["train", "--dry-run"], "--dry_run prints the objects of a job on Kubernetes, and a local job has none"),
             (["train", "--image_name=x"], "--training_data: on Kubernetes a path is one inside the pods"),
         (["train", "--dry-run", "-f", "x.yaml"], "-f x.yaml: can't be read: No such file or directory"),
-        (["train", "--restart_policy=Never"], "--restart_policy is no longer a setting"),
+        (["train", "--restart_policy=Always"], "--restart_policy is no longer a setting"),
+        (["train", "--eval_metrics_fn=eval_metrics_fn"], "--eval_metrics_fn names the metrics of an evaluation"),
+        (["clean", "--docker_image_repository=x", "--all"], "`elasticdl clean` is no longer a command: `elasticdl stop JOB"),
         (["train", "--model_def=model.custom_modl"], "model.py: does not define 'custom_modl' (--model_def); did you mean custom_model?"),
         (["train", "--model_def=mdel.custom_model"], "mdel.py: No such file or directory; --model_def=mdel.custom_model is looked for"),
         (["train", "--training_data=nothing"], "--training_data: 'nothing' does not exist (looked from"),
@@ -190,6 +192,21 @@ def test_flags_win_over_the_file(run: Run, here: Path, monkeypatch: pytest.Monke
     assert (str(seen[0].num_workers), seen[0].seed, seen[0].shuffle) == ("2:3", 5, False)
     run("train", "--shuffle", "-f", "job.yaml")
     assert seen[1].shuffle is True
+
+
+def test_flags_that_change_nothing_are_accepted_with_a_note(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = Outcome(0, {}, None)  # type: ignore[arg-type]
+    monkeypatch.setattr(submit, "submit", lambda *arguments: outcome)
+    flags = [f"--{name}=Never" for name in refused.ACCEPTED] + ["--need-task-manager"]
+    code, out, err = run("train", "--model_def=model.custom_model", "--training_data=data.csv", *flags)
+    assert (code, out) == (0, "")
+    lines = err.splitlines()
+    assert len(lines) == len(refused.ACCEPTED)
+    assert all(line.startswith("note: --") for line in lines)
+    (yaml,) = (line for line in lines if line.startswith("note: --yaml"))
+    assert "--dry_run -o yaml" in yaml
 
 
 @pytest.mark.parametrize(("code", "said"), [(0, ""), (1, "error: why\n"), (2, "error: why\n"), (130, "")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.spec import refused
-from elasticdl.spec.edge import Given, absolute, build, check_paths, from_arguments, from_file
+from elasticdl.spec.edge import Given, absolute, build, check_paths, from_arguments, from_file, notes
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JitCompile, JobSpec, OnNaN, Strategy, from_json
 
@@ -110,7 +111,48 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 
 def test_no_setting_is_both_known_and_refused() -> None:
-    assert not SETTINGS.keys() & refused.SETTINGS.keys()
+    assert not SETTINGS.keys() & {**refused.SETTINGS, **refused.ACCEPTED}.keys()
+
+
+@pytest.mark.parametrize("name", refused.ACCEPTED)
+def test_what_changed_nothing_is_accepted_with_a_note(name: str) -> None:
+    given = from_arguments({**LEAST, name: "Never"})
+    assert build(given) == job()
+    (note,) = notes(given)
+    assert note.startswith(f"{name}= is accepted")
+    assert notes(from_arguments(LEAST)) == []
+
+
+def test_another_restart_policy_is_refused() -> None:
+    assert "relaunch_on_worker_failure" in refusal(restart_policy="Always")
+    assert notes(from_arguments({"restart_policy": "Always"})) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "needs", "meanwhile"),
+    [
+        ("eval_metrics_fn", "metrics of an evaluation", "may stay in the model file"),
+        ("tensorboard_log_dir", "TensorBoard's event files", "CSVLogger"),
+    ],
+)
+def test_a_refused_setting_has_a_reason_of_its_own(name: str, needs: str, meanwhile: str) -> None:
+    sentence = refusal(**{name: name})
+    assert needs in sentence
+    assert meanwhile in sentence
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [("y", True), ("t", True), ("Yes", True), ("n", False), ("f", False), ("F", False)],
+)
+def test_short_words_for_true_and_false(word: str, value: bool) -> None:
+    assert job(use_async=word, num_ps_pods=1).use_async is value
+
+
+@pytest.mark.parametrize("word", ["CRITICAL", "critical", "INFO"])
+def test_every_level_is_one_of_python(word: str) -> None:
+    level = job(log_level=word).log_level
+    assert isinstance(logging.getLevelName(level.value.upper()), int)
 
 
 @pytest.mark.parametrize("name", refused.SETTINGS)
@@ -193,7 +235,7 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
         ({"embedding_expiry": -1}, "embedding_expiry"),
         ({"distribution_strategy": "local", "num_workers": 3}, "the Local strategy trains with one member"),
-        ({"restart_policy": "Never"}, "restart_policy= is no longer a setting"),
+        ({"restart_policy": "Always"}, "restart_policy= is no longer a setting"),
     ],
 )
 def test_mistakes(settings: dict[str, object], said: str) -> None:

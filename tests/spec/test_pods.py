@@ -22,6 +22,29 @@ def test_variables_are_read_back(values: dict[str, str]) -> None:
     assert pods.environment(pods.resources_text(values)) == values
 
 
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("A=1,2,B=3", {"A": "1,2", "B": "3"}),
+        ("A=1,2,,3 , B = x=y,z", {"A": "1,2,,3", "B": "x=y,z"}),
+        ("A=1,", {"A": "1"}),
+        (r"A=1\,B=2,C=3", {"A": "1,B=2", "C": "3"}),
+        ("A=,B=,", {"A": "", "B": ""}),
+    ],
+)
+def test_commas_inside_values(text: str, values: dict[str, str]) -> None:
+    assert pods.environment(text) == values
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("1,A=2", "'1' is not of the form name=value"), ("A=1,2B=3", "'2B' is no name"), ("A=1,=3", "'=3'")],
+)
+def test_what_is_no_variable(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        pods.environment(text)
+
+
 def test_resources() -> None:
     assert pods.resources("cpu=500m, memory=2Gi,gpu=1,vendor.com/card=2") == {
         "cpu": "500m",

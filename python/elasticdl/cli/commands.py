@@ -50,7 +50,10 @@ def _spec(job_file: str | None, values: dict[str, str | None]) -> JobSpec:
 
     given = edge.from_file(job_file) if job_file else {}
     given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
-    return edge.build(given)
+    spec = edge.build(given)
+    for note in edge.notes(given):
+        click.echo(f"note: {note}", err=True)
+    return spec
 
 
 def _train(job_file: str | None, dry_run: bool, form: str | None, **values: str | None) -> int:

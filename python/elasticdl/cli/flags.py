@@ -54,11 +54,11 @@ class Commands(click.Group):
 
 
 def setting_flags() -> list[click.Parameter]:
-    """Return one flag for each setting, and hidden ones for those that are refused."""
+    """Return one flag for each setting, and hidden ones for those that are refused, or accepted without effect."""
     known: list[click.Parameter] = [_flag(setting) for setting in SETTINGS.values()]
     hidden = [
         click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
-        for name in refused.SETTINGS
+        for name in {**refused.SETTINGS, **refused.ACCEPTED}
     ]
     return known + hidden
 

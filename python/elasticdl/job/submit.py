@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -63,7 +64,11 @@ def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
 def replace_settings(spec: JobSpec | None, settings: dict[str, object]) -> JobSpec:
     """Return the settings of a call: a ready `JobSpec`, or one made of keyword arguments; both is refused."""
     if spec is None:
-        return edge.build(edge.from_arguments(settings))
+        given = edge.from_arguments(settings)
+        built = edge.build(given)
+        for note in edge.notes(given):
+            warnings.warn(note, stacklevel=3)  # the line that calls train()
+        return built
     if settings:
         raise BadInput(
             "train() takes a JobSpec or settings, not both; change a JobSpec with dataclasses.replace"

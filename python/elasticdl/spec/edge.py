@@ -76,12 +76,15 @@ def from_file(path: str | os.PathLike[str]) -> dict[str, Given]:
 def build(given: Mapping[str, Given]) -> JobSpec:
     """Build a job's settings. Raises BadSetting for the first mistake, in the words of whoever wrote it."""
     values: dict[str, Any] = {}
+    known = [*SETTINGS, *refused.SETTINGS, *refused.ACCEPTED]
     for name, raw in given.items():
+        if refused.note(name, raw.value):
+            continue
         sentence = refused.SETTINGS.get(name)
         if sentence is not None:
             raise BadSetting(f"{raw.where} {sentence}")
         if name not in SETTINGS:
-            raise BadSetting(f"{raw.where} is not a setting{nearest(name, [*SETTINGS, *refused.SETTINGS])}")
+            raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
         values[name] = _read(SETTINGS[name], raw)
     for setting in SETTINGS.values():
         if setting.required and values.get(setting.name, "") == "":
@@ -90,6 +93,12 @@ def build(given: Mapping[str, Given]) -> JobSpec:
         values.setdefault("num_workers", WorkerRange(1, 1))
     spec = JobSpec(**values)
     return _named(spec, given["job_name"].where if "job_name" in given else "--job_name")
+
+
+def notes(given: Mapping[str, Given]) -> list[str]:
+    """Return a line for each setting that `build` accepts although it changes nothing."""
+    said = ((raw.where, refused.note(name, raw.value)) for name, raw in given.items())
+    return [f"{where} {note}" for where, note in said if note]
 
 
 def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:

@@ -89,7 +89,7 @@ def priority(text: str) -> Priority:
 def resources(text: str) -> dict[str, str]:
     """Read `cpu=500m,memory=2Gi,gpu=1,vendor.com/card=2`; `gpu` is short for `nvidia.com/gpu`."""
     result: dict[str, str] = {}
-    for name, value in _pairs(text, ","):
+    for name, value in _pairs(text):
         full = _SHORT.get(name, name)
         if full not in _OWN and not _VENDOR.fullmatch(full):
             raise ValueError(
@@ -115,8 +115,11 @@ def amount(quantity: str) -> Decimal:
 
 
 def environment(text: str) -> dict[str, str]:
-    """Read `NAME=value,NAME=value`; a backslash before a comma makes it part of the value."""
-    return checked_environment(_pairs(text, ","))
+    """Read `NAME=value,NAME=value`.
+
+    A comma that no `NAME=` follows belongs to the value (`A=1,2,B=3`), except at the end; so does one with a backslash before it.
+    """
+    return checked_environment(_pairs(text, r",(?=[^,=]*=|\s*$)"))
 
 
 def checked_environment(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -164,7 +167,7 @@ def volumes_text(found: tuple[Volume, ...]) -> str:
 
 def _volume(piece: str) -> Volume:
     parts: dict[str, str] = {}
-    for name, value in _pairs(piece, ","):
+    for name, value in _pairs(piece):
         if name not in (*_SOURCES, *_OPTIONS, "type"):
             raise ValueError(
                 f"{name!r} in {piece.strip()!r} is unknown; known are {', '.join((*_SOURCES, *_OPTIONS))} and type"
@@ -211,14 +214,15 @@ def _check_source(kind: str, source: str, piece: str) -> None:
         )
 
 
-def _pairs(text: str, separator: str) -> Iterator[tuple[str, str]]:
-    for piece in re.split(rf"(?<!\\){separator}", text):
+def _pairs(text: str, between: str = ",") -> Iterator[tuple[str, str]]:
+    """Yield name and value of each `name=value`; the pattern `between` finds the commas between two."""
+    for piece in re.split(rf"(?<!\\){between}", text):
         if not piece.strip():
             continue
         name, equals, value = piece.partition("=")
         if not equals or not name.strip():
             raise ValueError(f"{piece.strip()!r} is not of the form name=value")
-        yield name.strip(), value.strip().replace(f"\\{separator}", separator)
+        yield name.strip(), value.strip().replace("\\,", ",")
 
 
 def _escape(value: str) -> str:

@@ -1,4 +1,5 @@
-"""Settings and commands that are known and not accepted, each with the sentence that says why or what comes in its place.
+"""Settings and commands that are known and have no effect: refused with the sentence that says why or what comes in its place, or
+accepted with a note where leaving them out gives the same job.
 
 People who come from other versions, or read ahead in the documentation, get an answer instead of "unknown flag". Nothing is
 parsed here: whatever value was given, the sentence is the same.
@@ -19,10 +20,11 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
-    **_all(
-        "eval_metrics_fn validation_data evaluation_steps evaluate_at_epoch_end tensorboard_log_dir",
-        _EVALUATION,
-    ),
+    **_all("validation_data evaluation_steps evaluate_at_epoch_end", _EVALUATION),
+    "eval_metrics_fn": "names the metrics of an evaluation, which this version does not have; leave the flag out (the function may stay "
+    "in the model file), and evaluate the exported model with Keras",
+    "tensorboard_log_dir": "needs a writer of TensorBoard's event files, which this version does not have; leave the flag out: the job "
+    "shows its loss, and without parameter servers keras.callbacks.CSVLogger in callbacks() writes it to a file",
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
     **_all("job_command need_tf_config", _LOOPS),
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
@@ -37,8 +39,30 @@ SETTINGS: dict[str, str] = {
 }
 """Setting → what follows its name in the message."""
 
+ACCEPTED: dict[str, str] = {
+    **_all(
+        "need_elasticdl_job_service need_task_manager need_pod_manager",
+        "is accepted and changes nothing: every job has a master that deals out the data and starts the workers; leave it out",
+    ),
+    "force_use_kube_config_file": "is accepted and changes nothing: KUBECONFIG names the file, and ~/.kube/config is the default; "
+    "leave it out",
+    "restart_policy": "is accepted and changes nothing: every life of a process is a pod of its own; leave it out",
+    "yaml": "is accepted and writes nothing: the job is started; `--dry_run -o yaml` prints its objects and starts none",
+}
+"""Setting that changes nothing → what follows its name in a note."""
+
 COMMANDS: dict[str, str] = {
     "evaluate": _EVALUATION,
     "predict": _PREDICTION,
+    "clean": "is no longer a command: `elasticdl stop JOB --namespace=NAME` removes what a job on Kubernetes made, "
+    "`elasticdl list --prune` the folders of local jobs that have ended; images are removed by the tool that built them, as "
+    "`docker image rm NAME` does",
 }
 """Command → what follows its name in the message."""
+
+
+def note(name: str, value: object) -> str:
+    """Return what follows the name of a setting that is accepted and changes nothing, empty if it is none or this value is refused."""
+    if name == "restart_policy" and value != "Never":
+        return ""
+    return ACCEPTED.get(name, "")

@@ -140,16 +140,8 @@ def number(above: float, *, inclusive: bool = False) -> Kind:
 
 def flag() -> Kind:
     """True or false."""
-    words = {
-        "true": True,
-        "yes": True,
-        "on": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "off": False,
-        "0": False,
-    }
+    true, false = ("true", "t", "yes", "y", "on", "1"), ("false", "f", "no", "n", "off", "0")
+    words = dict.fromkeys(true, True) | dict.fromkeys(false, False)
 
     def read(value: object) -> bool:
         if isinstance(value, bool):
