@@ -39,6 +39,33 @@ def test_files_of_the_zoo_import_each_other(model_file: ModelFile, tmp_path: Pat
     assert user.feed(None, None, None) == 7
 
 
+def test_the_file_that_is_named_is_loaded_whatever_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package `digits` is installed, and the zoo has a folder of that name with files that import each other."""
+    (tmp_path / "site" / "digits").mkdir(parents=True)
+    (tmp_path / "site" / "digits" / "__init__.py").write_text("whose = 'installed'\n")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    folder = tmp_path / "named_zoo" / "digits"
+    folder.mkdir(parents=True)
+    (folder / "parts.py").write_text("whose = 'zoo'\n")
+    (folder / "model.py").write_text(
+        HEAD + "import digits\nfrom . import parts\nfrom named_zoo.digits import parts as same\n"
+        "assert same is parts\ndef feed(dataset, mode, metadata): return digits.whose, parts.whose\n"
+    )
+    user = load(job(model_zoo=str(tmp_path / "named_zoo"), model_def="digits.model.custom_model"))
+    assert user.path == folder / "model.py"
+    assert user.feed(None, None, None) == ("installed", "zoo")
+
+
+def test_an_import_of_the_earlier_generation_in_a_further_file(model_file: ModelFile, tmp_path: Path) -> None:
+    (tmp_path / "further_part.py").write_text("from elasticdl.python.common.constants import Mode\n")
+    with pytest.raises(
+        BadModel, match=r"a part of ElasticDL 0\.2; import Mode from elasticdl, .* \(docs/guides/"
+    ):
+        model_file("import further_part")
+
+
 def test_parameters_reach_the_model(adapter: Callable[..., object]) -> None:
     source = """
     def custom_model(units, name="x", kind="", wanted="", function=""):

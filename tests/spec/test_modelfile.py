@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 
@@ -158,6 +159,109 @@ def test_what_the_tree_cannot_tell_is_trusted(tmp_path: Path) -> None:
     check(tmp_path, GOOD.replace("def feed(dataset, mode, metadata)", "@tf.function\ndef feed(whatever)"))
     check(tmp_path, GOOD.replace("def feed(dataset, mode, metadata)", "def feed(*anything)"))
     check(tmp_path, GOOD + "class custom_model(keras.Model): ...", model_params="units=3")
+
+
+OLD = """
+import tensorflow as tf
+from elasticdl.python.common.constants import Mode
+from elasticdl.python.elasticdl.callbacks import LearningRateScheduler, MaxStepsStopping
+import elasticai_api.common.data_shard_service as shards
+
+def feed(dataset, mode, metadata):
+    from elasticdl_preprocessing.layers import Hashing
+    return dataset
+"""
+
+
+def test_imports_of_the_earlier_generation_are_answered_with_their_successors(tmp_path: Path) -> None:
+    lines = refusal(tmp_path, GOOD + OLD).splitlines()
+    assert [line.partition(" was a part of ElasticDL 0.2; ")[::2] for line in lines[:-1]] == [
+        ("/model.py:15: elasticdl.python.common.constants.Mode", "write `from elasticdl import Mode`"),
+        (
+            f"{tmp_path}/zoo/model.py:16: elasticdl.python.elasticdl.callbacks.LearningRateScheduler",
+            "give a schedule of keras.optimizers.schedules to the optimizer",
+        ),
+        (
+            f"{tmp_path}/zoo/model.py:16: elasticdl.python.elasticdl.callbacks.MaxStepsStopping",
+            "use --max_step",
+        ),
+        (
+            f"{tmp_path}/zoo/model.py:17: elasticai_api.common.data_shard_service",
+            "there are no loops of your own; write a model file, whose feed() gets the records",
+        ),
+        (f"{tmp_path}/zoo/model.py:20: elasticdl_preprocessing.layers.Hashing", "use keras.layers.Hashing"),
+    ]
+    assert "Coming from ElasticDL 0.2" in lines[-1]
+    page = re.search(r"\((docs/.*\.md)\)", lines[-1])
+    assert page is not None
+    assert (Path(__file__).resolve().parents[2] / page[1]).is_file()
+
+
+def test_imports_in_other_files_of_the_model(tmp_path: Path) -> None:
+    (tmp_path / "losses.py").write_text("from elasticdl import python\ndef mine(labels, predictions): ...")
+    with pytest.raises(BadModel, match=r"losses\.py:1: elasticdl\.python was a part of ElasticDL 0\.2; "):
+        check(tmp_path, GOOD, loss="losses.mine")
+
+
+def test_imports_that_the_file_can_do_without_are_trusted(tmp_path: Path) -> None:
+    guarded = """
+    try:
+        from elasticdl.python.common.constants import Mode
+    except (AttributeError, ImportError):
+        from elasticdl import Mode
+    if TYPE_CHECKING:
+        import elasticai_api
+    import elasticdl.keras, elasticai_apis
+    from .elasticai_api import mine
+    """
+    check(tmp_path, GOOD + textwrap.dedent(guarded))
+    with pytest.raises(BadModel, match="elasticai_api was"):
+        check(tmp_path, GOOD + "try:\n    import elasticai_api\nexcept KeyError: ...")
+    with pytest.raises(BadModel, match="elasticai_api was"):
+        check(tmp_path, GOOD + "try:\n    import fast\nexcept ImportError:\n    import elasticai_api")
+
+
+def test_layers_that_were_copied_into_the_zoo_are_its_own(tmp_path: Path) -> None:
+    source = GOOD + "from elasticdl_preprocessing.layers import LogRound"
+    assert "feed()" in refusal(tmp_path, source)
+    (tmp_path / "elasticdl_preprocessing").mkdir()
+    check(tmp_path, source)
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "name"),
+    [
+        ("def callbacks(): return [keras.callbacks.EarlyStopping(monitor='loss')]", 1, "EarlyStopping"),
+        ("from keras.callbacks import CSVLogger as C\ncallbacks = lambda: [C('x')]", 2, "CSVLogger"),
+        ("import tensorflow as tf\ndef callbacks():\n  made = tf.keras.callbacks.History()\n  return [made]", 3, "History"),
+        ("class A(keras.callbacks.Callback):\n  def on_epoch_end(self, e, logs): ...\nclass B(A): ...\n"
+         "def callbacks():\n  found = []\n  found.append(B())\n  return found", 6, "B"),
+        ("def callbacks(): return keras.callbacks.LambdaCallback(on_train_batch_end=print)", 1, "LambdaCallback"),
+    ],
+)  # fmt: skip
+def test_callbacks_that_follow_steps_are_refused_with_servers(
+    tmp_path: Path, source: str, line: int, name: str
+) -> None:
+    before = GOOD.count("\n")
+    said = refusal(tmp_path, GOOD + source, num_ps_pods=2)
+    assert said.startswith(f"/model.py:{before + line}: {name} is called by step or by epoch")
+    assert "callbacks" in check(tmp_path, GOOD + source).found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def callbacks(): return []",
+        "def callbacks():\n  if fast:\n    return [keras.callbacks.History()]\n  return []",
+        "import callbacks as mine\ndef callbacks(): return [mine.History()]",
+        "class A(keras.callbacks.Callback):\n  def on_train_end(self, logs): ...\ndef callbacks(): return [A()]",
+        "def callbacks(): return [keras.callbacks.LambdaCallback(on_train_end=print)]",
+        "callbacks = make()",
+        "class A(A):\n  pass\ndef callbacks(): return [A(), (lambda: 1)()]",
+    ],
+)
+def test_callbacks_of_which_the_tree_shows_no_steps_are_trusted(tmp_path: Path, source: str) -> None:
+    assert "callbacks" in check(tmp_path, GOOD + source, num_ps_pods=2).found
 
 
 def test_strange_bytes(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import tarfile
 from pathlib import Path
@@ -10,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import BadSetting
-from elasticdl.spec.podplace import pack_zoo
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.podplace import ZOO_ARCHIVE, PodPlace, pack_zoo
+from elasticdl.spec.tls import Identity
 
 
 def test_of_a_link_its_file_is_packed(tmp_path: Path) -> None:
@@ -26,6 +29,29 @@ def test_of_a_link_its_file_is_packed(tmp_path: Path) -> None:
         assert entry.isfile()
         assert content is not None
         assert content.read() == b"x = 1\n"
+
+
+@pytest.mark.parametrize("given", ["my_zoo", "my_zoo/", "my_zoo/parts/..", "linked_zoo"])
+def test_a_zoo_has_its_name_in_pods_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_zoo" / "parts").mkdir(parents=True)
+    (tmp_path / "my_zoo" / "parts" / "model.py").write_text("x = 1\n")
+    (tmp_path / "linked_zoo").symlink_to("my_zoo")
+    for folder in ("job", "work"):
+        (tmp_path / folder).mkdir()
+    asked = build(
+        from_arguments({"model_zoo": given, "model_def": "parts.model.x", "training_data": "/data"})
+    )
+    (tmp_path / "job" / ZOO_ARCHIVE).write_bytes(pack_zoo(Path(given), 10_000))
+    (tmp_path / "job" / "spec.json").write_text(json.dumps(asked.to_json()))
+    place = PodPlace(
+        "job", "default", "uid", 0.0, tmp_path / "work", "127.0.0.1", "127.0.0.1",
+        Identity(b"", b"", b""), tmp_path / "job", tmp_path / "secret",
+    )  # fmt: skip
+    zoo = Path(place.spec().model_zoo)
+    assert place.spec().model_zoo == str(zoo)  # the second time it is there
+    assert zoo.name == ("linked_zoo" if given == "linked_zoo" else "my_zoo")
+    assert (zoo / "parts" / "model.py").read_text() == "x = 1\n"
 
 
 def test_packing_ends_at_the_first_file_that_is_too_much(tmp_path: Path) -> None:

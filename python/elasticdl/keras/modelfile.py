@@ -18,7 +18,9 @@ from types import ModuleType
 from typing import Any
 
 from elasticdl.errors import BadModel
+from elasticdl.spec.earlier import PAGE, successor
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.modelzoo import ModelZoo, open_zoo
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,7 @@ def load(spec: JobSpec) -> UserModel:
 
     Raises BadModel: no such file, an exception while importing, a missing symbol, a symbol that can't be called as it has to be.
     """
-    zoo = Path(spec.model_zoo).resolve()
-    if str(zoo) not in sys.path:
-        sys.path.insert(0, str(zoo))
+    zoo = open_zoo(Path(spec.model_zoo))
     name, _, symbol = spec.model_def.rpartition(".")
     module = _import(zoo, name)
     path = Path(module.__file__ or "")
@@ -103,15 +103,17 @@ def load(spec: JobSpec) -> UserModel:
     )
 
 
-def _import(zoo: Path, name: str) -> ModuleType:
+def _import(zoo: ModelZoo, dotted: str) -> ModuleType:
     """Import MODEL_ZOO/a/b.py for `a.b`, from that path whatever else is called so."""
-    path = zoo.joinpath(*name.split(".")).with_suffix(".py")
+    path = zoo.directory.joinpath(*dotted.split(".")).with_suffix(".py")
+    name = zoo.module_name(dotted)
     known = sys.modules.get(name)
     if known is not None and known.__file__ is not None and Path(known.__file__) == path:
         return known
     if not path.is_file():
         raise BadModel(
-            f"{path}: no such file; --model_def a.b.symbol is the symbol in the file MODEL_ZOO/a/b.py, and --model_zoo is {zoo}"
+            f"{path}: no such file; --model_def a.b.symbol is the symbol in the file MODEL_ZOO/a/b.py, and --model_zoo is "
+            f"{zoo.directory}"
         )
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None, "a .py file always has a loader"
@@ -126,7 +128,11 @@ def _import(zoo: Path, name: str) -> ModuleType:
             del sys.modules[name]
         else:
             sys.modules[name] = before
-        raise BadModel(f"{path}: importing it failed: {describe(error, path)}") from error
+        text = f"{path}: importing it failed: {describe(error, path)}"
+        instead = successor(error.name or "") if isinstance(error, ModuleNotFoundError) else ""
+        if instead:
+            text += f"; it was a part of ElasticDL 0.2; {instead}; {PAGE} says more"
+        raise BadModel(text) from error
     return module
 
 

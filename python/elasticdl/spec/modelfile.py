@@ -8,14 +8,17 @@ with foreign bases) it trusts the file.
 from __future__ import annotations
 
 import ast
+import os
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.errors import BadModel
+from elasticdl.spec.earlier import check_imports
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import SETTINGS, JobSpec
+from elasticdl.spec.modelcallbacks import following_steps
 
 _STAR = "*"
 
@@ -61,6 +64,11 @@ def resolve(model_zoo: str | Path, dotted: str) -> tuple[Path, str]:
     return Path(model_zoo).joinpath(*folders, f"{module}.py"), symbol
 
 
+def zoo_name(directory: Path) -> str:
+    """Return the name by which a model zoo can be imported: its directory's, of a link the link's own."""
+    return os.path.basename(os.path.abspath(directory)) or "model_zoo"  # noqa: PTH100, PTH119 (links keep their names)
+
+
 def locate(spec: JobSpec, setting: str) -> tuple[Path, str]:
     """Return file and symbol of one of the settings that name symbols; a plain name lies in the model's own file."""
     name: str = getattr(spec, setting)
@@ -74,12 +82,15 @@ def check_model_file(spec: JobSpec) -> ModelFile:
 
     Raises BadModel naming file, line and what was expected.
     """
+    trees: dict[Path, ast.Module] = {}
     files: dict[Path, dict[str, ast.AST]] = {}
     found = set()
     for setting, call, required in _calls(spec):
         path, symbol = locate(spec, setting)
         if path not in files:
-            files[path] = _definitions(_parse(path, setting, spec).body)
+            trees[path] = _parse(path, setting, spec)
+            check_imports(path, trees[path], Path(spec.model_zoo))
+            files[path] = _definitions(trees[path].body)
         if symbol in files[path]:
             _check_call(path, symbol, files[path][symbol], call)
         elif _STAR not in files[path] and required:
@@ -88,9 +99,22 @@ def check_model_file(spec: JobSpec) -> ModelFile:
             )
         else:
             continue
+        if setting == "callbacks" and spec.num_ps_pods:
+            _check_callbacks(path, trees[path], files[path][symbol])
         found.add(setting)
     path, symbol = locate(spec, "model_def")
     return ModelFile(path, symbol, frozenset(found))
+
+
+def _check_callbacks(path: Path, tree: ast.Module, definition: ast.AST) -> None:
+    """Raise BadModel if a job with parameter servers is to have callbacks that follow its steps, as far as the tree tells."""
+    following = following_steps(tree, definition)
+    if following is not None:
+        line, name = following
+        raise BadModel(
+            f"{path}:{line}: {name} is called by step or by epoch, and workers with parameter servers have none in common; leave it "
+            "out, or train without --num_ps_pods"
+        )
 
 
 def _calls(spec: JobSpec) -> Iterable[tuple[str, _Call, bool]]:

@@ -18,6 +18,7 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.spec import tls
 from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.modelfile import zoo_name
 from elasticdl.spec.tls import Identity
 
 FORMAT = 1
@@ -89,11 +90,12 @@ class PodPlace:
         archive = self.job_folder / ZOO_ARCHIVE
         if not archive.exists():
             return spec
-        zoo = self.path / "model_zoo"
-        if not zoo.is_dir():
-            draft = self.path / "model_zoo.draft"
+        folder = self.path / "zoo"
+        if not folder.is_dir():
+            draft = self.path / "zoo.draft"
             _unpack(archive, draft)
-            draft.rename(zoo)
+            draft.rename(folder)
+        (zoo,) = folder.iterdir()
         return replace(spec, model_zoo=str(zoo))
 
     def snapshots(self, spec: JobSpec) -> Path | None:
@@ -171,8 +173,12 @@ def own_pod() -> PodPlace:
 
 
 def pack_zoo(directory: Path, limit: int) -> bytes:
-    """Return a model zoo as an archive, the same for the same files. Raises BadSetting if it is larger than `limit` bytes."""
+    """Return a model zoo as an archive of one directory, the same for the same files.
+
+    Raises BadSetting if it is larger than `limit` bytes.
+    """
     buffer = io.BytesIO()
+    name = zoo_name(directory)
     import gzip
 
     with (
@@ -189,7 +195,7 @@ def pack_zoo(directory: Path, limit: int) -> bytes:
                 content = path.read_bytes()  # of what a link leads to: pods have nothing else
             except OSError as error:
                 raise BadSetting(f"--model_zoo: {path} can't be read: {error.strerror}") from None
-            entry = tarfile.TarInfo(str(path.relative_to(directory)))
+            entry = tarfile.TarInfo(f"{name}/{path.relative_to(directory)}")
             entry.size, entry.mode = len(content), path.stat().st_mode & 0o777
             files.addfile(entry, io.BytesIO(content))
             squeezed.flush()

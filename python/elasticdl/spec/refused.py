@@ -47,7 +47,7 @@ ACCEPTED: dict[str, str] = {
     "force_use_kube_config_file": "is accepted and changes nothing: KUBECONFIG names the file, and ~/.kube/config is the default; "
     "leave it out",
     "restart_policy": "is accepted and changes nothing: every life of a process is a pod of its own; leave it out",
-    "yaml": "is accepted and writes nothing: the job is started; `--dry_run -o yaml` prints its objects and starts none",
+    "yaml": "is accepted and writes nothing: without --dry_run the job is started; `--dry_run -o yaml` prints its objects instead",
 }
 """Setting that changes nothing → what follows its name in a note."""
 

@@ -1,0 +1,106 @@
+"""What model files of ElasticDL 0.2 import, and what serves in its place now.
+
+Found in the syntax tree, so that the answer comes before anything is started. An import that the file itself guards is trusted.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from elasticdl.errors import BadModel
+
+PAGE = 'the page "Coming from ElasticDL 0.2" (docs/guides/coming-from-0.2.md)'
+
+_READERS = (
+    "--training_data reads TFRecord and CSV files; custom_data_reader() in the model file reads anything else"
+)
+_SUCCESSORS = {
+    "elasticdl.python": "import Mode from elasticdl, Embedding from elasticdl.keras",
+    "elasticdl.python.common.constants": "there are no such constants, except for Mode",
+    "elasticdl.python.common.constants.Mode": "write `from elasticdl import Mode`",
+    "elasticdl.python.common.log_utils": "use logging.getLogger(__name__)",
+    "elasticdl.python.data": _READERS,
+    "elasticdl.python.elasticdl.callbacks": "use the callbacks of Keras",
+    "elasticdl.python.elasticdl.callbacks.LearningRateScheduler": "give a schedule of keras.optimizers.schedules to the optimizer",
+    "elasticdl.python.elasticdl.callbacks.MaxStepsStopping": "use --max_step",
+    "elasticdl.python.elasticdl.callbacks.SavedModelExporter": "use --output with --output_format=saved_model",
+    "elasticdl.python.elasticdl.feature_column": "use the preprocessing layers of Keras and elasticdl.keras.Embedding",
+    "elasticdl.python.elasticdl.layers": "write `from elasticdl.keras import Embedding`",
+    "elasticdl.python.worker.prediction_outputs_processor": "there are no prediction jobs; predict with the exported model in Keras",
+    "elasticai_api": "there are no loops of your own; write a model file, whose feed() gets the records",
+    "elasticdl_preprocessing": "use the preprocessing layers of Keras, or a few lines in feed()",
+    "elasticdl_preprocessing.layers.ConcatenateWithOffset": "add the offsets in feed(), and use keras.layers.Concatenate",
+    "elasticdl_preprocessing.layers.Discretization": "use keras.layers.Discretization",
+    "elasticdl_preprocessing.layers.Embedding": "write `from elasticdl.keras import Embedding`, with combiner=",
+    "elasticdl_preprocessing.layers.Hashing": "use keras.layers.Hashing",
+    "elasticdl_preprocessing.layers.IndexLookup": "use keras.layers.StringLookup",
+    "elasticdl_preprocessing.layers.Normalizer": "use keras.layers.Rescaling(1 / divisor, -subtractor / divisor)",
+    "elasticdl_preprocessing.layers.SparseEmbedding": "write `from elasticdl.keras import Embedding`, with combiner=",
+    "elasticdl_preprocessing.layers.ToNumber": "use tf.strings.to_number in feed()",
+    "elasticdl_preprocessing.layers.ToRagged": "use tf.RaggedTensor.from_tensor in feed()",
+    "elasticdl_preprocessing.layers.ToSparse": "use tf.sparse.from_dense in feed()",
+}
+"""Module, or module and name, → what to write instead; the longest that fits counts."""
+_GUARDS = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
+_LAYERS = "elasticdl_preprocessing"
+"""Layers need nothing of a job: a copy of them in the zoo is the zoo's own."""
+
+
+def successor(dotted: str) -> str:
+    """Return what serves in place of a module or a name of the earlier generation, empty if it is none of it."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        found = _SUCCESSORS.get(".".join(parts[:length]))
+        if found is not None:
+            return found
+    return ""
+
+
+def check_imports(path: Path, tree: ast.Module, zoo: Path) -> None:
+    """Raise BadModel for imports of the earlier generation's packages, naming each with its line and what serves instead."""
+    found = []
+    for statement in _unguarded(tree):
+        for wanted in _imported(statement):
+            own = wanted.partition(".")[0] == _LAYERS and (zoo / _LAYERS).exists()
+            instead = successor(wanted)
+            if instead and not own:
+                found.append(f"{path}:{statement.lineno}: {wanted} was a part of ElasticDL 0.2; {instead}")
+    if found:
+        raise BadModel("\n".join([*found, f"{PAGE} says more"]))
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """Yield what a statement imports, with its module."""
+    for alias in statement.names:
+        if isinstance(statement, ast.Import):
+            yield alias.name
+        elif statement.module and not statement.level:
+            yield f"{statement.module}.{alias.name}"
+
+
+def _unguarded(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports that fail where their module is missing: not those in a `try` that expects it, nor for type checkers."""
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            yield node
+        case ast.Try() if any(_catches(handler) for handler in node.handlers):
+            for part in (node.handlers, node.orelse, node.finalbody):
+                yield from _below(part)
+        case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+            yield from _below(node.orelse)
+        case _:
+            yield from _below(ast.iter_child_nodes(node))
+
+
+def _below(nodes: Iterable[ast.AST]) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in nodes:
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _unguarded(node)
+
+
+def _catches(handler: ast.ExceptHandler) -> bool:
+    """Tell whether a handler takes the error of a missing module."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return any(kind is None or (isinstance(kind, ast.Name) and kind.id in _GUARDS) for kind in kinds)

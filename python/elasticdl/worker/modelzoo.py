@@ -1,0 +1,88 @@
+"""A model zoo as a place to import from: after everything that is installed, and by the name of its directory.
+
+The files of a zoo import each other as `mnist.layers`, as a path below the zoo, and as `model_zoo.mnist.layers` where the zoo's directory
+is called model_zoo. Only that one name leads there, so nothing else of the directory above can be imported or hides anything.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+from elasticdl.spec.modelfile import zoo_name
+
+_ANY_ZOO = "elasticdl_model_zoo"
+"""Name of the zoo as a package where something that is installed has the name of its directory."""
+
+
+class ModelZoo(MetaPathFinder):
+    """The model zoo of this process."""
+
+    def __init__(self, directory: Path) -> None:
+        """Nothing can be imported from there yet; `open_zoo` sees to that."""
+        self.directory = directory.resolve()
+        self._name = zoo_name(directory)
+
+    def module_name(self, dotted: str) -> str:
+        """Return the name under which the file of `a.b` is to be imported: `a.b`, or below the zoo if `a` is something else here."""
+        top = self.directory / dotted.partition(".")[0]
+        if _leads_to(top.name, {top, top.with_suffix(".py")}):
+            return dotted
+        package = self._name if _leads_to(self._name, {self.directory}) else _ANY_ZOO
+        return f"{package}.{dotted}"
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the zoo itself, for the import system."""
+        if fullname not in (self._name, _ANY_ZOO):
+            return None
+        init = self.directory / "__init__.py"
+        if init.is_file():
+            return importlib.util.spec_from_file_location(
+                fullname, init, submodule_search_locations=[str(self.directory)]
+            )
+        found = ModuleSpec(fullname, None, is_package=True)
+        found.submodule_search_locations = [str(self.directory)]
+        return found
+
+    def close(self) -> None:
+        """Forget the zoo, with what was imported by its name; modules that were imported otherwise stay."""
+        sys.meta_path.remove(self)
+        if str(self.directory) in sys.path:
+            sys.path.remove(str(self.directory))
+        for package in (self._name, _ANY_ZOO):
+            if list(getattr(sys.modules.get(package), "__path__", ())) == [str(self.directory)]:
+                for name in [one for one in sys.modules if f"{one}.".startswith(f"{package}.")]:
+                    del sys.modules[name]
+
+
+def open_zoo(directory: Path) -> ModelZoo:
+    """Make a model zoo importable in this process, in place of the one before."""
+    zoo = ModelZoo(directory)
+    for other in [one for one in sys.meta_path if isinstance(one, ModelZoo)]:
+        if other.directory == zoo.directory:
+            return other
+        other.close()
+    if str(zoo.directory) not in sys.path:
+        sys.path.append(str(zoo.directory))
+    sys.meta_path.append(zoo)
+    return zoo
+
+
+def _leads_to(name: str, places: set[Path]) -> bool:
+    """Tell whether a name without dots is that of one of `places` and of nothing else."""
+    try:
+        found = importlib.util.find_spec(name)
+    except (ImportError, ValueError):  # a module without a spec, such as the program that runs
+        return False
+    if found is None:
+        return True
+    return {
+        Path(place).resolve() for place in found.submodule_search_locations or [found.origin or ""]
+    } <= places

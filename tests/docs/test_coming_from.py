@@ -1,0 +1,66 @@
+"""The page "Coming from ElasticDL 0.2": each flag is today what its table says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from elasticdl import cli
+from elasticdl.spec.earlier import successor
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guides" / "coming-from-0.2.md"
+ROWS = re.findall(
+    r"^\| `(--.+?)` \| (accepted|note|refused|unknown) \|", PAGE.read_text(encoding="utf-8"), re.M
+)
+MODEL = """
+def custom_model(): ...
+def loss(labels, predictions): ...
+def optimizer(): ...
+def feed(dataset, mode, metadata): ...
+"""
+JOB = [
+    "train", "--dry_run", "--model_zoo=.", "--model_def=model.custom_model", "--training_data=/data", "--job_name=job",
+    "--image_name=image", "--volume=claim_name=claim,mount_path=/data",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("flags", "now"), ROWS)
+def test_flags(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: str,
+    now: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    words = [flags] if "{" in flags or '"' in flags else shlex.split(flags)
+    code = cli.run([*JOB, *words])
+    said = capsys.readouterr().err
+    assert code == (0 if now in ("accepted", "note") else 2), said
+    name = words[0].partition("=")[0]
+    match now:
+        case "accepted":
+            assert said == ""
+        case "note":
+            assert said.startswith(f"note: {name} ")
+            assert said.count("\n") == 1
+        case "refused":
+            assert said.startswith(f"error: {name}")
+        case "unknown":
+            assert said.startswith(f"error: there is no flag {name}")
+
+
+def test_the_page_has_the_flags_that_matter() -> None:
+    assert {now for _, now in ROWS} == {"accepted", "note", "refused", "unknown"}
+    assert len(ROWS) == PAGE.read_text(encoding="utf-8").count("\n| `--")
+
+
+def test_each_import_of_the_page_has_an_answer() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    found = re.findall(r"`((?:elasticdl\.python|elasticai_api|elasticdl_preprocessing)[\w.]*)`", page)
+    assert len(found) > 10
+    assert all(successor(dotted) for dotted in found)
