@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from elasticdl.cluster import manifests
+from elasticdl.cluster.attributes import key_of
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.errors import BadSetting
 from elasticdl.job.clusterspec import settle
+from elasticdl.spec import podplace
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec, from_json
+from kubernetes import client
 
 FILE = """
 class Cluster:
@@ -66,6 +71,83 @@ def test_the_file_changes_pods_that_are_made_without_it(tmp_path: Path) -> None:
     assert manifests.service(sent, "uid")["metadata"]["annotations"] == {"team": "vision"}
 
 
+ATTRIBUTES = """
+from kubernetes import client
+
+class Cluster:
+    def with_pod(self, pod):
+        assert pod.spec.node_selector is None and pod.metadata.annotations is None
+        assert pod.spec.containers[0].env[0].name == pod["spec"]["containers"][0]["env"][0]["name"]
+        pod.metadata.annotations = {"team": "vision"}
+        pod.metadata.labels["team"] = "vision"
+        pod.spec.host_network = True
+        pod.spec.dns_policy = "ClusterFirstWithHostNet"
+        pod.spec.tolerations.append(client.V1Toleration(key="gpu", operator="Exists", toleration_seconds=9))
+        pod["spec"]["hostIPC"] = False
+        pod.spec.security_context.fs_group = None
+        term = client.V1NodeSelectorTerm(
+            match_expressions=[client.V1NodeSelectorRequirement(key="disk", operator="In", values=["fast"])]
+        )
+        pod.spec.affinity = client.V1Affinity(node_affinity=client.V1NodeAffinity(
+            required_during_scheduling_ignored_during_execution=client.V1NodeSelector(node_selector_terms=[term])))
+        pod.spec.containers[0].env.append(client.V1EnvVar(name="MODE", value="fast"))
+        pod.spec.containers[0].env.append({"name": "LEVEL", "value": "3"})
+        return pod
+
+    def with_service(self, service):
+        service.metadata.annotations = {"team": "vision"}
+        service.spec.session_affinity = "ClientIP"
+        return service
+
+cluster = Cluster()
+"""
+
+
+def test_the_file_may_use_attributes_and_objects_of_kubernetes_client(tmp_path: Path) -> None:
+    (tmp_path / "cluster.py").write_text(ATTRIBUTES)
+    sent = from_json(json.loads(json.dumps(settle(spec(cluster_spec=tmp_path / "cluster.py")).to_json())))
+    plain, pod = worker(spec(), 3), worker(sent, 3)
+    for made in (pod, master(sent)):
+        assert made["metadata"]["labels"]["team"] == made["metadata"]["annotations"]["team"] == "vision"
+        assert (made["spec"]["hostNetwork"], made["spec"]["hostIPC"]) == (True, False)
+        assert made["spec"]["dnsPolicy"] == "ClusterFirstWithHostNet"
+        assert "fsGroup" not in made["spec"]["securityContext"]
+        assert made["spec"]["affinity"] == {
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {
+                    "nodeSelectorTerms": [
+                        {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["fast"]}]}
+                    ]
+                }
+            }
+        }
+        env = {one["name"]: one.get("value") for one in made["spec"]["containers"][0]["env"]}
+        assert (env["MODE"], env["LEVEL"]) == ("fast", "3")
+    added = {"key": "gpu", "operator": "Exists", "tolerationSeconds": 9}
+    assert pod["spec"]["tolerations"] == [*plain["spec"]["tolerations"], added]
+    process = {one["name"]: one.get("value") for one in pod["spec"]["containers"][0]["env"]}
+    assert process[podplace.PROCESS_ENVIRONMENT] == "worker-3-1"
+    service = manifests.service(sent, "uid")
+    assert service["metadata"]["annotations"] == {"team": "vision"}
+    assert service["spec"]["sessionAffinity"] == "ClientIP"
+
+
+def test_attributes_are_named_as_in_kubernetes_client() -> None:
+    seen: set[str] = set()
+    rest = ["V1Pod", "V1Service"]
+    while rest:
+        name = rest.pop()
+        model = getattr(client, name, None)
+        if name in seen or model is None:
+            continue
+        seen.add(name)
+        for attribute, key in model.attribute_map.items():
+            if not attribute.startswith("_"):
+                assert key_of(attribute) == key, name
+            rest += re.findall(r"V1\w+", model.openapi_types[attribute])
+    assert len(seen) > 100
+
+
 def test_servers_are_shown_to_the_file_where_there_are_some(tmp_path: Path) -> None:
     (tmp_path / "cluster.py").write_text(
         "class cluster:\n  def with_pod(pod):\n"
@@ -109,6 +191,29 @@ def test_a_toleration_of_ones_own_stands_in_place_of_ours() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            "class cluster:\n  def with_pod(pod):\n    pod.spec.host_networks = True\n    return pod",
+            "pod_spec.master.spec.hostNetworks is unknown, did you mean hostNetwork?",
+        ),
+        (
+            "class cluster:\n  def with_pod(pod):\n    pod.spec.containers[0].env[0].value = 'x'\n    return pod",
+            "pod_spec.master.spec.containers is ElasticDL's own: --envs",
+        ),
+        (
+            "class cluster:\n  def with_pod(pod):\n"
+            "    pod.spec.containers[0].env.append({'name': 'ELASTICDL_POD', 'value': 'x'})\n    return pod",
+            "pod_spec.master.spec.containers is ElasticDL's own: --envs",
+        ),
+        (
+            "class cluster:\n  def with_pod(pod):\n"
+            "    pod.spec.containers[0].env.append({'name': 'ROLE', 'value': pod.spec.containers[0].name})\n    return pod",
+            "with_pod adds other variables to pods of the role worker",
+        ),
+        (
+            "class cluster:\n  def with_pod(pod):\n"
+            "    pod.spec.containers[0].env.append({'name': '2', 'value': 'x'})\n    return pod",
+            "'2' is no name of an environment variable",
+        ),
         ("cluster = 1", "has to define `cluster`"),
         ("x = 1\n1 / 0", "failed at line 2: ZeroDivisionError"),
         ("class cluster:\n  def with_pod(pod):\n    return pod['nothing']", "failed at line 3: KeyError: 'nothing'"),
