@@ -94,6 +94,33 @@ def test_a_subclassed_model_trains_and_is_exported_as_saved_model(
     assert (tmp_path / "saved" / "saved_model.pb").exists()
 
 
+def test_a_zoo_with_the_names_of_installed_packages_trains_almost_silently(
+    start: Start, iris: Path, tmp_path: Path
+) -> None:
+    """The zoo has a folder called as an installed package, which the model file imports as well; and nothing but disasters is logged."""
+    (tmp_path / "site" / "flowers").mkdir(parents=True)
+    (tmp_path / "site" / "flowers" / "__init__.py").write_text("whose = 'installed'\n")
+    folder = tmp_path / "garden" / "flowers"
+    folder.mkdir(parents=True)
+    (folder / "parts.py").write_text("whose = 'zoo'\n")
+    (folder / "model.py").write_text(
+        (ROOT / "model_zoo" / "iris" / "dnn_iris.py").read_text()
+        + "\nimport flowers\nfrom garden.flowers import parts\nassert (flowers.whose, parts.whose) == ('installed', 'zoo')\n"
+    )
+    result = start(
+        environment={"PYTHONPATH": str(tmp_path / "site")},
+        model_zoo=tmp_path / "garden",
+        model_def="flowers.model.custom_model",
+        training_data=iris / "train",
+        num_workers=1,
+        max_step=2,
+        log_level="CRITICAL",
+    ).wait()
+    assert result.succeeded().summary["steps"] == 2
+    assert " INFO " not in result.logs
+    assert " WARNING " not in result.logs
+
+
 def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -> None:
     start(
         model_def="iris.dnn_iris.custom_model",
