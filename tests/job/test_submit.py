@@ -136,6 +136,15 @@ def test_a_summary_that_can_not_be_written_is_refused_before_a_job_in_pods() -> 
         elasticdl.train(**IN_PODS, summary="/proc/s.json")
 
 
+def test_a_setting_that_changes_nothing_is_a_warning_at_the_callers_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pretend(monkeypatch, "end(0, status='finished')")
+    with pytest.warns(UserWarning, match="need_task_manager= is accepted and changes nothing") as said:
+        elasticdl.train(**LEAST, need_task_manager=True)
+    assert [warning.filename for warning in said] == [__file__]
+
+
 def test_train_takes_a_spec_or_settings() -> None:
     spec = build(from_arguments(LEAST))
     with pytest.raises(BadInput, match="not both"):
