@@ -78,6 +78,16 @@ def test_a_link_has_its_own_name(tmp_path: Path) -> None:
     assert importlib.import_module("linked_zoo.model").x == 5
 
 
+def test_a_folder_that_is_a_link_is_the_zoos(tmp_path: Path) -> None:
+    files(tmp_path / "shared", linked_part="x = 6")
+    zoo = files(tmp_path / "zoo_with_links", model="")
+    (zoo / "linked_folder").symlink_to(tmp_path / "shared")
+    (zoo / "linked_file.py").symlink_to(tmp_path / "shared" / "linked_part.py")
+    opened = open_zoo(zoo)
+    assert opened.module_name("linked_folder.linked_part") == "linked_folder.linked_part"
+    assert opened.module_name("linked_file") == "linked_file"
+
+
 def test_an_installed_package_keeps_its_name_from_the_zoo_itself(installed: Path) -> None:
     zoo = open_zoo(files(installed / "digits", requesting="whose = 'zoo'", mine="whose = 'zoo'"))
     assert importlib.import_module("digits").whose == "installed"

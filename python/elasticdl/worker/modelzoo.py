@@ -24,9 +24,11 @@ class ModelZoo(MetaPathFinder):
     """The model zoo of this process."""
 
     def __init__(self, directory: Path) -> None:
-        """Nothing can be imported from there yet; `open_zoo` sees to that."""
+        """Nothing can be imported from there before `open`."""
         self.directory = directory.resolve()
         self._name = zoo_name(directory)
+        self._path: list[str] = []
+        """What `open` added to sys.path: not what a person has put there."""
 
     def module_name(self, dotted: str) -> str:
         """Return the name under which the file of `a.b` is to be imported: `a.b`, or below the zoo if `a` is something else here."""
@@ -51,11 +53,17 @@ class ModelZoo(MetaPathFinder):
         found.submodule_search_locations = [str(self.directory)]
         return found
 
+    def open(self) -> None:
+        """Make the zoo importable, after everything else."""
+        if str(self.directory) not in sys.path:
+            self._path = [str(self.directory)]
+            sys.path += self._path
+        sys.meta_path.append(self)
+
     def close(self) -> None:
         """Forget the zoo, with what was imported by its name; modules that were imported otherwise stay."""
         sys.meta_path.remove(self)
-        if str(self.directory) in sys.path:
-            sys.path.remove(str(self.directory))
+        sys.path[:] = [entry for entry in sys.path if entry not in self._path]
         for package in (self._name, _ANY_ZOO):
             if list(getattr(sys.modules.get(package), "__path__", ())) == [str(self.directory)]:
                 for name in [one for one in sys.modules if f"{one}.".startswith(f"{package}.")]:
@@ -69,9 +77,7 @@ def open_zoo(directory: Path) -> ModelZoo:
         if other.directory == zoo.directory:
             return other
         other.close()
-    if str(zoo.directory) not in sys.path:
-        sys.path.append(str(zoo.directory))
-    sys.meta_path.append(zoo)
+    zoo.open()
     return zoo
 
 
@@ -83,6 +89,5 @@ def _leads_to(name: str, places: set[Path]) -> bool:
         return False
     if found is None:
         return True
-    return {
-        Path(place).resolve() for place in found.submodule_search_locations or [found.origin or ""]
-    } <= places
+    found_at = found.submodule_search_locations or [found.origin or ""]
+    return {Path(place).resolve() for place in found_at} <= {place.resolve() for place in places}
