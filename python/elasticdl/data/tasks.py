@@ -39,6 +39,8 @@ class TaskOrder:
         self.max_step = max_step
         self.wave = wave
         self.total = ledger.num_tasks * num_epochs or ENDLESS
+        # a task is looked at again with every chunk of it
+        self._lately = lru_cache(maxsize=256)(self._find_task)
         self._short_waves = lru_cache(maxsize=2)(self._find_short_waves)
         self._steps_before_epoch = [0]
         self._limit: tuple[int, int] | None = None
@@ -61,6 +63,9 @@ class TaskOrder:
         """Return the task of a number. Raises IndexError beyond the last."""
         if not 0 <= number < self.total:
             raise IndexError(f"there are {self.total} tasks; got {number}")
+        return self._lately(number)
+
+    def _find_task(self, number: int) -> Task:
         return self.ledger.task(*divmod(number, self.ledger.num_tasks))
 
     def chunks(self, number: int) -> int:

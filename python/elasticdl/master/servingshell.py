@@ -62,7 +62,6 @@ class ServingShell(Shell):
     def _hear(self, connection: int, message: MemberMessage) -> None:
         self._handle(machine_events.Heard(connection, message))
         if isinstance(message, Settled | TaskDone):
-            self._tell_figures()
             self._changed = True
 
     def _tell_figures(self) -> None:
@@ -169,6 +168,7 @@ class ServingShell(Shell):
             super()._clean_snapshots()
 
     def _status(self, now: float) -> JobStatus:
+        self._tell_figures()
         servers = self._forces[Role.PS]
         sight = ServingSight(
             self._spec,
