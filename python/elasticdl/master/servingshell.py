@@ -22,7 +22,7 @@ from elasticdl.data.tasks import TaskOrder
 from elasticdl.master import auditmark, relaunch, resuming
 from elasticdl.master import events as machine_events
 from elasticdl.master.records import FinishedRecord, Record, ResumedRecord, SavedRecord
-from elasticdl.master.serving import ServingMaster, Settings
+from elasticdl.master.serving import BATCH_SECONDS, ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.shell import Shell, times_of
 from elasticdl.master.story import taking_part
@@ -33,6 +33,7 @@ class ServingShell(Shell):
     """One life of the master of a job with parameter servers."""
 
     _machine: ServingMaster
+    _tick_seconds = BATCH_SECONDS / 2
     _checkpoint: resuming.Checkpoint | None
     """From which the job goes on; None in later lives of the master, which find that in the journal."""
     _unaudited: machine_events.Append | None = None

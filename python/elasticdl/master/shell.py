@@ -81,8 +81,6 @@ from elasticdl.spec.place import Place
 
 _log = logging.getLogger(__name__)
 
-TICK_SECONDS = 0.025
-"""The shortest time that matters to the machine is twice this."""
 _BEAT_SECONDS = 0.25
 _STATUS_SECONDS, _LONGEST_STATUS_SECONDS = 0.2, 1.0
 _INDEXING_SECONDS = 2.0
@@ -147,6 +145,9 @@ _Incoming = (
 
 class Shell(ABC):
     """One life of a job's master."""
+
+    _tick_seconds: float
+    """Time between two ticks: half of the shortest time that matters to the machine."""
 
     def __init__(
         self,
@@ -244,7 +245,7 @@ class Shell(ABC):
         self._take_up()
         for role in self._forces:
             self._direct(relaunch.Tick(), role)
-        tick = time.monotonic() + TICK_SECONDS
+        tick = time.monotonic() + self._tick_seconds
         while self._end is None:
             with contextlib.suppress(queue.Empty):
                 event = self._inbox.get(timeout=max(0.0, tick - time.monotonic()))
@@ -253,7 +254,7 @@ class Shell(ABC):
                 self._take(event)
             if time.monotonic() >= tick:
                 self._tick()
-                tick = time.monotonic() + TICK_SECONDS
+                tick = time.monotonic() + self._tick_seconds
         return self._finish(self._end)
 
     def _take_up(self) -> None:

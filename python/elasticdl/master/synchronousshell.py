@@ -31,6 +31,7 @@ class SynchronousShell(Shell):
     """One life of a synchronous job's master."""
 
     _machine: Master
+    _tick_seconds = 0.025  # `moment_seconds` is 0.05
     _told_lost = ""
 
     def _make_machine(self) -> Master:
