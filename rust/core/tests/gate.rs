@@ -11,12 +11,14 @@ use certificates::{Authority, Pem, WORKER};
 use elasticdl_core::net::door::Told;
 use elasticdl_core::net::error::Error;
 use elasticdl_core::net::gate::Gate;
+use flood::Flood;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 mod certificates;
+mod flood;
 
 const MASTER: &str = "master.elasticdl";
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -268,10 +270,27 @@ fn a_stalled_handshake_holds_nobody_up_and_ends() {
 #[test]
 fn a_crowd_of_strangers_has_to_make_room() {
     let place = Place::new();
-    let crowd: Vec<_> = (0..129).map(|_| place.dial()).collect();
+    let crowd: Vec<_> = (0..257).map(|_| place.dial()).collect();
     assert!(is_closed(&crowd[0]));
     let told = place.gate.refusals().take();
-    assert!(told.first[0].1.contains("too many others"));
+    assert!(told.first[0].1.contains("and more came"), "{told:?}");
+}
+
+#[test]
+fn a_flood_of_strangers_keeps_no_worker_out() {
+    let place = Place::new();
+    let (mut early, mut first) = place.call();
+    let flood = Flood::begin(&place.gate.address(), "127.0.0.2", 1000);
+    flood.has_opened(1000);
+    for _ in 0..20 {
+        let (mut caller, mut served) = place.call();
+        caller.write_all(b"question").unwrap();
+        assert_eq!(read(&mut served, 8), b"question");
+        // Who came before it never notices.
+        early.write_all(b"more").unwrap();
+        assert_eq!(read(&mut first, 4), b"more");
+    }
+    flood.goes_on();
 }
 
 /// Both send much more than is kept on the way, and neither reads before its own is out or long waited for.

@@ -18,10 +18,12 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
+use super::admission::Source;
 use super::error::{Error, Result};
 use super::tls::Session;
 
-const BACKLOG: i32 = 256;
+/// As many as the kernel allows at most unless it is told otherwise: the queue has to hold what comes while its thread does something else.
+const BACKLOG: i32 = 4096;
 const TCP_BUFFER: usize = 1 << 20;
 const UNIX_BUFFER: usize = 2 << 20;
 /// After so long without a byte, and between two questions whether the other machine lives; so many stay without answer.
@@ -383,6 +385,45 @@ fn prefer_reno(descriptor: &OwnedFd) {
     let _ = sockopt::set_tcp_congestion(descriptor, "reno");
 }
 
+/// Where a connection comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    Unix,
+    Tcp(SocketAddr),
+}
+
+impl Origin {
+    /// Return what shares one part of the room for handshakes.
+    pub fn source(self) -> Source {
+        match self {
+            Origin::Unix => Source::Host,
+            Origin::Tcp(address) => address.into(),
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Unix => f.write_str("this host"),
+            Origin::Tcp(address) => address.fmt(f),
+        }
+    }
+}
+
+/// Whether this process or its machine lacks what a connection takes: no fault of the other end, and it passes.
+pub(crate) fn is_own_lack(error: &io::Error) -> bool {
+    error
+        .raw_os_error()
+        .map(Errno::from_raw_os_error)
+        .is_some_and(|lack| {
+            matches!(
+                lack,
+                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS
+            )
+        })
+}
+
 /// A listening socket; a Unix socket's path is removed when it is dropped.
 #[derive(Debug)]
 pub struct Listener {
@@ -460,18 +501,18 @@ impl Listener {
     }
 
     /// Return a connection that has come, if any, and where it comes from.
-    pub fn accept(&self) -> io::Result<Option<(Stream, String)>> {
+    pub fn accept(&self) -> io::Result<Option<(Stream, Origin)>> {
         let tcp = matches!(self.address, Address::Tcp { .. });
         match rustix::net::acceptfrom_with(
             &self.descriptor,
             SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         ) {
             Ok((descriptor, from)) => {
-                let from = from
+                let origin = from
                     .filter(|_| tcp)
                     .and_then(|from| SocketAddr::try_from(from).ok())
-                    .map_or("this host".into(), |from| from.to_string());
-                Ok(Some((Stream::plain(descriptor, tcp), from)))
+                    .map_or(Origin::Unix, Origin::Tcp);
+                Ok(Some((Stream::plain(descriptor, tcp), origin)))
             }
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             Err(error) => Err(error.into()),

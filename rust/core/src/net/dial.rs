@@ -2,9 +2,8 @@
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::io::Errno;
 
-use super::address::{Address, Stream};
+use super::address::{Address, Stream, is_own_lack};
 use super::error::{Error, Result};
 use super::frame::{Inbound, Lost, Outbound};
 use super::handshake::{Caller, Denied, Hello, Said, Token, Verdict};
@@ -46,19 +45,6 @@ enum State {
         inbound: Inbound,
         outbound: Outbound,
     },
-}
-
-/// Whether this process or its machine lacks what a connection takes: no fault of the other end.
-fn is_own_lack(error: &std::io::Error) -> bool {
-    error
-        .raw_os_error()
-        .map(Errno::from_raw_os_error)
-        .is_some_and(|lack| {
-            matches!(
-                lack,
-                Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS
-            )
-        })
 }
 
 /// One connection in the making.

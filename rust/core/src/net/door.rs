@@ -1,28 +1,25 @@
 //! The listening side's reception: accepts, authenticates, times out. What becomes of an authenticated connection is its owner's affair.
 //!
 //! All handshakes go on side by side in one thread, so that a silent or slow stranger holds nobody else up.
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFd;
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Resource, getrlimit};
 
 use super::address::{Listener, Stream};
+use super::admission::{Admission, Dismissal, Ticket};
 use super::endpoint::lock;
 use super::error::{Error, Result};
 use super::frame::{Inbound, Lost, Outbound};
 use super::handshake::{Acceptor, Heard, Hello, Token};
 use super::tls::Identity;
-use super::wake::readable;
+use super::wake::{ignore_signals, readable, wait};
 
-/// A stranger that has not passed by then is refused.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
-/// Most strangers at a time: the others wait in the kernel's queue.
-const STRANGERS: usize = 128;
-/// After this time a stranger has to make room for those who wait; before it, a crowd of members would only drive each other out.
-const UNDISTURBED: Duration = Duration::from_secs(2);
-/// After a connection that could not be accepted for lack of descriptors.
-const EXHAUSTED: Duration = Duration::from_millis(50);
+/// Connections that are accepted before it is the turn of those that came earlier.
+const TURN: usize = 64;
 /// How many refusals are remembered until somebody asks.
 const REMEMBERED: usize = 8;
 
@@ -86,7 +83,13 @@ struct Stranger<E> {
     stream: Stream,
     from: String,
     examination: E,
-    since: Instant,
+}
+
+impl<E: Examination> Stranger<E> {
+    fn interest(&self) -> PollFd<'_> {
+        let sends = self.examination.sends();
+        PollFd::new(&self.stream, self.stream.interest(sends))
+    }
 }
 
 /// A listener and the strangers before it, each in the middle of its examination.
@@ -94,9 +97,9 @@ struct Stranger<E> {
 pub(crate) struct Lobby<E> {
     listener: Listener,
     refusals: Arc<Refusals>,
-    strangers: Vec<Stranger<E>>,
-    /// Until then nobody is let in, because this process has no descriptors left.
-    pause: Option<Instant>,
+    admission: Admission,
+    /// Those that `admission` knows.
+    strangers: BTreeMap<Ticket, Stranger<E>>,
 }
 
 impl<E: Examination> Lobby<E> {
@@ -104,38 +107,20 @@ impl<E: Examination> Lobby<E> {
         Lobby {
             listener,
             refusals,
-            strangers: Vec::new(),
-            pause: None,
+            admission: Admission::new(getrlimit(Resource::Nofile).current),
+            strangers: BTreeMap::new(),
         }
-    }
-
-    /// Return when the next connection may be accepted.
-    fn room(&self) -> Option<Instant> {
-        let oldest = self.strangers.first()?;
-        (self.strangers.len() >= STRANGERS).then(|| oldest.since + UNDISTURBED)
     }
 
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
-        let room = self
-            .room()
-            .max(self.pause)
-            .filter(|room| *room > Instant::now());
+        let now = Instant::now();
         let mut polls = Vec::with_capacity(self.strangers.len() + 1);
-        if room.is_none() {
+        if self.admission.accepts(now) {
             polls.push(readable(&self.listener));
         }
-        polls.extend(self.strangers.iter().map(|stranger| {
-            let sends = stranger.examination.sends();
-            PollFd::new(&stranger.stream, stranger.stream.interest(sends))
-        }));
-        let deadline = self
-            .strangers
-            .iter()
-            .map(|stranger| stranger.since + PATIENCE)
-            .chain(room)
-            .min();
-        (polls, deadline)
+        polls.extend(self.strangers.values().map(Stranger::interest));
+        (polls, self.admission.deadline(now))
     }
 
     /// Go on with everybody; `begin` with each that comes, and `admit` each that has passed. Who is refused is counted before its connection
@@ -146,43 +131,92 @@ impl<E: Examination> Lobby<E> {
         mut admit: impl FnMut(E::Passed, Stream, String),
     ) -> Result<()> {
         let now = Instant::now();
-        while self.room().is_none_or(|room| room <= now) {
-            let (mut stream, from) = match self.listener.accept() {
+        for _ in 0..TURN {
+            if !self.admission.accepts(now) {
+                break;
+            }
+            let (mut stream, origin) = match self.listener.accept() {
                 Ok(Some(arrived)) => arrived,
                 Ok(None) => break,
                 Err(_) => {
-                    // Descriptors exhausted: it passes when connections end, and those waiting stay in the backlog until then.
-                    self.pause = Some(now + EXHAUSTED);
-                    break;
+                    // Descriptors exhausted, mostly: it passes when connections end.
+                    let dismissal = self.admission.lack_descriptors(now);
+                    self.dismiss(dismissal);
+                    continue;
                 }
             };
-            if self.strangers.len() == STRANGERS {
-                let oldest = self.strangers.remove(0);
-                self.refusals
-                    .tell(oldest.from, "too many others wait at the door".into());
-            }
-            let examination = begin(&mut stream)?;
-            self.strangers.push(Stranger {
-                stream,
-                from,
-                examination,
-                since: now,
-            });
-        }
-        let mut waiting = Vec::with_capacity(self.strangers.len());
-        for mut stranger in self.strangers.drain(..) {
-            match stranger.examination.advance(&stranger.stream) {
-                Ok(Some(passed)) => admit(passed, stranger.stream, stranger.from),
-                Ok(None) if now < stranger.since + PATIENCE => waiting.push(stranger),
-                Ok(None) => {
-                    let why = format!("it did not say who it is within {} s", PATIENCE.as_secs());
-                    self.refusals.tell(stranger.from, why);
+            let (ticket, dismissal) = self.admission.arrive(now, origin.source());
+            self.dismiss(dismissal);
+            match begin(&mut stream) {
+                Ok(examination) => {
+                    let from = origin.to_string();
+                    let stranger = Stranger {
+                        stream,
+                        from,
+                        examination,
+                    };
+                    self.strangers.insert(ticket, stranger);
+                    // Who has said something already is not to go for the next one as if it were silent.
+                    self.advance(vec![ticket], &mut admit)?;
                 }
-                Err(why) => self.refusals.tell(stranger.from, why),
+                Err(error) => {
+                    self.admission.leave(ticket);
+                    self.refusals.tell(origin.to_string(), error.to_string());
+                }
             }
         }
-        self.strangers = waiting;
+        self.advance(self.strangers.keys().copied().collect(), &mut admit)?;
+        let expired = self.admission.expire(now);
+        self.dismiss(expired);
         Ok(())
+    }
+
+    /// Go on with those of these that have something to say or can take something.
+    fn advance(
+        &mut self,
+        tickets: Vec<Ticket>,
+        admit: &mut impl FnMut(E::Passed, Stream, String),
+    ) -> Result<()> {
+        // One call to the kernel for all: most say nothing.
+        let mut polls: Vec<PollFd<'_>> = tickets
+            .iter()
+            .filter_map(|ticket| self.strangers.get(ticket))
+            .map(Stranger::interest)
+            .collect();
+        wait(&mut polls, Some(Duration::ZERO), &ignore_signals)?;
+        let ready: Vec<(Ticket, PollFlags)> = tickets
+            .into_iter()
+            .zip(polls.iter().map(|poll| poll.revents()))
+            .filter(|(_, flags)| !flags.is_empty())
+            .collect();
+        for (ticket, flags) in ready {
+            let Some(stranger) = self.strangers.get_mut(&ticket) else {
+                continue;
+            };
+            match stranger.examination.advance(&stranger.stream) {
+                Ok(None) if flags.contains(PollFlags::IN) => self.admission.speak(ticket),
+                Ok(None) => {}
+                Ok(Some(passed)) => {
+                    self.admission.leave(ticket);
+                    if let Some(stranger) = self.strangers.remove(&ticket) {
+                        admit(passed, stranger.stream, stranger.from);
+                    }
+                }
+                Err(why) => {
+                    self.admission.leave(ticket);
+                    self.dismiss([Dismissal { ticket, why }]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dismiss(&mut self, dismissals: impl IntoIterator<Item = Dismissal>) {
+        for Dismissal { ticket, why } in dismissals {
+            if let Some(stranger) = self.strangers.remove(&ticket) {
+                self.refusals.tell(stranger.from, why);
+            }
+        }
     }
 }
 

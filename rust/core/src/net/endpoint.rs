@@ -360,7 +360,7 @@ impl Shared {
     /// Judge a connection and hand it over; returns it if it must wait.
     fn admit(&self, hello: Hello, stream: Stream, first: bool) -> Option<Parked> {
         let mut views = lock(&self.views);
-        let mut verdict = views.judge(&hello);
+        let verdict = views.judge(&hello);
         if verdict == Verdict::Parked && !first {
             return Some(Parked {
                 hello,
@@ -369,12 +369,10 @@ impl Shared {
             });
         }
         let inbox = match verdict {
-            Verdict::Ok => views.inbox(hello.purpose, hello.view).ok(),
+            // Without descriptors for an inbox it is closed without a verdict, and comes again.
+            Verdict::Ok => Some(views.inbox(hello.purpose, hello.view).ok()?),
             _ => None,
         };
-        if verdict == Verdict::Ok && inbox.is_none() {
-            verdict = Verdict::Refused;
-        }
         drop(views);
         if matches!(verdict, Verdict::Stale | Verdict::Refused) {
             self.refusals.count();

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::address::{Address, Listener, Stream};
-use super::door::{Examination, Lobby, PATIENCE, Refusals, why};
+use super::address::{Address, Listener, Stream, is_own_lack};
+use super::admission::PATIENCE;
+use super::door::{Examination, Lobby, Refusals, why};
 use super::endpoint::lock;
 use super::error::{Error, Result};
 use super::tls::Identity;
@@ -22,7 +23,7 @@ use super::wake::{Wake, ignore_signals, readable, wait};
 const CHUNK: usize = 64 * 1024;
 /// Chunks that one connection may move in one direction before it is the others' turn.
 const TURN: usize = 16;
-/// Until the next attempt when too many others wait before the socket; such a place can't be polled for.
+/// Until the next attempt when too many others wait before the socket, or descriptors are short; neither can be polled for.
 const CROWDED: Duration = Duration::from_millis(10);
 /// Time for what was sent before `close`.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -168,7 +169,7 @@ impl Shared {
                 match Stream::connect_as(&self.to.with_file_name(&one.from), &self.to) {
                     Ok(inner) => carried.pairs.push(Pair::new(one.outer, inner)),
                     Err(error)
-                        if error.kind() == io::ErrorKind::WouldBlock
+                        if (error.kind() == io::ErrorKind::WouldBlock || is_own_lack(&error))
                             && now < one.since + PATIENCE =>
                     {
                         arrived.push(one);

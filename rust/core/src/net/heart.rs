@@ -315,6 +315,8 @@ struct Beating {
 impl MonitorShared {
     fn run(&self, mut door: Door) {
         let mut beating: Vec<Beating> = Vec::new();
+        // Of the first ones whether something has come; of those that follow it is not known yet.
+        let mut ready: Vec<bool> = Vec::new();
         while !self.stop.is_raised() {
             let mut arrived = Vec::new();
             if door
@@ -341,7 +343,12 @@ impl MonitorShared {
                     });
                 }
             }
+            let mut ready_ones = ready.iter().copied().chain(std::iter::repeat(true));
             beating.retain_mut(|heart| {
+                // Asked only when there is something: strangers at the door may wake this thread much more often than hearts do.
+                if !ready_ones.next().unwrap_or(true) {
+                    return true;
+                }
                 loop {
                     match heart.inbound.receive(&heart.stream) {
                         Ok(None) => return true,
@@ -364,11 +371,14 @@ impl MonitorShared {
             });
             let (mut polls, deadline) = door.interest();
             polls.push(readable(&self.stop));
+            let others = polls.len();
             polls.extend(beating.iter().map(|heart| readable(&heart.stream)));
             let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             if wait(&mut polls, limit, &ignore_signals).is_err() {
                 break;
             }
+            let hearts = polls.iter().skip(others);
+            ready = hearts.map(|poll| !poll.revents().is_empty()).collect();
         }
     }
 

@@ -398,7 +398,11 @@ impl Shared {
     fn see_to_streams(self: &Arc<Self>) -> Result<()> {
         for peer in self.node.peers() {
             if lock(&self.streams).insert(peer) {
-                self.spawn("edl-ps-stream", move |shared| shared.send_to(peer))?;
+                let begun = self.spawn("edl-ps-stream", move |shared| shared.send_to(peer));
+                if begun.is_err() {
+                    lock(&self.streams).remove(&peer);
+                }
+                begun?;
             }
         }
         Ok(())
