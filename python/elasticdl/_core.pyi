@@ -283,9 +283,16 @@ class ParameterServer:
     def refusals(self) -> tuple[list[tuple[str, str]], int]:
         """As `Endpoint.refusals`."""
     def learn(
-        self, addresses: dict[int, str], entries: Sequence[tuple[int, int, int, int, int | None, int]]
+        self,
+        addresses: dict[int, str],
+        entries: Sequence[tuple[int, int, int, int, int | None, int]],
+        roll_back: int,
+        tasks: int,
     ) -> None:
-        """Take in where other servers are, and entries of the journal: (slot, term, reign, primary, backup, roll-back that restored it)."""
+        """Take in where other servers are, and entries of the journal: (slot, term, reign, primary, backup, roll-back that restored it).
+
+        Nothing is believed of clients that know of a later roll-back, or of tasks beyond the job's number.
+        """
     def copy(self, slot: int, to: int, term: int, hands_over: bool) -> bool:
         """Begin a copy that was ordered in this term; false if it can't be begun."""
     def give_up_copies(self, to: int) -> None:

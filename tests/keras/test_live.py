@@ -78,7 +78,7 @@ class Live:
         addresses = {number: server.address for number, server in enumerate(self.servers)}
         entries = [(slot, 1, 1, slot % 2, None, 0) for slot in range(self.catalog.slots)]
         for server in self.servers:
-            server.learn(addresses, entries)
+            server.learn(addresses, entries, 0, 1000)
         self.client = ParameterClient("worker", TOKEN, self.core)
         self.client.learn(addresses, entries, 0)
         self.variables = list(range(len(self.catalog.variables)))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table, Variable
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
+TASKS = 1 << 20
+"""More than any test has."""
 SLOTS, WIDTH, ROWS = 64, 3, 500
 
 

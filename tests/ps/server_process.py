@@ -9,7 +9,7 @@ from typing import Any
 
 from elasticdl._core import Listener, ParameterServer
 
-from .model import TOKEN, catalog
+from .model import TASKS, TOKEN, catalog
 
 
 def say(**what: Any) -> None:
@@ -30,7 +30,7 @@ def main() -> None:
         order = json.loads(line)
         if "learn" in order:
             addresses = {int(number): address for number, address in order["addresses"].items()}
-            server.learn(addresses, [tuple(entry) for entry in order["learn"]])
+            server.learn(addresses, [tuple(entry) for entry in order["learn"]], 0, TASKS)
         elif "copy" in order:
             server.copy(*order["copy"])
         elif "dead" in order:

@@ -80,7 +80,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Servers]]:
     server = ParameterServer(Listener("tcp:127.0.0.1:0"), 0, TOKEN, catalog)
     client = ParameterClient("worker", TOKEN, catalog)
     entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
-    server.learn({}, entries)
+    server.learn({}, entries, 0, 1000)
     client.learn({0: server.address}, entries, 0)
     yield type(given).from_config(given.get_config()), Servers(server, client, catalog)
     client.close()

@@ -213,6 +213,7 @@ class Placed:
         roll_back: how often the job was rolled back.
         snapshot: manifest of the snapshot from which slots are restored, or empty: they begin anew.
         renumbered: tasks have other numbers than there, and those before this one are done; None: they have the same.
+        tasks: how many there are in all epochs. Servers believe nothing of later ones.
     """
 
     servers: tuple[int, ...]
@@ -221,6 +222,7 @@ class Placed:
     roll_back: int
     snapshot: str
     renumbered: int | None
+    tasks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,7 +226,8 @@ class ServerProcess:
 
     def _learn(self, placed: Placed) -> None:
         server = self._serving()
-        server.learn(dict(zip(placed.servers, placed.addresses, strict=True)), placed.entries)
+        addresses = dict(zip(placed.servers, placed.addresses, strict=True))
+        server.learn(addresses, placed.entries, placed.roll_back, placed.tasks)
         self._terms.update((entry.slot, entry.term) for entry in placed.entries)
         self._orders = {slot: one for slot, one in self._orders.items() if one.term >= self._terms[slot]}
         self._ready = {slot: one for slot, one in self._ready.items() if one.term >= self._terms[slot]}

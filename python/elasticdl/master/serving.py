@@ -956,7 +956,8 @@ class ServingMaster(Cutting):
         snapshot = "" if journal.saved is None else journal.saved[0].path
         resumed = journal.resumed
         renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
-        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered)
+        tasks = self.leases.total
+        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, tasks)
         self._tell(connection, placed, out)
         return replace(link, placed=known)
 

@@ -18,7 +18,7 @@ use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::catalog::Catalog;
 use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::{Data, Pace};
-use elasticdl_core::ps::node::Node;
+use elasticdl_core::ps::node::{Bounds, Node};
 use elasticdl_core::ps::part::{self, Part, Rows};
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
@@ -28,12 +28,16 @@ use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::steps::{Confirmed, Need};
 use elasticdl_core::ps::stream::{Deed, Message};
-use elasticdl_core::ps::wire::{self, Ask, Dense, Known, Pull, Push};
+use elasticdl_core::ps::wire::{self, Ask, Dense, Known, Outcome, Pull, Push};
+use elasticdl_core::ps::words::Reader;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use readers::{ALL, SLOTS, What, asked, catalog, read, read_words, words};
 
 const TOKEN: &[u8] = b"0123456789abcdef0123456789abcdef";
+
+/// Of the job of the servers that are sent something.
+const TASKS: u64 = 2000;
 
 const ENTRY: Entry = Entry {
     term: 1,
@@ -112,7 +116,7 @@ fn ask() -> impl Strategy<Value = Vec<u64>> {
         prop::collection::vec(pull, 0..4),
         prop::collection::vec(push, 0..4),
     );
-    let need = (any::<u64>(), 0_u64..1000, 0_u64..1000, any::<u16>());
+    let need = (any::<u64>(), 0_u64..1000, 1_u64..1000, any::<u16>());
     let confirmed = (
         0_u64..3,
         0_u64..9,
@@ -283,6 +287,7 @@ fn answers() -> impl Strategy<Value = Vec<u64>> {
 
 fn node(ids: &[u64]) -> Node {
     let node = Node::new(0, catalog());
+    node.bound(Bounds::NONE);
     node.learn((0..SLOTS).map(|slot| (slot, ENTRY)))
         .expect("first entries");
     let head = |task| Head {
@@ -464,13 +469,13 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_read_or_refused(which in 0..ALL.len() as u8, mut bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn any_bytes_are_read_or_refused(which in 0..=What::Push as u8, mut bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         bytes.insert(0, which);
         read(&bytes);
     }
 
     #[test]
-    fn small_numbers_are_read_or_refused(which in 0..ALL.len() as u8, halves in prop::collection::vec(0_u32..7, 0..80)) {
+    fn small_numbers_are_read_or_refused(which in 0..=What::Push as u8, halves in prop::collection::vec(0_u32..7, 0..80)) {
         let mut bytes = vec![which];
         bytes.extend(halves.iter().flat_map(|half| half.to_le_bytes()));
         read(&bytes);
@@ -572,7 +577,13 @@ fn server() -> (Server, Address) {
     let server = Server::open(listener, 0, TOKEN, None, catalog()).unwrap();
     let address: Address = server.address().parse().unwrap();
     let entries = (0..SLOTS).map(|slot| (slot, ENTRY));
-    server.learn([(0, address.clone())], entries).unwrap();
+    let bounds = Bounds {
+        roll_back: 0,
+        tasks: TASKS,
+    };
+    server
+        .learn([(0, address.clone())], entries, bounds)
+        .unwrap();
     (server, address)
 }
 
@@ -764,6 +775,122 @@ fn malformed_messages_end_their_connection_and_nothing_else() {
     let mut other = Worker::new(&address);
     (other.task, other.last) = (worker.task, worker.last.clone());
     other.push();
+}
+
+/// What it says of the job's progress would close all tasks, apply steps that are not complete, or void all that is settled.
+#[test]
+fn a_client_that_is_further_than_the_master_says_is_not_believed() {
+    let (server, address) = server();
+    let mut worker = Worker::new(&address);
+    worker.push();
+    let confirmed = |roll_back, low, steps, task| {
+        let mut confirmed = Confirmed::new(roll_back);
+        confirmed.raise_low(low);
+        confirmed.raise_steps(steps);
+        confirmed.confirm(task, 1);
+        confirmed
+    };
+    let need = |number, end| Need {
+        number,
+        first: end - 1,
+        end,
+        chunks: 1,
+    };
+    let head = |roll_back, low, task| Head {
+        seen: UNSEEN,
+        stamp: Some(Stamp { task, chunk: 0 }),
+        low,
+        roll_back,
+        pace: Pace { rate: 1.0, step: 0 },
+    };
+    let (nothing, no_need) = (Confirmed::default(), Need::default());
+    let most = u64::MAX;
+    let mut stream = stranger(&server, Purpose::Parameters);
+    let slot = catalog().slot_of_row(0, 1);
+    let part = part_of(&catalog(), slot, &[1], false);
+    for (head, confirmed, need, is_push) in [
+        (head(0, most, 0), nothing.clone(), no_need, true),
+        (head(0, TASKS + 1, 0), nothing.clone(), no_need, true),
+        (head(most, 0, 0), nothing.clone(), no_need, true),
+        (head(1, 1, 0), nothing.clone(), no_need, true),
+        (head(0, 0, most), nothing.clone(), no_need, true),
+        (head(0, 0, 0), confirmed(most, 0, 0, 0), no_need, false),
+        (head(0, 0, 0), confirmed(1, 0, 0, 0), no_need, false),
+        (head(0, 0, 0), confirmed(0, most, 0, 0), no_need, false),
+        (head(0, 0, 0), confirmed(0, 0, most, 0), no_need, false),
+        (head(0, 0, 0), confirmed(0, 0, 0, most), no_need, false),
+        (head(0, 0, 0), nothing.clone(), need(most, 9), false),
+        (head(0, 0, 0), nothing.clone(), need(1, TASKS + 1), false),
+    ] {
+        let pull = Pull {
+            slot,
+            term: 1,
+            rows: vec![(0, &[1])],
+            ..Pull::default()
+        };
+        let push = Push {
+            slot,
+            term: 1,
+            seen: UNSEEN,
+            words: &part,
+        };
+        let ask = Ask {
+            head,
+            chunk: None,
+            need,
+            confirmed,
+            pulls: if is_push { vec![] } else { vec![pull] },
+            pushes: if is_push { vec![push] } else { vec![] },
+        };
+        let words = ask.write();
+        let bytes = Header::frame(Kind::Ask, 5, 0, bytemuck::cast_slice(&words));
+        stream.write_all(&bytes).unwrap();
+        let (header, payload) = frame(&mut stream);
+        let words = readers::words(&payload);
+        let mut reader = Reader::new(&words);
+        if is_push {
+            assert_eq!(header.kind, Kind::Answers);
+            assert_eq!(wire::outcome(&mut reader), Ok((slot, Outcome::Busy)));
+        } else {
+            assert_eq!(header.kind, Kind::Rows);
+            let pulled = wire::pulled(&mut reader, &catalog(), &ask.pulls[0]);
+            assert_eq!(pulled, Ok(None), "{ask:?}");
+        }
+    }
+    // A job's own worker goes on: no task of its is closed, and the server knows nothing that is not so.
+    worker.push();
+    assert_eq!(server.complete(), (0, 0));
+    assert!(
+        server.take_ready(Duration::ZERO).is_ok(),
+        "the server is broken"
+    );
+    assert_eq!(server.refusals().total(), 0);
+}
+
+#[test]
+fn a_stream_that_skips_or_names_no_slot_ends_and_its_server_goes_on() {
+    let (server, address) = server();
+    let mut worker = Worker::new(&address);
+    for (number, slot) in [(u64::MAX, 0), (7, 0), (0, SLOTS)] {
+        let message = Message {
+            slot,
+            entry: ENTRY,
+            version: 1,
+            deed: Deed::CopyBegin,
+        };
+        let mut words = Vec::new();
+        wire::put_message(&mut words, &message);
+        let mut stream = stranger(&server, Purpose::Stream);
+        let bytes = Header::frame(Kind::Stream, number, 0, bytemuck::cast_slice(&words));
+        stream.write_all(&bytes).unwrap();
+        wait_for_end(stream);
+    }
+    worker.push();
+    assert_eq!(server.refusals().total(), 3);
+    assert!(
+        server.take_ready(Duration::ZERO).is_ok(),
+        "the server is broken"
+    );
 }
 
 #[test]

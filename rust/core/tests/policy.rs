@@ -2,7 +2,7 @@
 use elasticdl_core::ps::catalog::{Catalog, Policy, Table};
 use elasticdl_core::ps::data::{Data, Pace};
 use elasticdl_core::ps::initial::Initial;
-use elasticdl_core::ps::node::Node;
+use elasticdl_core::ps::node::{Bounds, Node};
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::part::{Part, Rows};
 use elasticdl_core::ps::placement::Entry;
@@ -40,6 +40,7 @@ impl Pair {
         };
         let node = |me, catalog: &Catalog| {
             let node = Node::new(me, catalog.clone());
+            node.bound(Bounds::NONE);
             node.learn([(0, entry)]).unwrap();
             node
         };

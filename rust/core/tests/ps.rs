@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
 use elasticdl_core::ps::data::{Data, Pace};
 use elasticdl_core::ps::initial::Initial;
-use elasticdl_core::ps::node::Node;
+use elasticdl_core::ps::node::{Bounds, Node};
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::part::{Dense, Part, Rows};
 use elasticdl_core::ps::placement::{Entry, Server};
@@ -22,6 +22,13 @@ const SLOTS: u32 = 3;
 const TASKS: u64 = 5;
 const CHUNKS: u16 = 2;
 const COLUMNS: usize = TASKS as usize * CHUNKS as usize;
+
+/// A server of a job whose master says nothing of how far it may come.
+fn unbounded(me: Server, catalog: &Catalog) -> Node {
+    let node = Node::new(me, catalog.clone());
+    node.bound(Bounds::NONE);
+    node
+}
 
 fn catalog() -> Catalog {
     let table = Table {
@@ -159,9 +166,7 @@ impl World {
             dice: Dice(seed),
             seed,
             ids,
-            nodes: (0..3)
-                .map(|me| (me, Node::new(me, catalog.clone())))
-                .collect(),
+            nodes: (0..3).map(|me| (me, unbounded(me, &catalog))).collect(),
             catalog,
             dead: BTreeSet::new(),
             next_server: 3,
@@ -792,8 +797,7 @@ impl World {
             }
             let next = self.next_server;
             self.next_server += 1;
-            self.nodes
-                .insert(next, Node::new(next, self.catalog.clone()));
+            self.nodes.insert(next, unbounded(next, &self.catalog));
         } else {
             let slot = self.dice.below(SLOTS as usize) as u32;
             let entry = self.now(slot);
@@ -971,7 +975,7 @@ fn with_one_replica_what_is_done_is_in_every_slot_once() {
 #[test]
 fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
     let catalog = catalog();
-    let node = Node::new(0, catalog.clone());
+    let node = unbounded(0, &catalog);
     let entry = Entry {
         term: 1,
         reign: 1,

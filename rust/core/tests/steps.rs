@@ -14,6 +14,7 @@ use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::catalog::{Catalog, Policy, Table};
 use elasticdl_core::ps::data::Pace;
 use elasticdl_core::ps::initial::Initial;
+use elasticdl_core::ps::node::Bounds;
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::{Entry, Server};
 use elasticdl_core::ps::push::Pushed;
@@ -372,7 +373,7 @@ impl World {
             let known = self.learned.insert(server, self.journal.len()).unwrap_or(0);
             let entries = self.journal[known..].to_vec();
             let peer = self.peers.get_mut(&server).expect("it is there");
-            let outcome = peer.learn(entries).unwrap();
+            let outcome = peer.learn(entries, Bounds::NONE).unwrap();
             self.dispatch(server, outcome);
         } else {
             let at = at - self.peers.len();
@@ -764,8 +765,15 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
         backup: None,
         restored,
     };
-    peer.learn((0..SLOTS).map(|slot| (slot, entry(1, 0))).collect())
-        .unwrap();
+    let bounds = |roll_back| Bounds {
+        roll_back,
+        tasks: 1,
+    };
+    peer.learn(
+        (0..SLOTS).map(|slot| (slot, entry(1, 0))).collect(),
+        bounds(0),
+    )
+    .unwrap();
     let stamp = Stamp { task: 0, chunk: 0 };
     let ask = |peer: &mut Peer, roll_back| {
         let mut asking = Asking::new(catalog());
@@ -789,8 +797,11 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     assert_eq!(ask(&mut peer, 0), 1);
     // The worker has heard of a roll-back, the server has not.
     assert_eq!(ask(&mut peer, 1), 0);
-    peer.learn((0..SLOTS).map(|slot| (slot, entry(2, 1))).collect())
-        .unwrap();
+    peer.learn(
+        (0..SLOTS).map(|slot| (slot, entry(2, 1))).collect(),
+        bounds(1),
+    )
+    .unwrap();
     assert_eq!(ask(&mut peer, 1), 0);
     for slot in 0..SLOTS {
         peer.restore(slot, None).unwrap();

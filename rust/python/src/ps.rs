@@ -12,6 +12,7 @@ use elasticdl_core::ps::catalog::{Catalog, Policy, Table, Variable};
 use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::Pace;
 use elasticdl_core::ps::initial::Initial;
+use elasticdl_core::ps::node::Bounds;
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
@@ -353,9 +354,14 @@ impl PyServer {
         py: Python<'_>,
         addresses: BTreeMap<u64, String>,
         entries: Vec<PyEntry>,
+        roll_back: u64,
+        tasks: u64,
     ) -> PyResult<()> {
         let addresses = self::addresses(py, addresses)?;
-        blocking(py, |_| self.0.learn(addresses, self::entries(entries)))
+        let bounds = Bounds { roll_back, tasks };
+        blocking(py, |_| {
+            self.0.learn(addresses, self::entries(entries), bounds)
+        })
     }
 
     fn copy(

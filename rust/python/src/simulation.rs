@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use elasticdl_core::ps::asking::{Asking, End, Errand, Wanted};
 use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::data::Pace;
+use elasticdl_core::ps::node::Bounds;
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::simulation::{self, Outcome, Peer, Stopped};
 use elasticdl_core::ps::slot::{Head, UNSEEN};
@@ -69,8 +70,18 @@ impl PyPeer {
         Ok(outcome(py, told))
     }
 
-    fn learn<'py>(&mut self, py: Python<'py>, given: Vec<PyEntry>) -> PyResult<PyOutcome<'py>> {
-        let told = self.0.learn(entries(given).collect()).map_err(stopped)?;
+    fn learn<'py>(
+        &mut self,
+        py: Python<'py>,
+        given: Vec<PyEntry>,
+        roll_back: u64,
+        tasks: u64,
+    ) -> PyResult<PyOutcome<'py>> {
+        let bounds = Bounds { roll_back, tasks };
+        let told = self
+            .0
+            .learn(entries(given).collect(), bounds)
+            .map_err(stopped)?;
         Ok(outcome(py, told))
     }
 

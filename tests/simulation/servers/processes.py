@@ -229,7 +229,7 @@ class ServerProcess(Member):
             self.world.servers[self.number] = self
 
     def _learn(self, placed: Placed) -> None:
-        self.guard(lambda: self.machine.learn(list(placed.entries)))
+        self.guard(lambda: self.machine.learn(list(placed.entries), placed.roll_back, placed.tasks))
         self.terms.update((entry.slot, entry.term) for entry in placed.entries)
         self.orders = {slot: one for slot, one in self.orders.items() if one.term >= self.terms[slot]}
         self.ready = {slot: one for slot, one in self.ready.items() if one.term >= self.terms[slot]}

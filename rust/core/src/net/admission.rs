@@ -17,8 +17,8 @@ const PART_OF_DESCRIPTORS: usize = 4;
 const LEAST_ROOM: usize = 16;
 /// The part of the room that one source may have.
 const PART_OF_ROOM: usize = 4;
-/// After a connection that could not be accepted for lack of descriptors.
-const EXHAUSTED: Duration = Duration::from_millis(50);
+/// Until the next attempt after one that failed for lack of descriptors.
+pub(crate) const EXHAUSTED: Duration = Duration::from_millis(50);
 /// Bits of an IPv6 address that name the network, in which a host chooses the others freely (RFC 4291, section 2.5.4).
 const NETWORK: u32 = 64;
 

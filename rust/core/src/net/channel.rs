@@ -55,12 +55,16 @@ impl Channel {
         }
     }
 
-    /// Put a message behind those that wait to go out.
-    pub fn send(&mut self, packet: Packet) {
+    /// Put a message behind those that wait to go out; one that the other end would not take is malformed.
+    pub fn send(&mut self, packet: Packet) -> Result<(), Lost> {
+        let bytes = size_of_val(&packet.words[..]);
+        let length = u32::try_from(bytes)
+            .ok()
+            .filter(|_| bytes <= packet.kind.limit())
+            .ok_or(Malformed::Length)?;
         let header = Header {
             kind: packet.kind,
-            length: u32::try_from(packet.words.len() * 8)
-                .expect("a message shorter than the limit"),
+            length,
             view: packet.number,
             step: packet.mark,
         };
@@ -69,6 +73,7 @@ impl Channel {
             words: packet.words,
             sent: 0,
         });
+        Ok(())
     }
 
     /// Take back the words of a message that has been read: the next one needs memory that is there already.
@@ -200,12 +205,13 @@ mod tests {
             50_000, 3, 0, 49_999, 50_001, 20_000, 400_000, 600_000, 50_000,
         ] {
             let words: Vec<u64> = (0..length).map(|word| word * 7 + length).collect();
-            sender.send(Packet {
+            let sent = sender.send(Packet {
                 kind: Kind::Ask,
                 number: length,
                 mark: 1,
                 words: words.clone(),
             });
+            sent.unwrap();
             let packet = loop {
                 sender.flush().unwrap();
                 if let Some(packet) = receiver.receive().unwrap() {

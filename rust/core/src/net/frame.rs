@@ -2,6 +2,17 @@
 //!
 //! Not a serialisation format: what a payload means is known where it is used. The header carries view and step so that nothing of
 //! another view or step can be taken for data of this one, and a checksum of itself, so that a torn stream is noticed at once.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::io::{self, IoSlice, IoSliceMut};
 
 use super::address::Stream;
@@ -121,6 +132,18 @@ pub enum Malformed {
     Content,
 }
 
+/// The eight parts of four bytes that a header has.
+type Parts = [[u8; 4]; HEADER / 4];
+
+/// The part that is the checksum of all of them, with zeros in its own place.
+const CHECK: usize = 3;
+
+fn check(parts: Parts) -> [u8; 4] {
+    let mut blank = parts;
+    blank[CHECK] = [0; 4];
+    crc32c::crc32c(bytemuck::bytes_of(&blank)).to_le_bytes()
+}
+
 /// Head of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -133,40 +156,48 @@ pub struct Header {
 impl Header {
     /// Return the header's 32 bytes (little endian).
     pub fn encode(&self) -> [u8; HEADER] {
-        let mut bytes = [0; HEADER];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4] = self.kind as u8;
-        bytes[8..12].copy_from_slice(&self.length.to_le_bytes());
-        bytes[16..24].copy_from_slice(&self.view.to_le_bytes());
-        bytes[24..].copy_from_slice(&self.step.to_le_bytes());
-        let check = crc32c::crc32c(&bytes);
-        bytes[12..16].copy_from_slice(&check.to_le_bytes());
-        bytes
+        let [view, step] = [self.view, self.step].map(|number| {
+            let halves: [[u8; 4]; 2] = bytemuck::cast(number.to_le_bytes());
+            halves
+        });
+        let mut parts: Parts = [
+            MAGIC,
+            [self.kind as u8, 0, 0, 0],
+            self.length.to_le_bytes(),
+            [0; 4],
+            view[0],
+            view[1],
+            step[0],
+            step[1],
+        ];
+        parts[CHECK] = check(parts);
+        bytemuck::cast(parts)
     }
 
     /// Read a header.
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Header, Malformed> {
-        if bytes[..4] != MAGIC {
+        let parts: Parts = bytemuck::cast(*bytes);
+        let [magic, kind, length, said, view @ .., step_low, step_high] = parts;
+        if magic != MAGIC {
             return Err(Malformed::Magic);
         }
-        let mut blank = *bytes;
-        blank[12..16].fill(0);
-        if crc32c::crc32c(&blank) != u32_at(bytes, 12) {
+        if check(parts) != said {
             return Err(Malformed::Checksum);
         }
+        let [code, ..] = kind;
         let kind = KINDS
             .into_iter()
-            .find(|kind| *kind as u8 == bytes[4])
+            .find(|kind| *kind as u8 == code)
             .ok_or(Malformed::Kind)?;
-        let length = u32_at(bytes, 8);
+        let length = u32::from_le_bytes(length);
         if length as usize > kind.limit() {
             return Err(Malformed::Length);
         }
         Ok(Header {
             kind,
             length,
-            view: u64_at(bytes, 16),
-            step: u64_at(bytes, 24),
+            view: u64::from_le_bytes(bytemuck::cast(view)),
+            step: u64::from_le_bytes(bytemuck::cast([step_low, step_high])),
         })
     }
 
@@ -178,19 +209,23 @@ impl Header {
             view,
             step,
         };
-        let mut bytes = Vec::with_capacity(HEADER + payload.len());
+        let mut bytes = Vec::with_capacity(HEADER.saturating_add(payload.len()));
         bytes.extend_from_slice(&header.encode());
         bytes.extend_from_slice(payload);
         bytes
     }
 }
 
+/// Return the number at a place, 0 if the bytes end before it.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
+/// As `u32_at`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
 /// Why a connection gives no further frame.
@@ -224,15 +259,15 @@ impl Inbound {
     /// Return the next frame if it is all there, `None` if more must come.
     pub fn receive(&mut self, stream: &Stream) -> Result<Option<(Header, Vec<u8>)>, Lost> {
         loop {
-            let (want, header) = if self.bytes.len() < HEADER {
-                (HEADER, None)
-            } else {
-                let header = Header::decode(self.bytes[..HEADER].try_into().expect("a header"))?;
-                if header.length as usize > SMALL {
-                    return Err(Malformed::Length.into());
-                }
-                (HEADER + header.length as usize, Some(header))
+            let header = match self.bytes.first_chunk() {
+                None => None,
+                Some(head) => Some(Header::decode(head)?),
             };
+            let length = header.map_or(0, |header| header.length as usize);
+            if length > SMALL {
+                return Err(Malformed::Length.into());
+            }
+            let want = HEADER.saturating_add(length);
             if let Some(header) = header
                 && self.bytes.len() == want
             {
@@ -242,8 +277,10 @@ impl Inbound {
             }
             let have = self.bytes.len();
             self.bytes.resize(want, 0);
-            let got = stream.receive(&mut [IoSliceMut::new(&mut self.bytes[have..])]);
-            self.bytes.truncate(have + *got.as_ref().unwrap_or(&0));
+            let (_, room) = self.bytes.split_at_mut(have);
+            let got = stream.receive(&mut [IoSliceMut::new(room)]);
+            let came = *got.as_ref().unwrap_or(&0);
+            self.bytes.truncate(have.saturating_add(came));
             match got {
                 Ok(0) => return Err(Lost::Eof),
                 Ok(_) => {}
@@ -269,9 +306,9 @@ impl Outbound {
 
     /// Send what fits; true when nothing is left.
     pub fn flush(&mut self, stream: &Stream) -> Result<bool, Lost> {
-        while self.sent < self.bytes.len() {
-            match stream.send(&[IoSlice::new(&self.bytes[self.sent..])]) {
-                Ok(sent) => self.sent += sent,
+        while let Some(left) = self.bytes.get(self.sent..).filter(|left| !left.is_empty()) {
+            match stream.send(&[IoSlice::new(left)]) {
+                Ok(sent) => self.sent = self.sent.saturating_add(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(error.into()),
             }

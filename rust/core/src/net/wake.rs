@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::admission::EXHAUSTED;
 use super::error::{Error, Result};
 
 /// Called when a wait is interrupted by a signal; an error ends the blocked call.
@@ -30,6 +31,16 @@ impl Wake {
             descriptor,
             raised: AtomicBool::new(false),
         })
+    }
+
+    /// As `new`; without a descriptor wait for one, which comes when connections end.
+    pub fn wait_for_one() -> Wake {
+        loop {
+            match Wake::new() {
+                Ok(wake) => return wake,
+                Err(_) => std::thread::sleep(EXHAUSTED),
+            }
+        }
     }
 
     /// Make waits return, now and until `lower`.

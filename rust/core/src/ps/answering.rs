@@ -1,10 +1,21 @@
 //! What a server says to an ask: the rows at once, and what became of each part of a push when it is known. No sockets: `server.rs` carries
 //! the packets.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use super::node::Node;
 use super::slot::{Answer, Broken, Head, Ticket};
-use super::wire::{self, Ask, Dense, Pull};
+use super::wire::{self, Ask, Dense};
 use crate::net::channel::Packet;
-use crate::net::frame::Kind;
+use crate::net::frame::{Kind, MESSAGE};
 
 /// Apply the pushes of an ask; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
 /// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
@@ -29,7 +40,9 @@ pub fn answer(
         })
         .collect();
     let mut packets = Vec::new();
-    let waits = !ask.pulls.is_empty() && !node.meets(&ask.need, ask.confirmed.roll_back());
+    let waits = !ask.pulls.is_empty()
+        && node.believes(&ask.need, &ask.confirmed)
+        && !node.meets(&ask.need, ask.confirmed.roll_back());
     if !waits {
         packets.extend(rows(node, request, ask)?);
     }
@@ -55,21 +68,28 @@ pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Option<Packet>, 
 
 fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let catalog = node.catalog();
-    let numbers = |pull: &Pull<'_>| -> usize {
-        let rows = pull.rows.iter();
-        rows.map(|(table, ids)| catalog.tables()[*table].width * ids.len())
-            .sum()
-    };
     // A slot's rows have a head of four words, and fill their last word perhaps by half.
-    let room = ask.pulls.iter().map(|pull| 5 + numbers(pull) / 2).sum();
+    let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
+    let room = rooms.map(|room| room.saturating_add(5)).sum();
     let mut words = Vec::with_capacity(room);
     // A slot that is past a chunk's step says so (rule A2).
     let is_past = ask
         .chunk
         .is_some_and(|stamp| node.is_confirmed(stamp, ask.confirmed.roll_back()));
+    let is_believed = node.believes(&ask.need, &ask.confirmed);
+    // What the slots behind a list take at most has to find room in the message, too.
+    let mut behind: usize = ask.pulls.iter().map(|pull| pull.answer(catalog)).sum();
     for pull in &ask.pulls {
+        behind = behind.saturating_sub(pull.answer(catalog));
         let found = node.look(pull.slot, |slot| {
-            let (entry, data) = (slot.entry()?, slot.read()?);
+            let (entry, data) = (slot.entry()?, slot.read().filter(|_| is_believed)?);
+            let listed = pull.listed.map(|table| data.trained(table));
+            let ids = listed.as_ref().map_or(0, Vec::len);
+            let room = [words.len(), pull.answer(catalog), ids, behind];
+            if room.into_iter().fold(0, usize::saturating_add) > MESSAGE / 8 {
+                // It comes again, with fewer others.
+                return None;
+            }
             if catalog.policy().accumulates
                 && (data.stamps.roll_back() != ask.confirmed.roll_back() || !slot.may_change())
             {
@@ -77,7 +97,7 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 return None;
             }
             let has_chunk = is_past || ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
-            let count = numbers(pull);
+            let count = pull.numbers(catalog);
             let mut numbers = wire::put_rows(
                 &mut words,
                 pull.slot,
@@ -87,8 +107,7 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
             );
             for (table, ids) in &pull.rows {
                 let of_table;
-                (of_table, numbers) =
-                    numbers.split_at_mut(catalog.tables()[*table].width * ids.len());
+                (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
                 data.pull(catalog, *table, ids, of_table);
             }
             for known in &pull.dense {
@@ -103,8 +122,8 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 };
                 wire::put_dense(&mut words, known.variable, dense);
             }
-            if let Some(table) = pull.listed {
-                wire::put_listed(&mut words, &data.trained(table));
+            if let Some(ids) = listed {
+                wire::put_listed(&mut words, &ids);
             }
             Some(())
         });
@@ -141,4 +160,111 @@ pub fn report(node: &Node, request: u32, answers: &[(u32, Answer)]) -> Vec<Packe
         words,
     });
     packets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::catalog::{Catalog, Table};
+    use super::super::data::Pace;
+    use super::super::initial::Initial;
+    use super::super::node::Bounds;
+    use super::super::optimizer::Rule;
+    use super::super::part::{Part, Rows};
+    use super::super::placement::Entry;
+    use super::super::slot::UNSEEN;
+    use super::super::stamps::Stamp;
+    use super::super::steps::{Confirmed, Need};
+    use super::super::wire::Pull;
+    use super::super::words::Reader;
+    use super::*;
+
+    const NARROW: usize = 0;
+    const WIDE: usize = 1;
+
+    /// Two slots, a table of small rows, and one of which a single row nearly fills a message.
+    fn catalog() -> Catalog {
+        let table = |name: &str, width| Table {
+            name: name.into(),
+            width,
+            initial: Initial::Constant(0.0),
+            admission: 1,
+            decays: false,
+        };
+        let tables = vec![table("narrow", 1), table("wide", MESSAGE / 4 - 64)];
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        Catalog::new(3, 2, tables, vec![], rule, 0.0)
+    }
+
+    #[test]
+    fn a_list_that_does_not_fit_beside_the_rows_comes_another_time() {
+        let node = Node::new(0, catalog());
+        node.bound(Bounds::NONE);
+        let entry = Entry {
+            term: 1,
+            reign: 1,
+            primary: 0,
+            backup: None,
+            restored: 0,
+        };
+        node.learn([(0, entry), (1, entry)]).unwrap();
+        let of_slot =
+            |table, slot| (0..100).filter(move |id| catalog().slot_of_row(table, *id) == slot);
+        let ids: Vec<u64> = of_slot(NARROW, 1).collect();
+        let gradients = vec![1.0; ids.len()];
+        let part = Part {
+            rows: vec![Rows {
+                table: NARROW,
+                ids: &ids,
+                gradients: &gradients,
+            }],
+            dense: vec![],
+        };
+        let mut words = Vec::new();
+        part.write(&mut words);
+        let head = Head {
+            stamp: Some(Stamp { task: 0, chunk: 0 }),
+            low: 0,
+            roll_back: 0,
+            pace: Pace { rate: 1.0, step: 0 },
+            seen: UNSEEN,
+        };
+        assert_eq!(node.push(1, &head, 1, &words, 0), Some(Answer::Applied));
+        let large = of_slot(WIDE, 0).next().unwrap();
+        let list = Pull {
+            slot: 1,
+            term: 1,
+            listed: Some(NARROW),
+            ..Pull::default()
+        };
+        let row = Pull {
+            slot: 0,
+            term: 1,
+            rows: vec![(WIDE, std::slice::from_ref(&large))],
+            ..Pull::default()
+        };
+        let answers = |pulls: Vec<Pull<'_>>| {
+            let ask = Ask {
+                head,
+                chunk: None,
+                need: Need::default(),
+                confirmed: Confirmed::default(),
+                pulls,
+                pushes: vec![],
+            };
+            let packet = rows(&node, 1, &ask).unwrap().unwrap();
+            assert!(packet.words.len() <= MESSAGE / 8);
+            let mut reader = Reader::new(&packet.words);
+            let found = ask.pulls.iter().map(|pull| {
+                let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
+                pulled.map(|pulled| pulled.listed.len())
+            });
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(answers(vec![list.clone(), row.clone()]), [None, Some(0)]);
+        assert_eq!(answers(vec![row, list.clone()]), [Some(0), None]);
+        assert_eq!(answers(vec![list]), [Some(ids.len())]);
+    }
 }

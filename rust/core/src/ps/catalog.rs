@@ -117,6 +117,18 @@ impl Catalog {
         self.rule
     }
 
+    /// Return how many numbers the weights of rows have.
+    pub fn numbers(&self, table: usize, ids: &[u64]) -> usize {
+        self.tables
+            .get(table)
+            .map_or(0, |table| table.width.saturating_mul(ids.len()))
+    }
+
+    /// Return how many numbers a variable has.
+    pub fn length(&self, variable: usize) -> usize {
+        self.variables.get(variable).map_or(0, |one| one.length)
+    }
+
     /// Return the slot of a row.
     pub fn slot_of_row(&self, table: usize, id: u64) -> u32 {
         hash::slot(hash::row(self.table_keys[table], id), self.slots)

@@ -384,12 +384,15 @@ impl<'a> Hand<'a> {
             if let Some(Line::Standing(channel)) = self.lines.get_mut(&server)
                 && let Some((number, words)) = self.asking.ask(now, errand)
             {
-                channel.send(Packet {
+                let sent = channel.send(Packet {
                     kind: Kind::Ask,
                     number: number.into(),
                     mark: 0,
                     words,
                 });
+                if sent.is_err() {
+                    self.lose(server);
+                }
             }
         }
         later

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::catalog::Catalog;
 use super::data::Data;
+use super::error::Malformed;
 use super::placement::{Entry, Server};
 use super::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticket, Told};
 use super::stamps::Stamp;
-use super::steps::{Confirmed, Need};
+use super::steps::{Confirmed, Need, WHOLE};
 use super::stream::{Message, Outgoing, Streams};
 use crate::net::endpoint::lock;
 use crate::net::wake::Wake;
@@ -20,6 +21,20 @@ const ROOM: usize = 8 << 20;
 
 /// Slots in which a push makes its server look for old rows, if it is time to.
 const SWEPT: usize = 16;
+
+/// Why a message of another server's stream is not heard.
+#[derive(Debug, thiserror::Error)]
+pub enum Unheard {
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+    #[error("{0}")]
+    Broken(#[from] Broken),
+}
+
+/// Return how many steps so many tasks can have.
+fn steps_of(tasks: u64) -> u64 {
+    tasks.saturating_mul(WHOLE.into())
+}
 
 /// The stream to another server, and who is to be woken when something is put into it.
 #[derive(Debug)]
@@ -44,6 +59,24 @@ struct Incoming {
     refused: Vec<u64>,
 }
 
+/// How far the master has let the job come. What clients say beyond it is not believed: they may be ahead of this server for a moment, or
+/// confused for ever, and with a watermark or a roll-back from nowhere every later push would be answered as done, or never applied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bounds {
+    /// How often the job was rolled back.
+    pub roll_back: u64,
+    /// How many tasks there are in all epochs.
+    pub tasks: u64,
+}
+
+impl Bounds {
+    /// Of a job whose master says nothing.
+    pub const NONE: Bounds = Bounds {
+        roll_back: u64::MAX,
+        tasks: u64::MAX,
+    };
+}
+
 /// A server's memory.
 #[derive(Debug)]
 pub struct Node {
@@ -52,6 +85,8 @@ pub struct Node {
     slots: Vec<Mutex<Slot>>,
     /// The slot in which old rows are looked for next.
     turn: AtomicUsize,
+    /// Both only rise.
+    bounds: Mutex<Bounds>,
     /// What is known of chunks that are settled everywhere; in memory only, because those who know it say it again (rule A3).
     confirmed: Mutex<Confirmed>,
     ways: Mutex<BTreeMap<Server, Arc<Way>>>,
@@ -82,6 +117,7 @@ impl Node {
                 .map(|number| Mutex::new(Slot::new(me, number)))
                 .collect(),
             turn: AtomicUsize::new(0),
+            bounds: Mutex::default(),
             confirmed: Mutex::default(),
             catalog,
             ways: Mutex::default(),
@@ -106,7 +142,7 @@ impl Node {
             .or_insert_with(|| {
                 Arc::new(Way {
                     outgoing: Mutex::default(),
-                    wake: Wake::new().expect("a descriptor for each of a few servers"),
+                    wake: Wake::wait_for_one(),
                 })
             })
             .clone()
@@ -117,9 +153,28 @@ impl Node {
         lock(&self.ways).keys().copied().collect()
     }
 
-    /// Learn what somebody knows of settled chunks; tell whether anything of it is new.
+    /// Take note of how far the master has let the job come.
+    pub fn bound(&self, bounds: Bounds) {
+        let mut known = lock(&self.bounds);
+        known.roll_back = known.roll_back.max(bounds.roll_back);
+        known.tasks = known.tasks.max(bounds.tasks);
+    }
+
+    fn is_within(&self, roll_back: u64, tasks: u64) -> bool {
+        let bounds = lock(&self.bounds);
+        roll_back <= bounds.roll_back && tasks <= bounds.tasks
+    }
+
+    /// Tell whether a client is no further than the master has let the job come, as far as this server knows.
+    pub fn believes(&self, need: &Need, confirmed: &Confirmed) -> bool {
+        let tasks = need.end.max(confirmed.end());
+        self.is_within(confirmed.roll_back(), tasks)
+            && need.number.max(confirmed.steps()) <= steps_of(lock(&self.bounds).tasks)
+    }
+
+    /// Learn what somebody knows of settled chunks, if that can be; tell whether anything of it is new.
     pub fn confirm(&self, confirmed: &Confirmed) -> bool {
-        lock(&self.confirmed).merge(confirmed)
+        self.believes(&Need::default(), confirmed) && lock(&self.confirmed).merge(confirmed)
     }
 
     /// Tell whether rows may be read by one who needs this, in this roll-back; one from before a later roll-back waits for nothing.
@@ -186,12 +241,19 @@ impl Node {
         let Some(one) = self.slots.get(slot as usize) else {
             return Some(Answer::Refused(format!("there is no slot {slot}")));
         };
+        let task = head.stamp.map_or(0, |stamp| stamp.task.saturating_add(1));
+        if !self.is_within(head.roll_back, head.low.max(task)) {
+            return Some(Answer::Busy);
+        }
         let answer = lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self));
         if let Some(expiry) = self.catalog.policy().expiry {
             // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.
             let turn = self.turn.fetch_add(SWEPT, Ordering::Relaxed);
-            for slot in turn..turn + SWEPT.min(self.slots.len()) {
-                let slot = &self.slots[slot % self.slots.len()];
+            let turns = self.slots.iter().cycle();
+            for slot in turns
+                .skip(turn.checked_rem(self.slots.len()).unwrap_or(0))
+                .take(SWEPT.min(self.slots.len()))
+            {
                 lock(slot).sweep(expiry, head.pace.step, &mut Ways(self));
             }
         }
@@ -232,13 +294,14 @@ impl Node {
         }
     }
 
-    /// Hear a message of another server's stream; one that has been heard before is passed over.
+    /// Hear a message of another server's stream; one that has been heard before is passed over, and one that can't be the next, or is of
+    /// no slot, is malformed: it says nothing of what is held here.
     pub fn hear(
         &self,
         from: Server,
         number: u64,
         message: &Message,
-    ) -> std::result::Result<Vec<Told>, Broken> {
+    ) -> std::result::Result<Vec<Told>, Unheard> {
         let mut told = Vec::new();
         let incoming = self.incoming(from);
         // Two connections of one server may stand for a moment: the later one waits here.
@@ -250,17 +313,13 @@ impl Node {
             .slots
             .get(message.slot as usize)
             .filter(|_| number == incoming.next)
-            .ok_or_else(|| Broken {
-                slot: message.slot,
-                what: format!(
-                    "message {number} of server {from}'s stream, and {} was the next",
-                    incoming.next
-                ),
-            })?;
+            .ok_or(Malformed(
+                "a message is not the stream's next, or of no slot",
+            ))?;
         if lock(slot).hear(message, &self.catalog, &mut told)? == Heard::Deposed {
             incoming.refused.push(number);
         }
-        incoming.next += 1;
+        incoming.next = number.saturating_add(1);
         Ok(told)
     }
 
@@ -282,7 +341,10 @@ impl Node {
         let mut told = Vec::new();
         let receipts = self.way(by).outgoing().accepted(next);
         for receipt in receipts {
-            let mut slot = lock(&self.slots[receipt.slot as usize]);
+            let Some(slot) = self.slots.get(receipt.slot as usize) else {
+                continue;
+            };
+            let mut slot = lock(slot);
             if refused.contains(&receipt.number) {
                 slot.depose(&receipt, &mut told);
             } else {

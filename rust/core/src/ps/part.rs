@@ -2,6 +2,17 @@
 //!
 //! In words of 8 bytes: (number of tables, number of variables); for each table (table, number of ids), the ids, the gradients' numbers;
 //! for each variable (variable, 0 for a gradient or 1 for its first value), its numbers. Pairs are two halves of a word.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::BTreeMap;
 
 use super::catalog::Catalog;
@@ -55,7 +66,9 @@ impl<'a> Part<'a> {
                 )
             })?;
             let ids = reader.words(count as usize).map_err(bad)?;
-            let gradients = reader.numbers(ids.len() * described.width).map_err(bad)?;
+            let gradients = reader
+                .numbers(ids.len().saturating_mul(described.width))
+                .map_err(bad)?;
             if let Some(id) = ids
                 .iter()
                 .find(|id| catalog.slot_of_row(table, **id) != slot)
@@ -66,13 +79,14 @@ impl<'a> Part<'a> {
                 ));
             }
             if !are_finite(gradients)
-                && let Some(at) = gradients.iter().position(|number| !number.is_finite())
+                && let Some((id, number)) = ids
+                    .iter()
+                    .zip(gradients.chunks_exact(described.width.max(1)))
+                    .find_map(|(id, row)| Some((id, row.iter().find(|one| !one.is_finite())?)))
             {
                 return Err(format!(
-                    "the gradient of row {} of table {} holds {}",
-                    ids[at / described.width],
-                    described.name,
-                    gradients[at]
+                    "the gradient of row {id} of table {} holds {number}",
+                    described.name
                 ));
             }
             part.rows.push(Rows {
@@ -145,7 +159,11 @@ impl Sum {
     pub fn add(&mut self, part: &Part<'_>) {
         for rows in &part.rows {
             let sums = self.rows.entry(rows.table).or_default();
-            let width = rows.gradients.len() / rows.ids.len().max(1);
+            let width = rows
+                .gradients
+                .len()
+                .checked_div(rows.ids.len())
+                .unwrap_or(0);
             for (id, gradient) in rows
                 .ids
                 .iter()

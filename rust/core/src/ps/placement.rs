@@ -1,4 +1,15 @@
 //! Which servers hold a slot, in the words of the master's journal.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use super::error::Malformed;
 use super::words::Reader;
 
@@ -41,13 +52,13 @@ impl Entry {
 
     /// Read what `write` wrote.
     pub fn read(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
-        let words = reader.words(ENTRY)?;
+        let [term, reign, primary, backup, restored] = *reader.array::<ENTRY>()?;
         Ok(Entry {
-            term: words[0],
-            reign: words[1],
-            primary: words[2],
-            backup: (words[3] != NOBODY).then_some(words[3]),
-            restored: words[4],
+            term,
+            reign,
+            primary,
+            backup: (backup != NOBODY).then_some(backup),
+            restored,
         })
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::answering;
 use super::catalog::Catalog;
 use super::data::Data;
-use super::node::Node;
+use super::node::{Bounds, Node, Unheard};
 use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
 use super::snapshot::{self, Position, Section, Unreadable};
@@ -174,12 +174,14 @@ impl Server {
         &self.shared.refusals
     }
 
-    /// Learn where other servers are, and entries of the journal.
+    /// Learn where other servers are, and entries of the journal, and how far the master has let the job come.
     pub fn learn(
         &self,
         addresses: impl IntoIterator<Item = (placement::Server, Address)>,
         entries: impl IntoIterator<Item = (u32, Entry)>,
+        bounds: Bounds,
     ) -> Result<()> {
+        self.shared.node.bound(bounds);
         lock(&self.shared.addresses).extend(addresses);
         let told = self.shared.node.learn(entries);
         self.shared.dispatch(told);
@@ -516,7 +518,7 @@ impl Shared {
                     }
                 };
                 for packet in packets {
-                    channel.send(packet);
+                    channel.send(packet)?;
                 }
                 if waits {
                     parked.push(Parked {
@@ -547,7 +549,7 @@ impl Shared {
                         number: one.request.into(),
                         mark: self.node.me(),
                         words: Vec::new(),
-                    });
+                    })?;
                 }
             }
             let mut answers = std::mem::take(&mut *lock(&desk.answers));
@@ -557,8 +559,9 @@ impl Shared {
                     .iter()
                     .map(|(_, slot, answer)| (*slot, answer.clone()))
                     .collect();
-                for packet in answering::report(&self.node, group[0].0, &answers) {
-                    channel.send(packet);
+                let request = group.first().map_or(0, |(request, _, _)| *request);
+                for packet in answering::report(&self.node, request, &answers) {
+                    channel.send(packet)?;
                 }
             }
             channel.flush()?;
@@ -589,7 +592,9 @@ impl Shared {
         for Parked { request, words, .. } in ready {
             let ask = Ask::read(&words, self.node.catalog()).map_err(|_| Malformed::Content)?;
             match answering::rows(&self.node, request, &ask) {
-                Ok(packet) => packet.into_iter().for_each(|packet| channel.send(packet)),
+                Ok(packet) => packet
+                    .into_iter()
+                    .try_for_each(|packet| channel.send(packet))?,
                 Err(broken) => {
                     self.dispatch(Err(broken));
                     return Ok(false);
@@ -608,7 +613,7 @@ impl Shared {
         from: placement::Server,
         channel: &mut Channel,
     ) -> std::result::Result<(), Lost> {
-        self.acknowledge(from, 0, channel);
+        self.acknowledge(from, 0, channel)?;
         while !self.closed.is_raised() {
             let mut known = None;
             while let Some(packet) = channel.receive()? {
@@ -620,17 +625,19 @@ impl Shared {
                 let mut number = packet.number;
                 while !reader.is_empty() {
                     let message = wire::message(&mut reader).map_err(|_| Malformed::Content)?;
-                    let told = self.node.hear(from, number, &message);
-                    let is_broken = told.is_err();
-                    self.dispatch(told);
-                    if is_broken {
-                        return Ok(());
+                    match self.node.hear(from, number, &message) {
+                        Ok(told) => self.dispatch(Ok(told)),
+                        Err(Unheard::Malformed(_)) => return Err(Malformed::Content.into()),
+                        Err(Unheard::Broken(broken)) => {
+                            self.dispatch(Err(broken));
+                            return Ok(());
+                        }
                     }
-                    number += 1;
+                    number = number.saturating_add(1);
                 }
             }
             if let Some(known) = known {
-                self.acknowledge(from, known, channel);
+                self.acknowledge(from, known, channel)?;
             }
             channel.flush()?;
             let mut polls = [channel.interest(), readable(&self.closed)];
@@ -641,14 +648,19 @@ impl Shared {
         Ok(())
     }
 
-    fn acknowledge(&self, from: placement::Server, known: u64, channel: &mut Channel) {
+    fn acknowledge(
+        &self,
+        from: placement::Server,
+        known: u64,
+        channel: &mut Channel,
+    ) -> std::result::Result<(), Lost> {
         let (next, refused) = self.node.heard(from, known);
         channel.send(Packet {
             kind: Kind::Accepted,
             number: next,
             mark: 0,
             words: refused,
-        });
+        })
     }
 
     /// Send what is in the stream to another server, over one connection after the other.
@@ -695,7 +707,8 @@ impl Shared {
         let mut heard = Instant::now();
         while !self.closed.is_raised() {
             while let Some(packet) = channel.receive()? {
-                if packet.kind != Kind::Accepted {
+                // Nobody has accepted what was never said.
+                if packet.kind != Kind::Accepted || packet.number > way.outgoing().end() {
                     return Err(Malformed::Content.into());
                 }
                 heard = Instant::now();
@@ -710,7 +723,7 @@ impl Shared {
                 while channel.backlog() < UNDER_WAY
                     && let Some(packet) = packet(way, next, PACKET)
                 {
-                    channel.send(packet);
+                    channel.send(packet)?;
                     channel.flush()?;
                 }
             }

@@ -6,7 +6,7 @@ use super::answering;
 use super::catalog::Catalog;
 use super::data::Data;
 use super::error::Malformed;
-use super::node::Node;
+use super::node::{Bounds, Node, Unheard};
 use super::placement::{Entry, Server};
 use super::server;
 use super::slot::{Broken, Progress, Slot, Told};
@@ -63,6 +63,15 @@ pub enum Stopped {
     Broken(#[from] Broken),
     #[error("{0}")]
     Malformed(#[from] Malformed),
+}
+
+impl From<Unheard> for Stopped {
+    fn from(unheard: Unheard) -> Stopped {
+        match unheard {
+            Unheard::Malformed(malformed) => malformed.into(),
+            Unheard::Broken(broken) => broken.into(),
+        }
+    }
 }
 
 /// A server without sockets.
@@ -128,8 +137,13 @@ impl Peer {
         Ok(())
     }
 
-    /// Learn entries of the journal.
-    pub fn learn(&mut self, entries: Vec<(u32, Entry)>) -> Result<Outcome, Stopped> {
+    /// Learn entries of the journal, and how far the master has let the job come.
+    pub fn learn(
+        &mut self,
+        entries: Vec<(u32, Entry)>,
+        bounds: Bounds,
+    ) -> Result<Outcome, Stopped> {
+        self.node.bound(bounds);
         let told = self.node.learn(entries)?;
         Ok(self.outcome(told))
     }

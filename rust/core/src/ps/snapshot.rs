@@ -4,6 +4,17 @@
 //! memory of stamps and these (`stamps`), then pieces as a copy has them (`data`), each with its number of words before it, and a zero.
 //! Where a section lies, and the CRC32C of its bytes, is returned and belongs into the snapshot's manifest: without that a file is not
 //! read. So a file that was cut off or is another one's is never taken for a slot.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
@@ -113,7 +124,7 @@ fn write_sections(
             crc: crc32c::crc32c(bytes),
             ..section
         });
-        offset += length;
+        offset = offset.saturating_add(length);
     }
     file.sync_all()?;
     Ok(sections)
@@ -192,6 +203,7 @@ mod tests {
     use super::super::catalog::{Table, Variable};
     use super::super::data::Pace;
     use super::super::initial::Initial;
+    use super::super::node::Bounds;
     use super::super::optimizer::Rule;
     use super::super::part::{Dense, Part, Rows};
     use super::super::placement::Entry;
@@ -236,6 +248,7 @@ mod tests {
     /// Return a node that has been pushed a few rows of each table, and its first reign's entries.
     fn node(ids: &[u64]) -> Node {
         let node = Node::new(0, catalog());
+        node.bound(Bounds::NONE);
         let entry = Entry {
             term: 1,
             reign: 1,

@@ -1,4 +1,15 @@
 //! Which chunks a slot holds: what makes a push that comes again, from whomever, harmless.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::BTreeMap;
 
 use super::error::Malformed;
@@ -65,9 +76,9 @@ impl Stamps {
             .range(low..)
             .filter(|(task, _)| above.binary_search(task).is_err());
         for (task, words) in beyond {
-            for chunk in (0..words.len() * 64).filter(|at| words[at / 64] >> (at % 64) & 1 == 1) {
-                proof.count -= 1;
-                proof.sum = proof.sum.wrapping_sub(hash::stamp(*task, chunk as u16));
+            for (chunk, _) in (0..=u16::MAX).zip(bits(words)).filter(|(_, held)| *held) {
+                proof.count = proof.count.wrapping_sub(1);
+                proof.sum = proof.sum.wrapping_sub(hash::stamp(*task, chunk));
             }
         }
         proof
@@ -77,7 +88,7 @@ impl Stamps {
     pub fn until(&self) -> u64 {
         self.tasks
             .last_key_value()
-            .map_or(self.low, |(task, _)| task + 1)
+            .map_or(self.low, |(task, _)| task.saturating_add(1))
     }
 
     /// Forget all tasks and begin at this one: from now on numbers mean other tasks. What was applied stays counted.
@@ -106,10 +117,13 @@ impl Stamps {
         let (word, bit) = place(stamp.chunk);
         let words = self.tasks.entry(stamp.task).or_default();
         if words.len() <= word {
-            words.resize(word + 1, 0);
+            words.resize(word.saturating_add(1), 0);
         }
-        words[word] |= 1 << bit;
-        self.proof.count += 1;
+        if let Some(word) = words.get_mut(word) {
+            *word |= 1 << bit;
+        }
+        // As the sum: what a forged snapshot says may be anything.
+        self.proof.count = self.proof.count.wrapping_add(1);
         self.proof.sum = self
             .proof
             .sum
@@ -177,6 +191,13 @@ impl Stamps {
 
 /// Words that the bits of all chunks of a task take.
 const CHUNK_WORDS: u64 = (1 << 16) / 64;
+
+/// Return the bits of words, the lowest first.
+fn bits(words: &[u64]) -> impl Iterator<Item = bool> {
+    words
+        .iter()
+        .flat_map(|word| (0..64).map(move |bit| word >> bit & 1 == 1))
+}
 
 fn place(chunk: u16) -> (usize, u16) {
     (usize::from(chunk) / 64, chunk % 64)

@@ -2,6 +2,17 @@
 //!
 //! A step is complete when all of its chunks are settled on all servers. Which chunks it has is arithmetic that workers do: a pull names what
 //! must be settled before its rows may be read. Confirmations say how far each task is; whoever hears one keeps it and passes it on.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::BTreeMap;
 
 use super::error::Malformed;
@@ -32,16 +43,23 @@ impl Need {
 
     /// Read what `write` wrote.
     pub fn read(reader: &mut Reader<'_>) -> Result<Need, Malformed> {
-        let words = reader.words(4)?;
+        let [number, first, end, chunks] = *reader.array()?;
         let need = Need {
-            number: words[0],
-            first: words[1],
-            end: words[2],
-            chunks: u16::try_from(words[3])
+            number,
+            first,
+            end,
+            chunks: u16::try_from(chunks)
                 .map_err(|_| Malformed("a step needs more chunks than there are"))?,
         };
-        if need.end < need.first || need.end - need.first > TASKS {
+        if need
+            .end
+            .checked_sub(need.first)
+            .is_none_or(|tasks| tasks > TASKS)
+        {
             return Err(Malformed("a step has more tasks than there can be"));
+        }
+        if need.number > 0 && need.first == need.end {
+            return Err(Malformed("nothing would have to be settled before a step"));
         }
         Ok(need)
     }
@@ -72,6 +90,12 @@ impl Confirmed {
     /// Return the roll-back that it belongs to.
     pub fn roll_back(&self) -> u64 {
         self.roll_back
+    }
+
+    /// Return the number after the last task of which it says anything.
+    pub fn end(&self) -> u64 {
+        let last = self.tasks.last_key_value();
+        last.map_or(self.low, |(task, _)| task.saturating_add(1).max(self.low))
     }
 
     /// Return how many steps are complete.
@@ -159,23 +183,23 @@ impl Confirmed {
 
     /// Return how many words it takes.
     pub fn room(&self) -> usize {
-        4 + 2 * self.tasks.len()
+        self.tasks.len().saturating_mul(2).saturating_add(4)
     }
 
     /// Read what `write` wrote.
     pub fn read(reader: &mut Reader<'_>) -> Result<Confirmed, Malformed> {
-        let head = reader.words(4)?;
+        let [roll_back, steps, low, tasks] = *reader.array()?;
         let mut confirmed = Confirmed {
-            roll_back: head[0],
-            steps: head[1],
-            low: head[2],
+            roll_back,
+            steps,
+            low,
             tasks: BTreeMap::new(),
         };
-        for _ in 0..head[3] {
-            let pair = reader.words(2)?;
-            let chunks = u16::try_from(pair[1])
+        for _ in 0..tasks {
+            let [task, chunks] = *reader.array()?;
+            let chunks = u16::try_from(chunks)
                 .map_err(|_| Malformed("more chunks are settled than there are"))?;
-            confirmed.confirm(pair[0], chunks);
+            confirmed.confirm(task, chunks);
         }
         Ok(confirmed)
     }

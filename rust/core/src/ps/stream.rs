@@ -1,4 +1,15 @@
 //! What one server puts into its stream to another, and the bookkeeping of both ends: nothing is sent twice or left out (rule R6).
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -119,24 +130,24 @@ impl Message {
         let version = reader.word()?;
         let deed = match kind {
             PUSH => {
-                let head = reader.words(6)?;
-                let stamp = match head[1] {
+                let [task, chunk, low, roll_back, rate, step] = *reader.array()?;
+                let stamp = match chunk {
                     NO_STAMP => None,
                     chunk => Some(Stamp {
-                        task: head[0],
+                        task,
                         chunk: u16::try_from(chunk)
                             .map_err(|_| Malformed("a stamp names no chunk"))?,
                     }),
                 };
-                let rate = u32::try_from(head[4])
-                    .map_err(|_| Malformed("a learning rate is no number"))?;
+                let rate =
+                    u32::try_from(rate).map_err(|_| Malformed("a learning rate is no number"))?;
                 Deed::Push {
                     stamp,
-                    low: head[2],
-                    roll_back: head[3],
+                    low,
+                    roll_back,
                     pace: Pace {
                         rate: f32::from_bits(rate),
-                        step: head[5],
+                        step,
                     },
                     part: reader.rest().into(),
                 }
@@ -194,9 +205,10 @@ pub struct Outgoing {
 impl Outgoing {
     /// Add a message, and return its number.
     pub fn push(&mut self, message: Message) -> u64 {
-        self.words += message.size();
+        let number = self.end();
+        self.words = self.words.saturating_add(message.size());
         self.queue.push_back(message);
-        self.end() - 1
+        number
     }
 
     /// Return how many words wait for being accepted.
@@ -211,7 +223,7 @@ impl Outgoing {
 
     /// Return the number after the last message.
     pub fn end(&self) -> u64 {
-        self.first + self.queue.len() as u64
+        self.first.saturating_add(self.queue.len() as u64)
     }
 
     /// Return a message that has not been accepted, by its number.
@@ -227,11 +239,11 @@ impl Outgoing {
         let receipts: Vec<Receipt> = (self.first..)
             .zip(self.queue.drain(..count))
             .map(|(number, message)| {
-                self.words -= message.size();
+                self.words = self.words.saturating_sub(message.size());
                 Receipt::of(number, &message)
             })
             .collect();
-        self.first += receipts.len() as u64;
+        self.first = self.first.saturating_add(receipts.len() as u64);
         receipts
     }
 }

@@ -2,6 +2,17 @@
 //!
 //! An ask carries pulls and pushes together: a minibatch's push and the next one's pull share a round trip. Its answers: the rows at once,
 //! what became of the pushes as it is known, in one message or in several.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use super::catalog::Catalog;
 use super::data::Pace;
 use super::error::Malformed;
@@ -12,6 +23,11 @@ use super::steps::{Confirmed, Need};
 use super::stream::Message;
 use super::words::{Reader, pair, put_numbers};
 use crate::net::frame::MESSAGE;
+
+/// Add up sizes that others have chosen: one that is beyond all others stays so.
+fn sum(sizes: impl IntoIterator<Item = usize>) -> usize {
+    sizes.into_iter().fold(0, usize::saturating_add)
+}
 
 const NO_STAMP: u64 = 1 << 16;
 /// Bytes of a refusal's text.
@@ -97,7 +113,9 @@ impl<'a> Ask<'a> {
         words.push(pair(self.pulls.len() as u32, self.pushes.len() as u32));
         for pull in &self.pulls {
             words.push(pair(pull.slot, pull.rows.len() as u32));
-            let listed = pull.listed.map_or(0, |table| table as u32 + 1);
+            let listed = pull
+                .listed
+                .map_or(0, |table| (table as u32).saturating_add(1));
             words.extend([pull.term, pair(pull.dense.len() as u32, listed)]);
             for (table, ids) in &pull.rows {
                 words.push(pair(*table as u32, ids.len() as u32));
@@ -118,11 +136,11 @@ impl<'a> Ask<'a> {
     /// Return how many words it takes.
     fn room(&self) -> usize {
         let pulls = self.pulls.iter().map(|pull| {
-            let rows = pull.rows.iter().map(|(_, ids)| 1 + ids.len());
-            3 + rows.sum::<usize>() + 3 * pull.dense.len()
+            let rows = pull.rows.iter().map(|(_, ids)| sum([1, ids.len()]));
+            sum(rows.chain([3, pull.dense.len().saturating_mul(3)]))
         });
-        let pushes = self.pushes.iter().map(|push| 3 + push.words.len());
-        13 + self.confirmed.room() + pulls.sum::<usize>() + pushes.sum::<usize>()
+        let pushes = self.pushes.iter().map(|push| sum([3, push.words.len()]));
+        sum(pulls.chain(pushes).chain([13, self.confirmed.room()]))
     }
 
     /// Read what `write` wrote; pulls are checked against the catalog, pushes are not.
@@ -167,7 +185,7 @@ impl<'a> Ask<'a> {
             })
             .collect::<Result<_, Malformed>>()?;
         reader.end()?;
-        let most: usize = pulls.iter().map(|pull| pull.answer(catalog)).sum();
+        let most = sum(pulls.iter().map(|pull| pull.answer(catalog)));
         if most > MESSAGE / 8 {
             return Err(Malformed("it asks for more than one message can hold"));
         }
@@ -183,19 +201,18 @@ impl<'a> Ask<'a> {
 }
 
 impl<'a> Pull<'a> {
-    /// Return the words that its answer takes at most.
+    /// Return how many numbers its rows have.
+    pub fn numbers(&self, catalog: &Catalog) -> usize {
+        let rows = self.rows.iter();
+        sum(rows.map(|(table, ids)| catalog.numbers(*table, ids)))
+    }
+
+    /// Return the words that its answer takes at most, without the ids of a list, which only the server can count.
     pub fn answer(&self, catalog: &Catalog) -> usize {
-        let rows: usize = self
-            .rows
-            .iter()
-            .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
-            .sum();
-        let dense: usize = self
-            .dense
-            .iter()
-            .map(|known| 2 + catalog.variables()[known.variable].length.div_ceil(2))
-            .sum();
-        4 + rows.div_ceil(2) + dense
+        let of_variable = |known: &Known| sum([2, catalog.length(known.variable).div_ceil(2)]);
+        let rows = self.numbers(catalog).div_ceil(2);
+        let listed = usize::from(self.listed.is_some());
+        sum(self.dense.iter().map(of_variable).chain([4, rows, listed]))
     }
 
     fn read(reader: &mut Reader<'a>, catalog: &Catalog) -> Result<Pull<'a>, Malformed> {
@@ -221,15 +238,15 @@ impl<'a> Pull<'a> {
                 .push((table as usize, reader.words(count as usize)?));
         }
         for _ in 0..variables {
-            let known = reader.words(3)?;
-            let variable = usize::try_from(known[0]).unwrap_or(usize::MAX);
+            let [variable, reign, version] = *reader.array()?;
+            let variable = usize::try_from(variable).unwrap_or(usize::MAX);
             if variable >= catalog.variables().len() {
                 return Err(Malformed("a pull names a variable that is not there"));
             }
             pull.dense.push(Known {
                 variable,
-                reign: known[1],
-                version: known[2],
+                reign,
+                version,
             });
         }
         Ok(pull)
@@ -286,8 +303,9 @@ pub fn put_rows(
     words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
     words.extend([reign, version, count as u64]);
     let at = words.len();
-    words.resize(at + count.div_ceil(2), 0);
-    &mut bytemuck::cast_slice_mut(&mut words[at..])[..count]
+    words.resize(at.saturating_add(count.div_ceil(2)), 0);
+    let (_, room) = words.split_at_mut(at);
+    bytemuck::cast_slice_mut(room).split_at_mut(count).0
 }
 
 /// Append what is said of a variable, behind a slot's rows: (variable, kind), if it has changed version and numbers.
@@ -327,11 +345,7 @@ pub fn pulled<'a>(
         _ => return Err(Malformed("an answer to a pull is of no known kind")),
     };
     let (reign, version) = (reader.word()?, reader.word()?);
-    let expected: usize = asked
-        .rows
-        .iter()
-        .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
-        .sum();
+    let expected = asked.numbers(catalog);
     if reader.word()? != expected as u64 {
         return Err(Malformed("not as many rows as were asked for"));
     }
@@ -347,7 +361,7 @@ pub fn pulled<'a>(
             UNCHANGED => Dense::Unchanged,
             CHANGED => Dense::Changed {
                 version: reader.word()?,
-                weights: reader.numbers(catalog.variables()[known.variable].length)?,
+                weights: reader.numbers(catalog.length(known.variable))?,
             },
             _ => return Err(Malformed("an answer for a variable is of no known kind")),
         });
@@ -429,10 +443,14 @@ pub fn outcome(reader: &mut Reader<'_>) -> Result<(u32, Outcome), Malformed> {
 /// Return a text in words: its length in bytes, then UTF-8 filled up with zeros.
 pub fn text(text: &str) -> Vec<u64> {
     let end = (0..=text.len().min(TEXT)).rfind(|end| text.is_char_boundary(*end));
-    let bytes = &text.as_bytes()[..end.unwrap_or(0)];
-    let mut words = vec![0; 1 + bytes.len().div_ceil(8)];
-    words[0] = bytes.len() as u64;
-    bytemuck::cast_slice_mut(&mut words[1..])[..bytes.len()].copy_from_slice(bytes);
+    let (bytes, _) = text.as_bytes().split_at(end.unwrap_or(0));
+    let (whole, rest) = bytes.as_chunks::<8>();
+    let mut words = vec![bytes.len() as u64];
+    words.extend(whole.iter().map(|word| u64::from_le_bytes(*word)));
+    if !rest.is_empty() {
+        let last = rest.iter().rev();
+        words.push(last.fold(0, |word, byte| word << 8 | u64::from(*byte)));
+    }
     words
 }
 
@@ -443,7 +461,7 @@ pub fn read_text(words: &[u64]) -> String {
     };
     let bytes: &[u8] = bytemuck::cast_slice(words);
     let length = usize::try_from(*length).map_or(bytes.len(), |length| length.min(bytes.len()));
-    String::from_utf8_lossy(&bytes[..length]).into_owned()
+    String::from_utf8_lossy(bytes.split_at(length).0).into_owned()
 }
 
 /// Append a message of a stream: its length in words, and itself.
@@ -451,7 +469,10 @@ pub fn put_message(words: &mut Vec<u64>, message: &Message) {
     let at = words.len();
     words.push(0);
     message.write(words);
-    words[at] = (words.len() - at - 1) as u64;
+    let length = words.len().saturating_sub(at).saturating_sub(1);
+    if let Some(head) = words.get_mut(at) {
+        *head = length as u64;
+    }
 }
 
 /// Read the next message of a stream.

@@ -1,10 +1,23 @@
 //! Reading and writing what travels in units of 8 bytes, so that numbers lie aligned and are used where they came in.
 //!
 //! Everything is little endian, as the machines are for which this is built.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use super::error::Malformed;
 
 #[cfg(not(target_endian = "little"))]
 compile_error!("frames and snapshots are little endian, and rows are used in place");
+
+const CUT_OFF: Malformed = Malformed("it ends in the middle");
 
 /// Reads a sequence of words from the front.
 #[derive(Debug, Clone, Copy)]
@@ -25,7 +38,8 @@ impl<'a> Reader<'a> {
 
     /// Return the next word.
     pub fn word(&mut self) -> Result<u64, Malformed> {
-        Ok(self.words(1)?[0])
+        let [word] = self.array()?;
+        Ok(*word)
     }
 
     /// Return the next word's two halves, the lower one first.
@@ -34,12 +48,16 @@ impl<'a> Reader<'a> {
         Ok((word as u32, (word >> 32) as u32))
     }
 
+    /// Return so many next words.
+    pub fn array<const N: usize>(&mut self) -> Result<&'a [u64; N], Malformed> {
+        let (taken, rest) = self.words.split_first_chunk().ok_or(CUT_OFF)?;
+        self.words = rest;
+        Ok(taken)
+    }
+
     /// Return the next words.
     pub fn words(&mut self, count: usize) -> Result<&'a [u64], Malformed> {
-        let (taken, rest) = self
-            .words
-            .split_at_checked(count)
-            .ok_or(Malformed("it ends in the middle"))?;
+        let (taken, rest) = self.words.split_at_checked(count).ok_or(CUT_OFF)?;
         self.words = rest;
         Ok(taken)
     }
@@ -47,13 +65,13 @@ impl<'a> Reader<'a> {
     /// Return the next numbers, which take whole words.
     pub fn numbers(&mut self, count: usize) -> Result<&'a [f32], Malformed> {
         let words = self.words(count.div_ceil(2))?;
-        Ok(&bytemuck::cast_slice(words)[..count])
+        bytemuck::cast_slice(words).get(..count).ok_or(CUT_OFF)
     }
 
     /// Return the next halves of words, which take whole words.
     pub fn halves(&mut self, count: usize) -> Result<&'a [u32], Malformed> {
         let words = self.words(count.div_ceil(2))?;
-        Ok(&bytemuck::cast_slice(words)[..count])
+        bytemuck::cast_slice(words).get(..count).ok_or(CUT_OFF)
     }
 
     /// Return all that is left.
@@ -78,14 +96,18 @@ pub fn pair(low: u32, high: u32) -> u64 {
 
 /// Append numbers, filled up to whole words.
 pub fn put_numbers(words: &mut Vec<u64>, numbers: &[f32]) {
-    let at = words.len();
-    words.resize(at + numbers.len().div_ceil(2), 0);
-    bytemuck::cast_slice_mut(&mut words[at..])[..numbers.len()].copy_from_slice(numbers);
+    let (pairs, rest) = numbers.as_chunks::<2>();
+    words.extend(
+        pairs
+            .iter()
+            .map(|[low, high]| pair(low.to_bits(), high.to_bits())),
+    );
+    words.extend(rest.iter().map(|last| pair(last.to_bits(), 0)));
 }
 
 /// Append halves of words, filled up to whole words.
 pub fn put_halves(words: &mut Vec<u64>, halves: &[u32]) {
-    let at = words.len();
-    words.resize(at + halves.len().div_ceil(2), 0);
-    bytemuck::cast_slice_mut(&mut words[at..])[..halves.len()].copy_from_slice(halves);
+    let (pairs, rest) = halves.as_chunks::<2>();
+    words.extend(pairs.iter().map(|[low, high]| pair(*low, *high)));
+    words.extend(rest.iter().map(|last| pair(*last, 0)));
 }

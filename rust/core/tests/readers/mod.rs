@@ -1,11 +1,12 @@
-//! Every reader of what parameter servers are sent or given, behind one door: what is no message is an error, whatever the bytes.
+//! Every reader of what a peer sends or a file holds, behind one door: what is no message is an error, whatever the bytes.
 //!
 //! Shared by the property tests, the replayed corpus and the fuzz target (`rust/fuzz`).
-use elasticdl_core::net::frame::{HEADER, Header};
+use elasticdl_core::net::frame::{HEADER, Header, Kind};
+use elasticdl_core::net::handshake::{Acceptor, Caller, Heard, Hello, Purpose, Said, Token};
 use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
 use elasticdl_core::ps::data::{Data, Pace};
 use elasticdl_core::ps::initial::Initial;
-use elasticdl_core::ps::node::Node;
+use elasticdl_core::ps::node::{Bounds, Node};
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::part::Part;
 use elasticdl_core::ps::placement::Entry;
@@ -14,6 +15,9 @@ use elasticdl_core::ps::snapshot;
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::wire::{self, Ask, Known, Pull};
 use elasticdl_core::ps::words::Reader;
+use elasticdl_core::records::csv::{self, CsvFile};
+use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
+use elasticdl_core::records::{Stop, checksum};
 
 pub const SLOTS: u32 = 4;
 
@@ -32,9 +36,13 @@ pub enum What {
     Piece = 8,
     Section = 9,
     Push = 10,
+    Handshake = 11,
+    Index = 12,
+    TfRecord = 13,
+    Csv = 14,
 }
 
-pub const ALL: [What; 11] = [
+pub const ALL: [What; 15] = [
     What::Header,
     What::Ask,
     What::Part,
@@ -46,6 +54,10 @@ pub const ALL: [What; 11] = [
     What::Piece,
     What::Section,
     What::Push,
+    What::Handshake,
+    What::Index,
+    What::TfRecord,
+    What::Csv,
 ];
 
 /// Two tables and two variables, one of which many slots do not have.
@@ -116,6 +128,10 @@ pub fn read(bytes: &[u8]) -> bool {
         Some(What::Header) => bytes.first_chunk::<HEADER>().is_some_and(|bytes| {
             Header::decode(bytes).is_ok_and(|header| header.encode() == *bytes)
         }),
+        Some(What::Handshake) => is_heard(bytes),
+        Some(What::Index) => is_index(bytes),
+        Some(What::TfRecord) => is_tfrecord(bytes),
+        Some(What::Csv) => is_csv(bytes),
         Some(what) => read_words(*what, &words(bytes)),
         None => false,
     }
@@ -125,7 +141,9 @@ pub fn read(bytes: &[u8]) -> bool {
 pub fn read_words(what: What, words: &[u64]) -> bool {
     let catalog = catalog();
     match what {
-        What::Header => unreachable!("a header is no words"),
+        What::Header | What::Handshake | What::Index | What::TfRecord | What::Csv => {
+            unreachable!("these are no words")
+        }
         What::Ask => is_ask(words, &catalog),
         What::Part => (0..SLOTS).any(|slot| is_part(words, &catalog, slot)),
         What::Rows => is_rows(words, &catalog),
@@ -209,6 +227,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
         return false;
     };
     let node = Node::new(0, catalog);
+    node.bound(Bounds::NONE);
     let entry = Entry {
         term: 1,
         reign: 1,
@@ -245,4 +264,116 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
             false
         }
     }
+}
+
+/// Say the bytes, a head and what follows, to both ends of a handshake at each of its stages, and what they hold as the name of a member
+/// that knows the token; tells whether anybody understood the frame.
+fn is_heard(bytes: &[u8]) -> bool {
+    let token = Token::new(b"token").expect("it is not empty");
+    let acceptor = || Acceptor::new(token.clone(), "acceptor".into()).expect("random bytes");
+    let caller = |member: String| {
+        let hello = Hello {
+            purpose: Purpose::Heal,
+            member,
+            view: 1,
+            digest: 2,
+        };
+        Caller::new(token.clone(), hello, "acceptor".into()).expect("random bytes")
+    };
+    let payload = |frame: &[u8]| frame[HEADER..].to_vec();
+    let header = |kind, frame: &[u8]| Header {
+        kind,
+        length: (frame.len() - HEADER) as u32,
+        view: 1,
+        step: 0,
+    };
+    let shake = |member: &str| {
+        let (mut acceptor, mut caller) = (acceptor(), caller(member.into()));
+        let nonce = caller.open();
+        let challenge = match acceptor.hear(&header(Kind::Nonce, &nonce), &payload(&nonce)) {
+            Ok(Heard::Reply(challenge)) => challenge,
+            other => panic!("no challenge: {other:?}"),
+        };
+        let hello = match caller.hear(&header(Kind::Challenge, &challenge), &payload(&challenge)) {
+            Ok(Said::Reply(hello)) => hello,
+            other => panic!("no hello: {other:?}"),
+        };
+        (acceptor, caller, hello)
+    };
+    let (mut named, _, hello) = shake(&String::from_utf8_lossy(bytes));
+    let _ = named.hear(&header(Kind::Hello, &hello), &payload(&hello));
+    let Some((Ok(head), rest)) = bytes
+        .split_first_chunk()
+        .map(|(head, rest)| (Header::decode(head), rest))
+    else {
+        return false;
+    };
+    let (mut challenging, mut challenged, _) = shake("caller");
+    let (mut fresh, mut calling) = (acceptor(), caller("caller".into()));
+    let heard = [fresh.hear(&head, rest), challenging.hear(&head, rest)];
+    let said = [calling.hear(&head, rest), challenged.hear(&head, rest)];
+    heard.iter().any(Result::is_ok) || said.iter().any(Result::is_ok)
+}
+
+fn quiet(_: u64, _: u64) -> Result<(), Stop> {
+    Ok(())
+}
+
+/// The first records: what is read of all others is the same.
+fn some(count: u64) -> Vec<u64> {
+    (0..count.min(64)).collect()
+}
+
+/// Read records by an index that somebody has made up, whose checksums hold and that is of the file as it is.
+fn is_index(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, index) = (folder.path().join("data"), folder.path().join("index"));
+    let mut data = Vec::new();
+    for record in [&b"one"[..], b"", b"three"] {
+        let length = (record.len() as u64).to_le_bytes();
+        data.extend(length);
+        data.extend(masked_crc(&length).to_le_bytes());
+        data.extend(record);
+        data.extend(masked_crc(record).to_le_bytes());
+    }
+    std::fs::write(&path, &data).expect("a file");
+    tfrecord::index(&path, &index, &mut quiet).expect("it is one");
+    let right = std::fs::read(&index).expect("an index");
+    let mut made_up = bytes.to_vec();
+    // Size, time and sample of the file, and the checksums of the offsets and of what is before them.
+    if let Some((head, offsets)) = made_up.split_first_chunk_mut::<64>() {
+        head[16..36].copy_from_slice(&right[16..36]);
+        head[48..52].copy_from_slice(&checksum(offsets).to_le_bytes());
+        let crc = checksum(&head[..52]);
+        head[52..56].copy_from_slice(&crc.to_le_bytes());
+    }
+    std::fs::remove_file(&index).expect("it is there");
+    std::fs::write(&index, &made_up).expect("a file");
+    TFRecordFile::open(&path, &index)
+        .and_then(|file| file.read(&some(file.count())))
+        .is_ok()
+}
+
+fn is_tfrecord(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, index) = (folder.path().join("data"), folder.path().join("index"));
+    std::fs::write(&path, bytes).expect("a file");
+    let indexed = tfrecord::index(&path, &index, &mut quiet);
+    indexed
+        .and_then(|count| {
+            let file = TFRecordFile::open(&path, &index)?;
+            assert_eq!(file.count(), count);
+            file.read(&some(count))
+        })
+        .is_ok()
+}
+
+fn is_csv(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, index) = (folder.path().join("data"), folder.path().join("index"));
+    std::fs::write(&path, bytes).expect("a file");
+    csv::index(&path, &index, b',', &mut quiet)
+        .and_then(|_| CsvFile::open(&path, &index, b',', csv::Header::Auto))
+        .and_then(|file| file.read(&some(file.count())))
+        .is_ok()
 }
