@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster demo demo-ps test test-api test-kubernetes cluster check bench bench-elastic chaos docs wheel clean
+.PHONY: setup setup-cluster demo demo-ps test test-api test-kubernetes cluster check bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -68,7 +68,12 @@ bench: setup
 bench-elastic: setup
 	$(BIN)/python -m benchmarks.elastic
 
-chaos: setup
+# Damaged input for everything that reads what others have written, a minute for each reader; what fails is kept in a corpus.
+fuzz: setup
+	cd rust && FUZZ_SECONDS=60 $(CARGO) test --quiet --package elasticdl-core --test mutations
+	$(BIN)/python -m tests.fuzz --seconds 60
+
+chaos: fuzz
 	$(BIN)/python -m tests.simulation --schedules 100000
 	$(BIN)/python -m tests.chaos --faults 200 --minutes 60
 	$(BIN)/python -m tests.chaos --servers --faults 200 --minutes 60

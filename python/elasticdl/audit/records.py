@@ -194,7 +194,7 @@ def read_manifest(directory: Path) -> Manifest:
         shards = [(str(name), int(start), int(count)) for name, start, count in body["shards"]]
         sizes = int(body["records_per_task"]), int(body["minibatch_size"]), int(body["num_epochs"])
         serving = bool(body.get("serving", False))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise AuditFailed(
             f"{path.name}: shards, records_per_task, minibatch_size or num_epochs is missing or no number"
         ) from None
@@ -216,7 +216,7 @@ def read_finished(directory: Path) -> Finished | None:
             View(int(body["state_view"])),
             bool(body["complete"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise AuditFailed(
             f"{path.name}: view, step, state_view or complete is missing or no number"
         ) from None
@@ -232,7 +232,7 @@ def read_beginning(directory: Path) -> Beginning | None:
         low, above = int(body["low"]), frozenset(int(task) for task in body["above"])
         begun = {int(task): int(chunks) for task, chunks in body.get("begun", ())}
         return Beginning(str(body["checkpoint"]), low, above, slots_of(body), begun)
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise AuditFailed(f"{path.name}: checkpoint, low, above or slots is missing or no number") from None
 
 

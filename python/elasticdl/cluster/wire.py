@@ -72,7 +72,7 @@ def read_request(line: bytes) -> Request:
         if "launch" in body:
             return Launch(process_name(body["launch"]))
         return Signal(process_name(body["signal"]), signal.Signals(body["number"]))
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise Malformed(f"{line[:80]!r}: {error}") from None
 
 
@@ -96,7 +96,7 @@ def read_event(line: bytes) -> Event:
         if "unstarted" in body:
             return ProcessEnded(process_name(body["unstarted"]), None, None, Blame.START, str(body["why"]))
         return ProcessEnded(process_name(body["ended"]), body["code"], body["signal"])
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
         raise Malformed(f"{line[:80]!r}: {error}") from None
 
 
@@ -116,7 +116,7 @@ def _line(body: dict[str, Any]) -> bytes:
 def _body(line: bytes) -> dict[str, Any]:
     try:
         body = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Malformed(f"{line[:80]!r}: {error}") from None
     if not isinstance(body, dict):
         raise Malformed(f"{line[:80]!r} is not an object")

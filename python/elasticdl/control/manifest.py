@@ -135,7 +135,7 @@ def read_manifest(path: Path) -> Manifest:
         raise BadData(f"{path}: the checkpoint can't be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise BadData(f"{path}: it is no manifest of a checkpoint, or was changed or cut off") from None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise BadData(f"{path}: it is no manifest of a checkpoint: {error!r}") from None
 
 
