@@ -24,6 +24,10 @@ const HEAD: usize = 4096;
 /// Distance between counters: they change in different moments, and neighbours in a cache line would slow each other down.
 const STRIDE: usize = 128;
 const ASLEEP: usize = 3;
+/// What nobody can do with the file once others have it.
+const SEALED: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::FUTURE_WRITE);
 /// Where the beginning of an operation lies: its step, its length, and its bytes.
 const OPENING: usize = 1024;
 /// Longest beginning of an operation: element kind and count, and a trailer.
@@ -63,9 +67,10 @@ impl Area {
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )?;
         rustix::fs::ftruncate(&file, size(members) as u64)?;
-        // A peer that cut the file would kill its readers.
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = MmapOptions::new().len(size(members)).map_raw(&file)?;
+        // A peer that cut the file would kill its readers, and one that could write in it would change what others read as the owner's: the
+        // mapping above stays the only one that can be written to (`F_SEAL_FUTURE_WRITE`, Linux 5.1).
+        rustix::fs::fcntl_add_seals(&file, SEALED | SealFlags::SEAL)?;
         Ok(Area {
             map,
             file,
@@ -76,11 +81,11 @@ impl Area {
 
     /// Map what a peer sent: its file and its bell.
     pub fn open(file: OwnedFd, bell: OwnedFd, members: usize) -> io::Result<Area> {
-        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SealFlags::SHRINK);
+        let sealed = rustix::fs::fcntl_get_seals(&file)?.contains(SEALED);
         if !sealed || rustix::fs::fstat(&file)?.st_size != size(members) as i64 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                "the peer's shared memory has another size or can be cut",
+                "the peer's shared memory has another size, or can be cut or written to by others",
             ));
         }
         let map = MmapOptions::new()
@@ -146,16 +151,17 @@ impl Area {
         }
     }
 
-    /// Return step and bytes of the beginning of the owner's operation.
-    pub fn read_opening(&self) -> (u64, &[u8]) {
-        // SAFETY: as in `write_opening`; the length is cut to the head's size whatever the owner wrote.
+    /// Return step and bytes of the beginning of the owner's operation, as a copy: it is compared and believed, and must not change after that.
+    pub fn read_opening(&self) -> (u64, Vec<u8>) {
+        // SAFETY: the range lies inside the head, whatever length the owner wrote, and is aligned for a u64. An owner that breaks the rule of
+        // `write_opening` may write meanwhile: the reads are volatile and each byte is read once, so that what is checked is what is used.
         unsafe {
             let at = self.map.as_ptr().add(OPENING);
-            let length = at.add(8).cast::<u64>().read().min(LONGEST_OPENING as u64) as usize;
-            (
-                at.cast::<u64>().read(),
-                std::slice::from_raw_parts(at.add(16), length),
-            )
+            let step = at.cast::<u64>().read_volatile();
+            let length = at.add(8).cast::<u64>().read_volatile();
+            let length = length.min(LONGEST_OPENING as u64) as usize;
+            let bytes = (0..length).map(|byte| at.add(16 + byte).read_volatile());
+            (step, bytes.collect())
         }
     }
 
@@ -167,8 +173,11 @@ impl Area {
     /// Return `count` elements of a slot: the owner's contribution to the part of rank `index`, or at index `members` its sum.
     pub fn read<T: Element>(&self, block: u64, index: usize, count: usize) -> &[T] {
         assert!(count * size_of::<T>() <= PART && index <= self.members);
-        // SAFETY: the place lies inside the mapping and is aligned to PART; any bits are a T. The counters tell the caller that the owner
-        // has written it and will not write it again before the caller's own counter moves on.
+        // SAFETY: the place lies inside the mapping, which can't be cut, and is aligned to PART; any bits are a T. The counters tell the caller
+        // that the owner has written it and will not write it again before the caller's own counter moves on, and nobody else can write.
+        // An owner that breaks this rule races with the caller. That is contained, not excluded: callers only add these numbers up or copy
+        // them, once, into their own memory; nothing is decided by one, no length or index comes from here. So another number arrives, as
+        // that owner could have sent in the first place. To copy it first would be the same race.
         unsafe {
             std::slice::from_raw_parts(
                 self.map.as_ptr().add(self.place(block, index)).cast(),
@@ -196,4 +205,51 @@ impl Area {
 /// Order what was published before what is read next.
 pub fn published() {
     fence(Ordering::SeqCst);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MEMBERS: usize = 2;
+
+    fn open(area: &Area) -> io::Result<Area> {
+        let [file, bell] = area
+            .descriptors()
+            .map(|descriptor| descriptor.try_clone_to_owned().unwrap());
+        Area::open(file, bell, MEMBERS)
+    }
+
+    #[test]
+    fn peers_see_what_the_owner_writes_and_can_write_nothing() {
+        let own = Area::create(MEMBERS).unwrap();
+        let peer = open(&own).unwrap();
+        own.write(5, 1, &[1.0_f32, 2.0]);
+        own.write_opening(9, b"prefix");
+        own.publish(Count::Opened, 1);
+        assert_eq!(peer.count(Count::Opened), 1);
+        assert_eq!(peer.read::<f32>(5, 1, 2), [1.0, 2.0]);
+        assert_eq!(peer.read_opening(), (9, b"prefix".to_vec()));
+        let [file, _] = own.descriptors();
+        assert!(rustix::io::pwrite(file, b"lie", 0).is_err());
+        assert!(rustix::fs::ftruncate(file, 0).is_err());
+        let writable = MmapOptions::new().len(size(MEMBERS)).map_raw(&file);
+        assert!(writable.is_err(), "it can be mapped for writing");
+    }
+
+    #[test]
+    fn memory_that_others_can_write_to_or_cut_is_refused() {
+        for seals in [
+            SealFlags::empty(),
+            SealFlags::SHRINK | SealFlags::GROW,
+            SealFlags::FUTURE_WRITE,
+        ] {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            let file = rustix::fs::memfd_create("another", flags).unwrap();
+            rustix::fs::ftruncate(&file, size(MEMBERS) as u64).unwrap();
+            rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+            let bell = Bell::new().unwrap().as_fd().try_clone_to_owned().unwrap();
+            assert!(Area::open(file, bell, MEMBERS).is_err(), "{seals:?}");
+        }
+    }
 }

@@ -117,7 +117,7 @@ impl<'a> Exchange<'a> {
                 && area.count(Count::Opened) >= self.number
             {
                 let (step, prefix) = area.read_opening();
-                check(rank, step, prefix)?;
+                check(rank, step, &prefix)?;
                 self.opened[rank] = true;
             }
         }
