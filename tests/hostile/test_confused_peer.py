@@ -1,0 +1,84 @@
+"""A peer that holds the token and says what is not so: of a job's progress nothing is believed beyond what the master says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
+from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table
+
+TOKEN = b"0123456789abcdef0123456789abcdef"
+SECONDS = 20.0
+SLOTS, ROWS, WIDTH, TASKS = 8, 40, 3, 100
+MOST = (1 << 63) - 1
+
+
+class Job:
+    """A server, and clients that are as far as they say."""
+
+    def __init__(self, accumulates: bool) -> None:
+        table = Table("table", WIDTH, Initial(InitialKind.CONSTANT, 0.0, 0.0))
+        catalog = Catalog(3, [table], [], Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}), SLOTS)
+        self.core = catalog.core().with_policy(False, None, None, accumulates)
+        self.server = ParameterServer(Listener("tcp:127.0.0.1:0"), 0, TOKEN, self.core)
+        self.entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
+        self.server.learn({}, self.entries, 0, TASKS)
+
+    def client(self, roll_back: int = 0) -> ParameterClient:
+        client = ParameterClient("worker", TOKEN, self.core)
+        client.learn({0: self.server.address}, self.entries, roll_back)
+        return client
+
+    def push(self, client: ParameterClient, task: int, low: int = 0, roll_back: int = 0) -> int:
+        rows = np.ones((ROWS, WIDTH), np.float32)
+        head = ((task, 0), low, roll_back, 1.0, task)
+        return client.push(head, [(Batch(self.core, 0, np.arange(ROWS)), rows, False)], [])
+
+    def applied(self) -> int:
+        """Return the pushes that slots hold."""
+        return sum(pushes for _, _, pushes, _ in self.server.accounts())
+
+
+@pytest.fixture(params=[False, True], ids=["as they come", "step by step"])
+def job(request: pytest.FixtureRequest) -> Iterator[Job]:
+    found = Job(request.param)
+    yield found
+    found.server.close()
+
+
+@pytest.mark.parametrize(
+    ("task", "low", "roll_back"), [(0, MOST, 0), (0, TASKS + 1, 0), (0, 0, MOST), (0, 1, 1), (MOST - 1, 0, 0)]
+)
+def test_a_push_from_nowhere(job: Job, task: int, low: int, roll_back: int) -> None:
+    with closing(job.client(roll_back)) as confused, closing(job.client()) as worker:
+        refused = job.push(confused, task, low, roll_back)
+        assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
+        assert worker.settled(job.push(worker, 1), SECONDS) == "settled"
+        assert confused.settled(refused, 0.2) is None
+        assert job.applied() == 2 * SLOTS
+    assert job.server.complete() == (0, 0)
+
+
+@pytest.mark.parametrize(("roll_back", "low", "task"), [(MOST, 0, 0), (1, 0, 0), (0, MOST, 0), (0, 0, MOST)])
+def test_progress_from_nowhere(job: Job, roll_back: int, low: int, task: int) -> None:
+    with closing(job.client(roll_back)) as confused, closing(job.client()) as worker:
+        confused.confirm(roll_back, low, [(task, 1)])
+        # What is confirmed travels with the next question, and is not answered before it is taken in.
+        confused.rows(confused.pull(None, [Batch(job.core, 0, np.arange(ROWS))], []), 0.5)
+        assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
+        assert job.applied() == SLOTS
+    assert job.server.complete() == (0, 0)
+
+
+def test_steps_from_nowhere(job: Job) -> None:
+    with closing(job.client()) as confused, closing(job.client()) as worker:
+        batch = Batch(job.core, 0, np.arange(ROWS))
+        ticket = confused.pull(None, [batch], [], (MOST, TASKS, TASKS + 1, 1))
+        assert confused.rows(ticket, 0.5) is None
+        assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
+        assert worker.rows(worker.pull(None, [batch], []), SECONDS) is not None
+    assert job.server.complete() == (0, 0)
