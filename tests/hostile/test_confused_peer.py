@@ -63,7 +63,9 @@ def test_a_push_from_nowhere(job: Job, task: int, low: int, roll_back: int) -> N
     assert job.server.complete() == (0, 0)
 
 
-@pytest.mark.parametrize(("roll_back", "low", "task"), [(MOST, 0, 0), (1, 0, 0), (0, MOST, 0), (0, 0, MOST)])
+@pytest.mark.parametrize(
+    ("roll_back", "low", "task"), [(MOST, 0, 0), (1, 0, 0), (0, MOST, 0), (0, 0, MOST - 1)]
+)
 def test_progress_from_nowhere(job: Job, roll_back: int, low: int, task: int) -> None:
     with closing(job.client(roll_back)) as confused, closing(job.client()) as worker:
         confused.confirm(roll_back, low, [(task, 1)])
@@ -71,12 +73,19 @@ def test_progress_from_nowhere(job: Job, roll_back: int, low: int, task: int) ->
         confused.rows(confused.pull(None, [Batch(job.core, 0, np.arange(ROWS))], []), 0.5)
         assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
         assert job.applied() == SLOTS
+        # Of no chunk does a server say that it is settled everywhere, so that nobody leaves it out.
+        for chunk in {(9, 0), (task, 0)} - {(0, 0)}:
+            found = worker.rows(worker.pull(chunk, [Batch(job.core, 0, np.arange(ROWS))], []), SECONDS)
+            assert found is not None
+            assert found[2] == []
     assert job.server.complete() == (0, 0)
 
 
 def test_steps_from_nowhere(job: Job) -> None:
     with closing(job.client()) as confused, closing(job.client()) as worker:
         batch = Batch(job.core, 0, np.arange(ROWS))
+        # By its own word what the steps need is settled.
+        confused.confirm(0, 0, [(TASKS, 1)])
         ticket = confused.pull(None, [batch], [], (MOST, TASKS, TASKS + 1, 1))
         assert confused.rows(ticket, 0.5) is None
         assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
