@@ -171,4 +171,10 @@ def test_data_that_is_dealt_out_otherwise_is_told_by_what_differs() -> None:
         "number of shards (2 and 1)",
     ]
     moved = replace(DEALING, shards=(DEALING.shards[0], Shard("c.csv", 5, 20)))
-    assert list(DEALING.differences(moved)) == ["shards (b.csv with 20 records and c.csv with 20)"]
+    assert list(DEALING.differences(moved)) == [
+        "shards (records 5 to 24 of 'b.csv' and records 5 to 24 of 'c.csv')"
+    ]
+    later = replace(DEALING, shards=(DEALING.shards[0], Shard("b.csv", 25, 20)))
+    assert list(DEALING.differences(later)) == [
+        "shards (records 5 to 24 of 'b.csv' and records 25 to 44 of 'b.csv')"
+    ]

@@ -121,9 +121,31 @@ def test_wrong_shards(shards: Any) -> None:
         shards_of(CustomReader(Numbers(shards)))
 
 
-def test_two_shards_of_one_name() -> None:
-    with pytest.raises(BadData, match="two shards named 'a'"):
-        shards_of(CustomReader(Numbers([("a", 0, 5), ("b", 0, 5), ("a", 5, 5)])))
+def test_each_record_of_several_shards_of_one_name_is_read_once() -> None:
+    user = Numbers([("a", 10, 5), ("b", 0, 5), ("a", 0, 7), ("a", 7, 3), ("a", 7, 0)])
+    reader = CustomReader(user)
+    ledger = Ledger(shards_of(reader), records_per_task=4, minibatch_size=2, seed=1, shuffle=True)
+    tasks = [ledger.task(0, place) for place in range(ledger.num_tasks)]
+    seen = [
+        record
+        for chunk in range(2)
+        for t in tasks
+        for record in reader.read(t, ledger.chunk(t, chunk).tolist())
+    ]
+    assert sorted(seen) == [("a", i) for i in range(15)] + [("b", i) for i in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("shards", "message"),
+    [
+        ([("a", 0, 5), ("b", 0, 5), ("a", 4, 5)], "records 0 to 4 of 'a' and records 4 to 8 of 'a'"),
+        ([("a", 5, 5), ("a", 5, 5)], "records 5 to 9 of 'a' and records 5 to 9 of 'a'"),
+        ([("a", 20, 1), ("a", 0, 0), ("a", 0, 30)], "records 0 to 29 of 'a' and records 20 to 20 of 'a'"),
+    ],
+)
+def test_two_shards_with_the_same_record(shards: list[tuple[str, int, int]], message: str) -> None:
+    with pytest.raises(BadData, match=message):
+        shards_of(CustomReader(Numbers(shards)))
 
 
 def test_numbers_of_other_libraries_count_as_integers() -> None:

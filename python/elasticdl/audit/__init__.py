@@ -32,6 +32,9 @@ that precedes the checksum, begun with the checksum of the line before (0 for th
     contributed VIEW STEP SLOT EPOCH TASK CHUNK RECORDS BAD CRC   before the first byte is given to the ring, one for each chunk
     committed VIEW STEP RECORDS APPLIED CRC                       before the result is applied; RECORDS is the sum in the ring's trailer
 
+Several shards may have one name: name and start tell them apart, and no record (name, index) is in two of them. An index counts inside
+the source that the name stands for, so a shard has the records start to start + count - 1.
+
 TASK is the number of the task in the order of the shards, each cut in tasks of ``records_per_task`` records and a shorter last one (an
 empty shard has none); EPOCH and TASK count from 0, as do SLOT and CHUNK. RECORDS of a chunk are the records of its range, BAD of which
 were skipped as corrupt. APPLIED is 1, or 0 if the step's loss or gradient was not finite and the step changed nothing. A chunk that is

@@ -200,7 +200,21 @@ def read_manifest(directory: Path) -> Manifest:
         ) from None
     if sizes[0] < 1 or sizes[1] < 1 or sizes[2] < 0 or any(count < 0 for _, _, count in shards):
         raise AuditFailed(f"{path.name}: sizes and counts can't be negative")
+    _check_ranges(shards, path)
     return Manifest(shards, *sizes, serving)
+
+
+def _check_ranges(shards: Sequence[tuple[str, int, int]], path: Path) -> None:
+    """Shards of one name have different records: one that was in two would be trained twice in an epoch, as two records of the proof."""
+    ends: dict[str, tuple[int, int]] = {}
+    for name, start, count in sorted(shard for shard in shards if shard[2]):
+        before = ends.get(name)
+        if before is not None and start < before[1]:
+            raise AuditFailed(
+                f"{path.name}: two shards of {name} overlap, records {before[0]} to {before[1] - 1} and records {start} to "
+                f"{start + count - 1}: what is in both was trained twice in each epoch"
+            )
+        ends[name] = start, start + count
 
 
 def read_finished(directory: Path) -> Finished | None:

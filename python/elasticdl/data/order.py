@@ -56,9 +56,7 @@ class Dealing:
             yield f"number of shards ({len(self.shards):,} and {len(other.shards):,})"
         for mine, theirs in zip(self.shards, other.shards, strict=False):
             if mine != theirs:
-                yield (
-                    f"shards ({mine.name} with {mine.count:,} records and {theirs.name} with {theirs.count:,})"
-                )
+                yield f"shards ({mine} and {theirs})"
                 return
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Protocol
 
-from elasticdl.data.shard import Shard, Task
+from elasticdl.data.shard import Shard, Task, overlapping
 from elasticdl.errors import BadData
 
 
@@ -61,10 +61,11 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
             )
         name, start, count = entry
         shards.append(Shard(name, int(start), int(count)))
-    names = [shard.name for shard in shards]
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise BadData(f"create_shards returned two shards named {twice!r}; each needs a name of its own")
+    if twice := overlapping(shards):
+        raise BadData(
+            f"create_shards returned two shards that overlap, {twice[0]} and {twice[1]}; "
+            "a record must be in one shard only"
+        )
     return tuple(shards)
 
 

@@ -6,15 +6,19 @@ state has come.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A named source of records: a file, a row group, a table partition.
+    """Some records of a named source: of a file, a row group, a table partition.
+
+    Several shards may be of one source if no record is in two of them: name and start tell them apart.
 
     Attributes:
-        name: what the reader needs to find it again, for example a path.
+        name: what the reader needs to find the source again, for example a path.
         start: index of its first record inside the source.
         count: number of records.
     """
@@ -22,6 +26,20 @@ class Shard:
     name: str
     start: int
     count: int
+
+    def __str__(self) -> str:
+        if not self.count:
+            return f"no records of {self.name!r}"
+        return f"records {self.start:,} to {self.start + self.count - 1:,} of {self.name!r}"
+
+
+def overlapping(shards: Iterable[Shard]) -> tuple[Shard, Shard] | None:
+    """Return two shards that share a record, None if there are none."""
+    filled = sorted((shard for shard in shards if shard.count), key=lambda one: (one.name, one.start))
+    for first, second in pairwise(filled):
+        if first.name == second.name and second.start < first.start + first.count:
+            return first, second
+    return None
 
 
 @dataclass(frozen=True, slots=True)
