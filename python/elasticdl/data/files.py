@@ -17,8 +17,7 @@ from pathlib import Path
 
 from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
-
-INDEX_SUFFIX = ".records-index"
+from elasticdl.spec.folders import INDEX_SUFFIX, advice, is_data
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -54,7 +53,7 @@ def find_files(origin: str) -> list[Path]:
     path = Path(origin)
     try:
         if path.is_dir():
-            found = [child for child in path.iterdir() if not child.name.startswith((".", "_"))]
+            found = [child for child in path.iterdir() if is_data(child.name)]
         elif path.exists():
             found = [path]
         elif glob.has_magic(origin):
@@ -65,7 +64,10 @@ def find_files(origin: str) -> list[Path]:
     except OSError as error:
         raise BadData(f"can't look for data at {origin}: {error.strerror}") from error
     if not files:
-        raise BadData(f"no file {'in' if path.is_dir() else 'matches'} {origin}")
+        instead = advice(origin)
+        raise BadData(
+            f"no file {'in' if path.is_dir() else 'matches'} {origin}" + (f": {instead}" if instead else "")
+        )
     return sorted(files)
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import BadData, BadSetting
-from elasticdl.spec import jobspec, refused
+from elasticdl.spec import folders, jobspec, refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
 from elasticdl.spec.result import check_replaceable
@@ -219,8 +219,11 @@ def _check_data(origin: str) -> None:
     if "://" in origin:
         return
     if glob.has_magic(origin) and not os.path.lexists(origin):
-        if not glob.glob(origin, recursive=True):  # noqa: PTH207 (the pattern may be absolute)
+        matches = glob.glob(origin, recursive=True)  # noqa: PTH207 (the pattern may be absolute)
+        if not matches:
             raise BadData(f"--training_data: no file matches {origin!r} (looked from {Path.cwd()})")
+        if all(Path(match).is_dir() for match in matches) and (instead := folders.advice(origin)):
+            raise BadData(f"--training_data: only directories match {origin!r}: {instead}")
         return
     path = Path(origin)
     if not path.exists():
@@ -229,6 +232,8 @@ def _check_data(origin: str) -> None:
         raise BadData(f"--training_data: the directory {origin!r} can't be read: permission denied")
     if path.is_dir() and not any(path.iterdir()):
         raise BadData(f"--training_data: the directory {origin!r} is empty")
+    if path.is_dir() and not folders.has_files(path) and (instead := folders.advice(origin)):
+        raise BadData(f"--training_data: no file in the directory {origin!r}: {instead}")
     if path.is_file() and path.stat().st_size == 0:
         raise BadData(f"--training_data: the file {origin!r} is empty")
     if not os.access(path, os.R_OK):
