@@ -1,23 +1,36 @@
 """`make bench`: every table, each figure beside its peer measured in the same run.
 
-Each part can be run alone (`python -m benchmarks ring`); a part that fails says so and does not keep the others from running.
+Each part can be run alone (`python -m benchmarks ring`); a part that fails says so and does not keep the others from running. With
+`--smallest` each part does as little as it can: that it runs is what is found out, its figures mean nothing, and no peer is installed.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import os
 import platform
 import sys
+import time
 from pathlib import Path
 
 PARTS = ("recovery", "fit", "ring", "servers")
-"""Modules with `rows() -> list` and `table(rows) -> str`; each row has a `verdict`: aim, must or short."""
+"""Modules with `rows(sizes) -> list`, `table(rows) -> str`, and the sizes FULL and SMALLEST; each row has a `verdict`: aim, must, short, or
+missing if there was no peer to compare with.
+"""
 
 
-def main(wanted: list[str]) -> int:
-    """Print the tables of the wanted parts (all if none is named); the exit code is 1 if a row is short or a part failed."""
-    unknown = [name for name in wanted if name not in PARTS]
+def main() -> int:
+    """Print the tables of the wanted parts (all if none is named); the exit code is 1 if a part failed, or a row is not what it must be."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"one of {', '.join(PARTS)}; all if none is named"
+    )
+    parser.add_argument(
+        "--smallest", action="store_true", help="try whether the parts run, with the smallest sizes"
+    )
+    options = parser.parse_args()
+    unknown = [name for name in options.parts if name not in PARTS]
     if unknown:
         print(f"benchmarks: there is no {', '.join(unknown)}; parts are {', '.join(PARTS)}", file=sys.stderr)
         return 2
@@ -27,20 +40,31 @@ def main(wanted: list[str]) -> int:
     print(
         f"{cores} cores, one host, Python {platform.python_version()}; the system's congestion control is {congestion}\n"
     )
-    short = 0
-    for name in wanted or PARTS:
-        module = importlib.import_module(f"benchmarks.{name}")
+    failed, short, missing = 0, 0, 0
+    for name in options.parts or PARTS:
+        began = time.monotonic()
         try:
-            rows = module.rows()
+            module = importlib.import_module(f"benchmarks.{name}")
+            rows = module.rows(module.SMALLEST if options.smallest else module.FULL)
         except Exception as error:  # the other tables are still worth having
-            print(f"{name}: failed: {error}\n")
-            short += 1
+            print(f"{name}: failed after {time.monotonic() - began:.0f} s: {error}\n", flush=True)
+            failed += 1
             continue
-        print(f"{module.table(rows)}\n", flush=True)
+        print(f"{module.table(rows)}\n\n{name} took {time.monotonic() - began:.0f} s\n", flush=True)
         short += sum(row.verdict == "short" for row in rows)
-    print(f"{short} short of what must be" if short else "all that must be is met")
-    return 1 if short else 0
+        missing += sum(row.verdict == "missing" for row in rows)
+    if options.smallest:
+        print(f"parts that failed: {failed}; the figures mean nothing at these sizes")
+        return 1 if failed else 0
+    counts = {
+        "parts failed": failed,
+        "short of what must be": short,
+        "not compared, as a peer is missing": missing,
+    }
+    found = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    print(found or "all that must be is met")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

@@ -24,10 +24,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "mnist.mnist_functional_api.custom_model"
-RECORDS = 4096
-PASSES = 3
-"""Timed passes over the records in each process, after one that warms up."""
-ROUNDS = 3
 PATIENCE = 580.0
 """Seconds before a measurement that hangs is given up."""
 
@@ -42,7 +38,26 @@ class Case:
     aim: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        cases: what.
+        rounds: turns of both sides for each case.
+        records: of the file.
+        passes: timed ones over the records in each process, after one that warms up.
+    """
+
+    cases: tuple[Case, ...]
+    rounds: int = 3
+    records: int = 4096
+    passes: int = 3
+
+
 CASES = tuple(Case(batch, jit) for batch, jit in itertools.product((64, 256), ("auto", "off")))
+FULL = Sizes(CASES)
+SMALLEST = Sizes((Case(64, "off"),), rounds=1, records=128, passes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +81,33 @@ class Row:
         return "must" if self.ratio >= self.case.must else "short"
 
 
-def rows(cases: tuple[Case, ...] = CASES, rounds: int = ROUNDS) -> list[Row]:
+def rows(sizes: Sizes = FULL) -> list[Row]:
     """Measure all cases, in turns with `model.fit`; return one row each. Raises RuntimeError if a process fails or hangs."""
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
-        write_records(Path(folder) / "images.tfrecord")
+        write_records(Path(folder) / "images.tfrecord", sizes.records)
         found = []
-        for case in cases:
+        for case in sizes.cases:
             times: dict[str, list[float]] = {"ours": [], "fit": []}
-            for _ in range(rounds):
+            for _ in range(sizes.rounds):
                 for side, measured in times.items():
-                    measured += measure(side, case, folder)
+                    measured += measure(side, case, sizes.passes, folder)
             found.append(Row(case, statistics.median(times["ours"]), statistics.median(times["fit"])))
     return found
 
 
-def write_records(path: Path) -> None:
+def write_records(path: Path, records: int) -> None:
     """Write random images: how long a step takes does not depend on what they show."""
     import numpy as np
 
     from elasticdl.data.writing import encode_example, write_tfrecord
 
-    images = np.random.default_rng(0).integers(0, 256, (RECORDS, 784), np.uint8)
+    images = np.random.default_rng(0).integers(0, 256, (records, 784), np.uint8)
     write_tfrecord(
         path, (encode_example({"image": image.tobytes(), "label": i % 10}) for i, image in enumerate(images))
     )
 
 
-def measure(side: str, case: Case, folder: str) -> list[float]:
+def measure(side: str, case: Case, passes: int, folder: str) -> list[float]:
     """Run one process of one side; return the seconds of a step, of each pass."""
     command = [
         sys.executable,
@@ -103,6 +118,8 @@ def measure(side: str, case: Case, folder: str) -> list[float]:
         str(case.batch),
         "--jit",
         case.jit,
+        "--passes",
+        str(passes),
         "--folder",
         folder,
     ]
@@ -130,7 +147,7 @@ def spec(case: Case, folder: Path) -> Any:
     )
 
 
-def ours(case: Case, folder: Path) -> list[float]:
+def ours(case: Case, passes: int, folder: Path) -> list[float]:
     """Time passes of one worker's data and model."""
     from elasticdl.keras import runtime
 
@@ -155,13 +172,14 @@ def ours(case: Case, folder: Path) -> list[float]:
     result = np.zeros(adapter.size, adapter.dtype)
     step = 0
     times = []
-    for epoch in range(PASSES + 1):
+    for epoch in range(passes + 1):
         keys = list(chunk_keys(ledger, epoch))
         began = time.perf_counter()
         for place, key in enumerate(keys):
             chunks.want(keys[place : place + 5])
             step += 1
-            examples = adapter.compute(chunks.get(key)[1], step, 0).examples
+            _, _, batch = chunks.get(key)
+            examples = adapter.compute(batch, step, 0).examples
             result[:] = np.asarray(adapter.accumulator())
             if not adapter.finite(result):
                 raise RuntimeError(f"step {step} is not finite")
@@ -179,7 +197,7 @@ def chunk_keys(ledger: Any, epoch: int) -> Iterator[tuple[int, int, int]]:
             yield epoch, task.id, chunk
 
 
-def fit(case: Case, folder: Path) -> list[float]:
+def fit(case: Case, passes: int, folder: Path) -> list[float]:
     """Time epochs of `model.fit`, as a plain script would write it."""
     import tensorflow as tf
 
@@ -191,11 +209,12 @@ def fit(case: Case, folder: Path) -> list[float]:
     model.compile(user.optimizer(), user.loss, jit_compile=jit)
     dataset = user.feed(tf.data.TFRecordDataset(str(folder / "images.tfrecord")), "training", None)
     dataset = dataset.batch(case.batch).prefetch(tf.data.AUTOTUNE)
+    steps = sum(1 for _ in dataset)
     times = []
-    for _ in range(PASSES + 1):
+    for _ in range(passes + 1):
         began = time.perf_counter()
         model.fit(dataset, verbose=0)
-        times.append((time.perf_counter() - began) / -(-RECORDS // case.batch))
+        times.append((time.perf_counter() - began) / steps)
     return times[1:]
 
 
@@ -218,15 +237,18 @@ def main() -> None:
     )
     parser.add_argument("--side", choices=("ours", "fit"), help=argparse.SUPPRESS)
     parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--passes", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--jit", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.side:
         side = ours if args.side == "ours" else fit
-        print(json.dumps(side(Case(args.batch, args.jit), args.folder)))
+        print(json.dumps(side(Case(args.batch, args.jit), args.passes, args.folder)))
     else:
         print(table(rows()))
-        print(f"\n{len(os.sched_getaffinity(0))} cores; medians of {ROUNDS} turns of {PASSES} passes each")
+        print(
+            f"\n{len(os.sched_getaffinity(0))} cores; medians of {FULL.rounds} turns of {FULL.passes} passes each"
+        )
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.ring import GLOO_PYTHON, prepare_gloo
+from benchmarks.ring import GLOO_PYTHON, prepare
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.data.writing import write_tfrecord
@@ -35,13 +35,34 @@ ROOT = Path(__file__).resolve().parent.parent
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
 PEER = Path(__file__).with_name("torchft_peer.py")
 RECORDS = 8192
-KILLS = 5
-STARTS = 5
-PAIRS = 5
-"""Jobs with two workers and with one, in turns: the machine may be faster now than in a minute."""
 QUIET_SECONDS = 3.0
 RECOVERY_SECONDS = 3.0
 PATIENCE = 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        kills: of workers, each followed by a join.
+        pairs: jobs with two workers and with one, in turns: the machine may be faster now than in a minute.
+        starts: commands whose first loss is awaited.
+        warm_starts: those before them, which warm the disk's cache.
+        quiet: seconds without a disturbance before and after each.
+        installs: whether a peer that is missing is installed.
+    """
+
+    kills: int = 5
+    pairs: int = 5
+    starts: int = 5
+    warm_starts: int = 1
+    quiet: float = QUIET_SECONDS
+    installs: bool = True
+
+
+FULL = Sizes()
+SMALLEST = Sizes(kills=1, pairs=1, starts=1, warm_starts=0, quiet=1.0, installs=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +75,7 @@ class Row:
         must: largest that is accepted.
         aim: largest that is wanted.
         peers: (name, its median) of what was measured beside it.
+        missing: the peer that is not there to be measured.
     """
 
     what: str
@@ -61,19 +83,23 @@ class Row:
     must: float
     aim: float
     peers: tuple[tuple[str, float], ...] = ()
+    missing: str = ""
 
     @property
     def verdict(self) -> str:
-        """`aim`, `must` or `short`."""
+        """`aim`, `must`, `short`, or `missing` if there was nothing to compare with."""
+        if self.missing:
+            return "missing"
         if self.ours <= self.aim:
             return "aim"
         ahead = all(self.ours < time for _, time in self.peers)
         return "must" if self.ours <= self.must and ahead else "short"
 
 
-def rows() -> list[Row]:
+def rows(sizes: Sizes = FULL) -> list[Row]:
     """Measure everything; return one row each."""
-    prepare_torchft()
+    peer = prepare("torch, torchft", "torchft==0.2.0", "torch", "numpy", installs=sizes.installs)
+    missing = "" if peer else "torchft"
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
@@ -81,43 +107,33 @@ def rows() -> list[Row]:
         data.mkdir()
         values = np.random.default_rng(0).standard_normal((RECORDS, 17), np.float32)
         write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
-        recoveries, stalls, step = disturbed(directory, data)
-        pairs = [(undisturbed(directory, data, 2), undisturbed(directory, data, 1)) for _ in range(PAIRS)]
-        tuned, default = torchft("tuned"), torchft("default")
-        plain, first = starts(directory)
+        recoveries, stalls, step = disturbed(directory, data, sizes)
+        pairs = [
+            (undisturbed(directory, data, 2, sizes), undisturbed(directory, data, 1, sizes))
+            for _ in range(sizes.pairs)
+        ]
+        peers = {mode: torchft(mode, sizes.kills) for mode in ("tuned", "default") if peer}
+        plain, first = starts(directory, sizes)
     median = statistics.median
     return [
         Row(
             "survivor's next committed step after SIGKILL, beyond the step itself",
             median(recoveries) - step, 0.5, 0.2,
-            (("torchft tuned", median(tuned["recoveries"])), ("torchft default", median(default["recoveries"]))),
+            tuple((f"torchft {mode}", median(found["recoveries"])) for mode, found in peers.items()), missing,
         ),
         Row("longest pause of a survivor while a worker joins", median(stalls), 0.2, 0.05),
         Row(
             "coordination per step: 2 workers − 1 worker, tiny model",
-            median(two - one for two, one in pairs), 1e-3, 0.3e-3, (("torchft, no compute at all", median(tuned["steps"])),),
+            median(two - one for two, one in pairs), 1e-3, 0.3e-3,
+            tuple(("torchft, no compute at all", median(found["steps"])) for mode, found in peers.items() if mode == "tuned"), missing,
         ),
         Row("command to first loss, beyond a plain Keras script", median(first) - median(plain), 2.0, 0.7),
     ]  # fmt: skip
 
 
-def prepare_torchft() -> None:
-    """Install torchft beside torch unless it is there."""
-    prepare_gloo()
-    if subprocess.run([GLOO_PYTHON, "-c", "import torchft"], check=False, capture_output=True).returncode:
-        print("installing torchft in .bench/venv; this happens once", file=sys.stderr)
-        uv = Path(sys.executable).with_name("uv")
-        install = (
-            [uv, "pip", "install", "--python", GLOO_PYTHON]
-            if uv.exists()
-            else [GLOO_PYTHON, "-m", "pip", "install"]
-        )
-        subprocess.run([*install, "-q", "torchft==0.2.0"], check=True)
-
-
-def torchft(mode: str) -> dict[str, list[float]]:
+def torchft(mode: str, kills: int) -> dict[str, list[float]]:
     """Return torchft's seconds per step and seconds to the next commit after a kill."""
-    command = [str(GLOO_PYTHON), str(PEER), "--mode", mode, "--rounds", str(KILLS)]
+    command = [str(GLOO_PYTHON), str(PEER), "--mode", mode, "--rounds", str(kills)]
     run = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     if run.returncode:
         raise RuntimeError(f"torchft ({mode}) failed:\n{run.stderr[-2000:]}")
@@ -190,13 +206,13 @@ def wait_for(place: JobPlace, workers: int) -> tuple[JobStatus, float]:
     raise RuntimeError(f"{workers} workers did not come to train")
 
 
-def disturbed(directory: Path, data: Path) -> tuple[list[float], list[float], float]:
+def disturbed(directory: Path, data: Path, sizes: Sizes) -> tuple[list[float], list[float], float]:
     """Return seconds from kills to the survivor's next commit, pauses around joins, and the median step of two workers."""
     recoveries, stalls, steps = [], [], []
     with job(directory, data, 2) as (place, stamps):
         status, _ = wait_for(place, 2)
-        for number in range(KILLS):
-            time.sleep(QUIET_SECONDS + 0.01 * number)
+        for number in range(sizes.kills):
+            time.sleep(sizes.quiet + 0.01 * number)
             victim, survivor = (worker.pid for worker in status.workers if worker.state == "training")
             assert victim is not None
             killed = time.time()
@@ -206,7 +222,7 @@ def disturbed(directory: Path, data: Path) -> tuple[list[float], list[float], fl
             times = commits(stamps, survivor)
             recoveries.append(recovered(times, killed) - killed)
             stalls.append(longest_gap(times, joined - 0.2, joined + 1.0))
-            steps.append(median_gap(times, killed - 0.8 * QUIET_SECONDS, killed))
+            steps.append(median_gap(times, killed - 0.8 * sizes.quiet, killed))
     return recoveries, stalls, statistics.median(steps)
 
 
@@ -231,13 +247,13 @@ def wait_for_another(place: JobPlace, victim: int) -> tuple[JobStatus, float]:
         time.sleep(0.05)
 
 
-def undisturbed(directory: Path, data: Path, workers: int) -> float:
+def undisturbed(directory: Path, data: Path, workers: int, sizes: Sizes) -> float:
     """Return the median step of a group that nobody disturbs."""
     with job(directory, data, workers) as (place, stamps):
         status, _ = wait_for(place, workers)
-        time.sleep(2 * QUIET_SECONDS)
+        time.sleep(2 * sizes.quiet)
         pid = next(worker.pid for worker in status.workers if worker.state == "training")
-        return median_gap(commits(stamps, pid), time.time() - QUIET_SECONDS, time.time())
+        return median_gap(commits(stamps, pid), time.time() - sizes.quiet, time.time())
 
 
 def commits(stamps: Path, pid: int | None) -> list[float]:
@@ -261,7 +277,7 @@ def longest_gap(times: list[float], begin: float, end: float) -> float:
     return max(found) - statistics.median(found)
 
 
-def starts(directory: Path) -> tuple[list[float], list[float]]:
+def starts(directory: Path, sizes: Sizes) -> tuple[list[float], list[float]]:
     """Return seconds from the command to the first loss: of a plain Keras script, and of a job with two workers; in turns."""
     digits = directory / "digits"
     zoo = ROOT / "model_zoo"
@@ -277,10 +293,10 @@ def starts(directory: Path) -> tuple[list[float], list[float]]:
     ours = [ELASTICDL, "train", f"--model_zoo={zoo}", "--model_def=mnist.mnist_functional_api.custom_model"]
     ours += [f"--training_data={digits / 'train'}", "--num_workers=2", "--max_step=1", "--log_loss_steps=1"]
     found: tuple[list[float], list[float]] = ([], [])
-    for _ in range(STARTS + 1):  # the first turn warms the disk's cache
+    for _ in range(sizes.warm_starts + sizes.starts):
         for times, command in zip(found, (plain, ours), strict=True):
             times.append(seconds_to(command, "loss "))
-    return found[0][1:], found[1][1:]
+    return found[0][sizes.warm_starts :], found[1][sizes.warm_starts :]
 
 
 def seconds_to(command: list[str], text: str) -> float:
@@ -312,6 +328,8 @@ def table(found: list[Row]) -> str:
     lines = ["| what | ours | beside it | must / aim |", "| --- | --- | --- | --- |"]
     for row in found:
         beside = ", ".join(f"{name} {seconds(value)} ({value / row.ours:.0f}×)" for name, value in row.peers)
+        if row.missing:
+            beside = f"{row.missing} is missing"
         wanted = f"≤ {seconds(row.must)} / ≤ {seconds(row.aim)}"
         lines.append(f"| {row.what} | {seconds(row.ours)} ({row.verdict}) | {beside} | {wanted} |")
     return "\n".join(lines)
@@ -321,7 +339,8 @@ def main() -> None:
     """Measure and print the table."""
     print(table(rows()))
     print(
-        f"\nmedians of {KILLS} kills and joins, {PAIRS} pairs of jobs, {STARTS} starts; {len(os.sched_getaffinity(0))} cores"
+        f"\nmedians of {FULL.kills} kills and joins, {FULL.pairs} pairs of jobs, {FULL.starts} starts; "
+        f"{len(os.sched_getaffinity(0))} cores"
     )
 
 

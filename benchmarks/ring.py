@@ -29,7 +29,6 @@ GLOO_PYTHON = ROOT / ".bench" / "venv" / "bin" / "python"
 KIB = 1024
 MIB = 1024 * KIB
 GRADIENTS = 100
-ROUNDS = 3
 PATIENCE = 300.0
 """Seconds before a measurement that hangs is given up."""
 
@@ -81,63 +80,109 @@ CASES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        cases: what.
+        rounds: turns of both sides for each case.
+        operations: timed ones of a turn, at most.
+        installs: whether a peer that is missing is installed.
+    """
+
+    cases: tuple[Case, ...] = CASES
+    rounds: int = 3
+    operations: int = 300
+    installs: bool = True
+
+
+FULL = Sizes()
+SMALLEST = Sizes(
+    (
+        Case("4 KiB", 2, 4 * KIB, must=5, aim=9),
+        Case("2 gradients of 4 KiB", 2, 8 * KIB, pieces=2, must=2, aim=5),
+        Case("4 KiB", 2, 4 * KIB, ours="tls", peer="tcp"),
+    ),
+    rounds=1,
+    operations=9,
+    installs=False,
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table; times in seconds."""
+    """One line of the table; times in seconds, None of a peer that is missing here."""
 
     case: Case
     ours: float
-    peer: float
+    peer: float | None
     transport: str
 
     @property
-    def ratio(self) -> float:
+    def ratio(self) -> float | None:
         """How many times faster than the peer."""
-        return self.peer / self.ours
+        return None if self.peer is None else self.peer / self.ours
 
     @property
     def verdict(self) -> str:
-        """`aim`, `must` or `short`."""
+        """`aim`, `must`, `short`, or `missing` if there was nothing to compare with."""
+        if self.ratio is None:
+            return "missing"
         if self.case.aim is not None and self.ratio >= self.case.aim:
             return "aim"
         return "must" if self.case.must is None or self.ratio >= self.case.must else "short"
 
 
-def rows(cases: tuple[Case, ...] = CASES, rounds: int = ROUNDS) -> list[Row]:
+def rows(sizes: Sizes = FULL) -> list[Row]:
     """Measure all cases, in turns with their peers; return one row each.
 
     Raises:
         RuntimeError: a rank failed or hung; its output is in the message.
     """
-    if any(case.peer == "gloo" for case in cases):
-        prepare_gloo()
+    gloo = prepare("torch.distributed", "torch", "numpy", installs=sizes.installs)
     found = []
-    for case in cases:
+    for case in sizes.cases:
         ours: list[float] = []
         peer: list[float] = []
         transport = ""
-        for _ in range(rounds):
-            times, transport = measure(case.ours, case)
+        for _ in range(sizes.rounds):
+            times, transport = measure(case.ours, case, sizes.operations)
             ours += times
-            peer += measure(case.peer, case)[0]
-        found.append(Row(case, statistics.median(ours), statistics.median(peer), transport))
+            if case.peer != "gloo" or gloo:
+                peer += measure(case.peer, case, sizes.operations)[0]
+        found.append(Row(case, statistics.median(ours), statistics.median(peer) if peer else None, transport))
     return found
 
 
-def prepare_gloo() -> None:
-    """Make the environment for Gloo unless it is there."""
+def prepare(module: str, *packages: str, installs: bool) -> bool:
+    """Install packages in the peers' environment unless a module is there; tell whether it is, and say why if it is not."""
     if (
         GLOO_PYTHON.exists()
-        and not subprocess.run([GLOO_PYTHON, "-c", "import torch.distributed"], check=False).returncode
+        and not subprocess.run(
+            [GLOO_PYTHON, "-c", f"import {module}"], check=False, capture_output=True
+        ).returncode
     ):
-        return
-    print("installing torch (for Gloo) in .bench/venv; this is large and happens once", file=sys.stderr)
-    subprocess.run([sys.executable, "-m", "venv", GLOO_PYTHON.parent.parent], check=True)
+        return True
+    if not installs:
+        print(
+            f"not measured beside {packages[0]}: it is not installed in {GLOO_PYTHON.parent.parent}",
+            file=sys.stderr,
+        )
+        return False
+    print(f"installing {packages[0]} in .bench/venv; this happens once, and torch is large", file=sys.stderr)
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     install = [uv, "pip", "install", "--python", GLOO_PYTHON] if uv else [GLOO_PYTHON, "-m", "pip", "install"]
-    subprocess.run([*install, "-q", "torch", "numpy"], check=True)
+    try:
+        if not GLOO_PYTHON.exists():
+            subprocess.run([sys.executable, "-m", "venv", GLOO_PYTHON.parent.parent], check=True)
+        subprocess.run([*install, "-q", *packages], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"not measured beside {packages[0]}: it can't be installed: {error}", file=sys.stderr)
+        return False
+    return True
 
 
-def measure(what: str, case: Case) -> tuple[list[float], str]:
+def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
     """Run one turn of a case; return rank 0's times of single operations, and the transport."""
     python = str(GLOO_PYTHON) if what == "gloo" else sys.executable
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
@@ -158,6 +203,7 @@ def measure(what: str, case: Case) -> tuple[list[float], str]:
                         str(case.processes),
                     ],
                     *["--size", str(case.size), "--pieces", str(case.pieces), "--folder", folder],
+                    *["--operations", str(operations)],
                 ],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -205,9 +251,9 @@ def meet(rank: int, processes: int, address: str, folder: Path) -> list[str]:
     return [path.read_text() for path in found]
 
 
-def timed(operation: Callable[[], object], size: int) -> list[float]:
+def timed(operation: Callable[[], object], size: int, most: int) -> list[float]:
     """Time single operations, after some that warm up caches and connections; as many on every rank."""
-    count = max(9, min(300, 256 * MIB // size))
+    count = max(9, min(most, 256 * MIB // size))
     for _ in range(max(3, count // 10)):
         operation()
     times = []
@@ -218,7 +264,9 @@ def timed(operation: Callable[[], object], size: int) -> list[float]:
     return times
 
 
-def rank_ring(rank: int, processes: int, size: int, pieces: int, folder: Path, what: str) -> dict[str, Any]:
+def rank_ring(
+    rank: int, processes: int, size: int, pieces: int, folder: Path, operations: int, what: str
+) -> dict[str, Any]:
     """Be one rank of ours."""
     import numpy as np
 
@@ -242,14 +290,16 @@ def rank_ring(rank: int, processes: int, size: int, pieces: int, folder: Path, w
             np.concatenate(gradients, out=flat)
         ring.reduce(step, flat, total, [1.0])
 
-    times = timed(operation, size)
+    times = timed(operation, size, operations)
     assert total[0] == total[-1] == processes * (processes + 1) / 2
     ring.close(True)
     endpoint.close()
     return {"times": times, "transport": ring.transport}
 
 
-def rank_gloo(rank: int, processes: int, size: int, pieces: int, folder: Path) -> dict[str, Any]:
+def rank_gloo(
+    rank: int, processes: int, size: int, pieces: int, folder: Path, operations: int
+) -> dict[str, Any]:
     """Be one rank of Gloo."""
     torch = importlib.import_module("torch")
     dist = importlib.import_module("torch.distributed")
@@ -265,7 +315,7 @@ def rank_gloo(rank: int, processes: int, size: int, pieces: int, folder: Path) -
             for work in [dist.all_reduce(tensor, async_op=True) for tensor in tensors]:
                 work.wait()
 
-    times = timed(operation, size)
+    times = timed(operation, size, operations)
     dist.destroy_process_group()
     return {"times": times, "transport": "tcp"}
 
@@ -287,9 +337,11 @@ def table(found: list[Row]) -> str:
     for row in found:
         case = row.case
         wanted = f"{case.must:g}× / {case.aim:g}×" if case.must and case.aim else "for information"
+        beside, ratio = f"{case.peer} is missing", row.verdict
+        if row.peer is not None:
+            beside, ratio = f"{case.peer} {row.peer * 1e3:.3f} ms", f"{row.ratio:.1f}× ({row.verdict})"
         lines.append(
-            f"| {case.name} | {case.processes} | {row.ours * 1e3:.3f} ms | {case.peer} {row.peer * 1e3:.3f} ms "
-            f"| {row.ratio:.1f}× ({row.verdict}) | {wanted} | {row.transport} |"
+            f"| {case.name} | {case.processes} | {row.ours * 1e3:.3f} ms | {beside} | {ratio} | {wanted} | {row.transport} |"
         )
     return "\n".join(lines)
 
@@ -299,17 +351,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    for name in ("rank", "processes", "size", "pieces"):
+    for name in ("rank", "processes", "size", "pieces", "operations"):
         parser.add_argument(f"--{name}", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--what", choices=("ring", "tcp", "tls", "gloo"), help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.what:
-        place = (args.rank, args.processes, args.size, args.pieces, args.folder)
+        place = (args.rank, args.processes, args.size, args.pieces, args.folder, args.operations)
         print(json.dumps(rank_gloo(*place) if args.what == "gloo" else rank_ring(*place, args.what)))
     else:
         print(table(rows()))
-        print(f"\n{conditions()}; medians of {ROUNDS} turns each")
+        print(f"\n{conditions()}; medians of {FULL.rounds} turns each")
 
 
 if __name__ == "__main__":

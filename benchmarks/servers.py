@@ -63,20 +63,37 @@ IDS = 4096 * 26
 EXPONENT = 1.05
 """Of the ids' Zipf distribution: 32,000 of a minibatch's ids are distinct."""
 POOL = 8
-STEPS = 60
-"""Of both workers together in one turn."""
-ROUNDS = 5
 FILL = 4096
 """Rows of one push that fills the table, so that buffers for messages are no part of the memory that is measured."""
 UNSETTLED = 2
 BATCH = 256
-FLIGHTS = 120_000
-JOBS = 3
-KILLS = 5
 WARM = 8
 """Steps before those that are timed."""
 STATE = 1
 """Numbers of Adagrad's state for each weight."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        steps: of both workers together in one turn.
+        rounds: turns of each side, after one that warms up.
+        flights: records of DeepFM's data.
+        jobs: trainings of DeepFM on each side.
+        kills: of servers.
+    """
+
+    steps: int = 60
+    rounds: int = 5
+    flights: int = 120_000
+    jobs: int = 3
+    kills: int = 5
+
+
+FULL = Sizes()
+SMALLEST = Sizes(steps=4, rounds=1, flights=(WARM + 2) * BATCH * 10 // 9, jobs=1, kills=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +127,15 @@ class Row:
         return "must" if sign * self.figure >= sign * self.must else "short"
 
 
-def rows() -> list[Row]:
+def rows(sizes: Sizes = FULL) -> list[Row]:
     """Measure everything; return one row each. Raises RuntimeError if a process fails or hangs."""
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
-        steps, others = turns(directory)
-        return [*steps, *deepfm(directory), *others, second_replica(directory), failover(directory)]
+        steps, others = turns(directory, sizes)
+        replica = second_replica(directory, sizes.steps // 2, sizes.rounds)
+        trained = deepfm(directory, sizes.flights, sizes.jobs)
+        return [*steps, *trained, *others, replica, failover(directory, sizes.kills)]
 
 
 # ------------------------------------------------------------------ processes that obey
@@ -488,7 +507,7 @@ class TensorFlow:
 # ------------------------------------------------------------------ what is measured
 
 
-def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[list[Row], list[Row]]:
+def turns(directory: Path, sizes: Sizes) -> tuple[list[Row], list[Row]]:
     """Return the rows on pushes and pulls, and those on memory and snapshots."""
     wanted = (
         ("both", "push + pull", 5, 8),
@@ -503,12 +522,12 @@ def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[li
             f"memory above weights and optimizer state, {ROWS:,} × {WIDTH}",
             f"{grown:.1f} bytes a row resident, {counted:.1f} of them in tables, {bare} bare", "", grown - bare, 34, 24, " bytes a row",
         )  # fmt: skip
-        others = [memory, *snapshots(ours, directory, rounds)]
+        others = [memory, *snapshots(ours, directory, sizes)]
         peer = TensorFlow(directory, "rows", pool(directory, 0), [ROWS, WIDTH])
         with contextlib.closing(peer):
             found = []
             for what, name, must, aim in wanted:
-                paces = alternate({"ours": ours, "peer": peer}, what, steps, rounds)
+                paces = alternate({"ours": ours, "peer": peer}, what, sizes.steps, sizes.rounds)
                 found.append(
                     Row(
                         f"{name}, {ROWS:,} × {WIDTH}, {IDS:,} ids",
@@ -522,14 +541,14 @@ def turns(directory: Path, steps: int = STEPS, rounds: int = ROUNDS) -> tuple[li
     return found, others
 
 
-def snapshots(ours: Ours, directory: Path, rounds: int) -> list[Row]:
+def snapshots(ours: Ours, directory: Path, sizes: Sizes) -> list[Row]:
     """Return the rows on how fast a full server writes its slots, and how long a push waits because of it."""
     rates, disks, stalls = [], [], []
     path = directory / "snapshot"
-    for turn in range(rounds + 1):
-        usual = max(ours.pushes(STEPS // 2))
+    for turn in range(sizes.rounds + 1):
+        usual = max(ours.pushes(sizes.steps // 2))
         ours.cut(path)
-        slowest = max(ours.pushes(STEPS // 2))
+        slowest = max(ours.pushes(sizes.steps // 2))
         took = ours.cut_took()
         if turn:
             size = path.stat().st_size / 1e9
@@ -562,7 +581,7 @@ def rewritten(path: Path) -> float:
     return took
 
 
-def second_replica(directory: Path, steps: int = STEPS // 2, rounds: int = ROUNDS) -> Row:
+def second_replica(directory: Path, steps: int, rounds: int) -> Row:
     """Return the row on what a push costs that two servers have to apply, for one worker that waits for it."""
     with contextlib.ExitStack() as all_of_them:
         sides: dict[str, Side] = {
@@ -580,7 +599,7 @@ def second_replica(directory: Path, steps: int = STEPS // 2, rounds: int = ROUND
     )  # fmt: skip
 
 
-def deepfm(directory: Path, flights: int = FLIGHTS, rounds: int = JOBS) -> list[Row]:
+def deepfm(directory: Path, flights: int, rounds: int) -> list[Row]:
     """Return the rows on whole trainings of DeepFM."""
     data = directory / "flights"
     script = ROOT / "model_zoo/flights/make_data.py"
@@ -670,7 +689,7 @@ def be_keras(path: Path) -> None:
     model.fit(examples, verbose=0, shuffle=False, callbacks=[Times()])
 
 
-def failover(directory: Path, kills: int = KILLS) -> Row:
+def failover(directory: Path, kills: int) -> Row:
     """Return the row on the time from a server's death until all workers push again."""
     data = directory / "served"
     data.mkdir()
@@ -763,7 +782,7 @@ def main() -> None:
         case _:
             print(table(rows()))
             print(
-                f"\n{len(os.sched_getaffinity(0))} cores; medians of {ROUNDS} turns, {JOBS} jobs, {KILLS} kills"
+                f"\n{len(os.sched_getaffinity(0))} cores; medians of {FULL.rounds} turns, {FULL.jobs} jobs, {FULL.kills} kills"
             )
 
 
