@@ -18,7 +18,7 @@ from pathlib import Path
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobStatus
 from elasticdl.errors import MasterAway
-from examples.demo import ROOT, begin, job_ended, run, wait_for_place
+from examples.demo import ROOT, begin, by_plain_keras, job_ended, run, wait_for_place
 
 PLACE = ROOT / ".demo-ps"
 NAME = "demo-ps"
@@ -68,7 +68,7 @@ def main() -> int:
     run([elasticdl, "audit", str(PLACE / "audit")])
     # -I and a foreign directory: plain Keras can't see this package's sources
     check = [sys.executable, "-I", str(ROOT / "examples/compare.py"), str(PLACE / "deepfm.keras"), str(data)]
-    return subprocess.call([*check, str(MARGIN)], cwd="/")
+    return by_plain_keras([*check, str(MARGIN)], PLACE / "compare.log")
 
 
 def at_step(job: subprocess.Popen[bytes], step: int, act: Callable[[JobStatus], bool]) -> None:

@@ -122,16 +122,23 @@ def test_a_zoo_with_the_names_of_installed_packages_trains_almost_silently(
 
 
 def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -> None:
-    start(
-        model_def="iris.dnn_iris.custom_model",
-        training_data=iris / "train",
-        distribution_strategy="Local",
-        num_epochs=3,
-        audit=tmp_path / "audit",
-        output=tmp_path / "iris.keras",
-    ).wait().succeeded()
+    done = (
+        start(
+            model_def="iris.dnn_iris.custom_model",
+            training_data=iris / "train",
+            distribution_strategy="Local",
+            num_epochs=3,
+            audit=tmp_path / "audit",
+            output=tmp_path / "iris.keras",
+        )
+        .wait()
+        .succeeded()
+    )
     assert all(epoch.complete for epoch in audit(tmp_path / "audit").epochs)
     assert (tmp_path / "iris.keras").exists()
+    # What TensorFlow's library says when it is loaded is in the process's log, not in the terminal.
+    assert "I0000 00:00:" not in done.err
+    assert "I0000 00:00:" in done.logs
 
 
 def test_local_ends_with_an_error_of_the_program(start: Start, iris: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def export_model(checkpoint: str, spec: JobSpec) -> None:
     catalog = Catalog.from_json(manifest.model)
     from elasticdl.keras import runtime
 
-    runtime.import_keras()
+    runtime.import_keras(Path(os.devnull))  # this process has no log
     from elasticdl.keras.modelfile import load
     from elasticdl.keras.restored import RestoredModel
 

@@ -6,6 +6,7 @@ member works on the caller's thread, so that breakpoints in the model file work,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -85,9 +86,14 @@ class _Ending:
 def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
     from elasticdl.job.master import make_shell
+    from elasticdl.keras import runtime
     from elasticdl.master.board import FileBoard
     from elasticdl.master.filepages import FilePages
 
+    # Before anything else writes to the terminal, as the import needs its descriptor. What fails here fails again in the worker, which
+    # reports it.
+    with contextlib.suppress(Exception):
+        runtime.import_keras(place.log_path(str(_WORKER)))
     # There is no other process that could try once more.
     spec = replace(spec, relaunch_on_worker_failure=0)
     cluster, ending = OwnProcess(), _Ending(place)

@@ -11,7 +11,10 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from elasticdl.keras.greeting import greeting_to
 
 
 @contextmanager
@@ -49,12 +52,18 @@ def start(threads: int) -> None:
     set_threads(threads)
 
 
-def import_keras() -> None:
-    """Import TensorFlow and Keras, and say no more than has to be said."""
+def import_keras(log: Path | None = None) -> None:
+    """Import TensorFlow and Keras, and say no more than has to be said.
+
+    `log`: where TensorFlow's lines of information go, in a process whose standard error is a person's; whoever wants to see them sets
+    TF_CPP_MIN_LOG_LEVEL to 0 or 1.
+    """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    level = os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    if level in ("0", "1") or "tensorflow" in sys.modules:
+        log = None
     # Keras imports scikit-learn, where it is installed, for three wrapper classes that no training loop uses: a fifth of the start.
-    with _without("sklearn"), _uncollected():
+    with greeting_to(log) if log else nullcontext(), _without("sklearn"), _uncollected():
         importlib.import_module("keras")
 
 
