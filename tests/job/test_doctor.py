@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from elasticdl.cluster import manifests
 from elasticdl.cluster.cluster import Role
-from elasticdl.job import doctor
+from elasticdl.job import doctor, survey
 from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
@@ -151,3 +156,38 @@ def test_two_versions_are_both_named() -> None:
     assert found.level is Level.WRONG
     assert "1.2.3" in found.text
     assert "1.2.4" in found.text
+
+
+@pytest.mark.parametrize(
+    ("reserved", "framework", "warned"),
+    [
+        ("cpu=1,gpu=2", "tensorflow-cpu 2.21.0", True),
+        ("cpu=1,nvidia.com/gpu=1", "tensorflow-cpu 2.21.0", True),
+        ("cpu=1,gpu=1", "", False),
+        ("cpu=1", "tensorflow-cpu 2.21.0", False),
+    ],
+)
+def test_a_gpu_that_the_image_can_not_use(reserved: str, framework: str, warned: bool) -> None:
+    tried = Tried("image", version="1", cpu_framework=framework)
+    found = list(doctor.judge_gpus(spec(worker_resource_request=reserved), tried))
+    assert [one.level for one in found] == [Level.WARNING] * warned
+    if warned:
+        assert "image has tensorflow-cpu 2.21.0, which can't use GPUs" in found[0].text
+        assert "elasticdl zoo build --gpu" in found[0].todo
+
+
+def test_a_probe_says_version_and_framework(tmp_path: Path) -> None:
+    """What the image is asked, in the environment of this test; its words are read as the pod's status has them."""
+    pod = manifests.pod_of(spec(), Role.WORKER)
+    (container,) = manifests.probe_pod(pod, "probe", 60)["spec"]["containers"]
+    program = container["command"][-1].replace("/dev/termination-log", str(tmp_path / "said"))
+    subprocess.run([sys.executable, "-P", "-c", program], check=True, timeout=60)
+    ended = {"exitCode": 0, "message": (tmp_path / "said").read_text()}
+    status = {"containerStatuses": [{"name": "probe", "state": {"terminated": ended}}]}
+    tried = survey.read_probe({"status": status}, "image")
+    assert tried is not None
+    assert tried.version == version("elasticdl")
+    try:
+        assert tried.cpu_framework == f"tensorflow-cpu {version('tensorflow-cpu')}"
+    except PackageNotFoundError:
+        assert not tried.cpu_framework

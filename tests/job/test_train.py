@@ -127,6 +127,7 @@ def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -
             model_def="iris.dnn_iris.custom_model",
             training_data=iris / "train",
             distribution_strategy="Local",
+            worker_resource_request="cpu=1,gpu=1",
             num_epochs=3,
             audit=tmp_path / "audit",
             output=tmp_path / "iris.keras",
@@ -139,6 +140,8 @@ def test_local_trains_in_one_process(start: Start, iris: Path, tmp_path: Path) -
     # What TensorFlow's library says when it is loaded is in the process's log, not in the terminal.
     assert "I0000 00:00:" not in done.err
     assert "I0000 00:00:" in done.logs
+    # A GPU that the framework does not see is no silent slowness.
+    assert "warning: 1 GPU is reserved for each worker, TensorFlow sees none" in done.err
 
 
 def test_local_ends_with_an_error_of_the_program(start: Start, iris: Path, tmp_path: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from elasticdl import cli
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import zoo
 
@@ -57,6 +61,35 @@ def test_the_first_tool_that_is_there_builds_from_zoo_and_wheel(
     assert not (seen / "zoo" / ".git").exists()
     assert (seen / "package" / wheel.name).read_bytes() == b"wheel"
     assert f"PACKAGE=/tmp/package/{wheel.name}[tensorflow,kubernetes]" in (seen / "arguments").read_text()
+
+
+def test_an_image_for_gpus_has_the_tensorflow_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "elasticdl-1-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    (tmp_path / "zoo").mkdir()
+    tool(tmp_path / "bin", "podman", f'echo "$@" > {tmp_path}/arguments')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin:/usr/bin")
+    command = ["zoo", "build", str(tmp_path / "zoo"), "--image=i", f"--wheel={wheel}", "--tool=podman"]
+    assert cli.run([*command, "--gpu"]) == 0
+    assert (
+        f"PACKAGE=/tmp/package/{wheel.name}[tensorflow-gpu,kubernetes]"
+        in (tmp_path / "arguments").read_text()
+    )
+
+
+def test_the_extra_for_gpus_is_not_installed_for_development() -> None:
+    """It is gigabytes, and has TensorFlow once more."""
+    root = Path(__file__).resolve().parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert any("tensorflow[and-cuda]" in line for line in extras["tensorflow-gpu"])
+    _, _, program = (root / ".ci/environment").read_text().partition("<< 'END'\n")
+    listed = subprocess.run(
+        [sys.executable, "-c", program.partition("\nEND\n")[0]], cwd=root, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.splitlines()  # fmt: skip
+    assert not any("and-cuda" in line for line in listed)
+    assert set(extras["dev"]) | set(extras["tensorflow"]) <= set(listed)
 
 
 @pytest.mark.parametrize("origin", ["", '{"url": "file:///src", "dir_info": {}}'])

@@ -498,9 +498,12 @@ def zoo_init(directory: str, base: str) -> int:
 @click.argument("directory")
 @click.option("--image", required=True, metavar="NAME", help="Name of the image.")
 @click.option("--wheel", metavar="FILE", help="This package as a wheel; from the package index by default.")
+@click.option("--gpu", is_flag=True, help="With TensorFlow for GPUs and its CUDA libraries (gigabytes).")
 @_tool
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)
-def zoo_build(directory: str, image: str, wheel: str | None, tool: str, more: tuple[str, ...]) -> int:
+def zoo_build(
+    directory: str, image: str, wheel: str | None, gpu: bool, tool: str, more: tuple[str, ...]
+) -> int:
     """Build the image of a model zoo; arguments after `--` go to the tool.
 
     \b
@@ -511,7 +514,7 @@ def zoo_build(directory: str, image: str, wheel: str | None, tool: str, more: tu
 
     from elasticdl.job import zoo as images
 
-    images.build(Path(directory), image, Path(wheel) if wheel else None, tool, more)
+    images.build(Path(directory), image, Path(wheel) if wheel else None, tool, more, gpu=gpu)
     click.echo(f"built {image}")
     return 0
 

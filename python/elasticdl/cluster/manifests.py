@@ -40,10 +40,16 @@ _AWAY_SECONDS = 5
 _MASTERS = 1000
 """Masters that a job may have one after the other. Each is an index of the Job that fails or succeeds once, because the next index
 begins at once, where another try of the same one waits longer each time, up to ten minutes (design note 7)."""
-_SAY_VERSION = (
-    "from importlib.metadata import version; open('/dev/termination-log', 'w').write(version('elasticdl'))"
-)
-"""What a container writes there stands in its pod's status."""
+_SAY_VERSION = """\
+from importlib.metadata import PackageNotFoundError, version
+said = [version("elasticdl")]
+try:
+    said.append(f"tensorflow-cpu {version('tensorflow-cpu')}")
+except PackageNotFoundError:
+    pass
+open("/dev/termination-log", "w").write("\\n".join(said))
+"""
+"""What a container writes there stands in its pod's status: the version of this package, and TensorFlow's if that is the one for CPUs."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -107,12 +107,14 @@ class Tried:
         version: of this package in it, or empty.
         failure: why it could not be pulled or run, or empty.
         unknown: why that could not be found out, or empty.
+        cpu_framework: the framework in it that can't use GPUs, with its version, or empty.
     """
 
     image: str
     version: str = ""
     failure: str = ""
     unknown: str = ""
+    cpu_framework: str = ""
 
 
 def bodies(spec: JobSpec) -> dict[str, tuple[Right, Object]]:
@@ -188,6 +190,18 @@ def judge_image(tried: Tried, own: str) -> Finding:
             "build the image again, or submit with its version",
         )
     return Finding(Level.OK, f"the image {tried.image} can be pulled, and has elasticdl {own} like you")
+
+
+def judge_gpus(spec: JobSpec, tried: Tried) -> Iterator[Finding]:
+    """Say whether the workers' image can use the GPUs that are reserved for them; whether it really sees them, the first worker says."""
+    reserved = pods.gpus(spec.worker_resource_request, spec.worker_resource_limit)
+    if reserved and tried.cpu_framework:
+        yield Finding(
+            Level.WARNING,
+            f"each worker reserves {reserved} GPU{'s' if reserved > 1 else ''}, and the image {tried.image} has {tried.cpu_framework}, "
+            "which can't use GPUs: it would train on CPUs",
+            "build the image with `elasticdl zoo build --gpu`, or leave gpu out of --worker_resource_request",
+        )
 
 
 def _rights(spec: JobSpec, facts: Facts) -> Iterator[Finding]:

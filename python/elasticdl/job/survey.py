@@ -13,6 +13,7 @@ from importlib.metadata import version
 
 from elasticdl.cluster import manifests, pods, rbac
 from elasticdl.cluster.api import Api, ApiError, Object
+from elasticdl.cluster.cluster import Role
 from elasticdl.job import doctor
 from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
 from elasticdl.spec.jobspec import JobSpec
@@ -38,6 +39,8 @@ def examine(spec: JobSpec, api: Api) -> Iterator[Finding]:
         else:
             tried = try_image(api, manifests.pod_of(spec, role), image, spec.job_name)
         yield doctor.judge_image(tried, own)
+        if role is Role.WORKER:
+            yield from doctor.judge_gpus(spec, tried)
 
 
 def gather(spec: JobSpec, api: Api) -> Facts:
@@ -133,7 +136,8 @@ def read_probe(pod: Object, image: str) -> Tried | None:
     if "terminated" in state:
         said = str(state["terminated"].get("message", "")).strip()
         if state["terminated"].get("exitCode") == 0:
-            return Tried(image, version=said)
+            own, _, framework = said.partition("\n")
+            return Tried(image, version=own, cpu_framework=framework)
         last = said.splitlines()[-1] if said else f"exit code {state['terminated'].get('exitCode')}"
         return Tried(image, failure=f"it can't say which version of elasticdl it has: {last}")
     if status.get("phase") == "Failed":

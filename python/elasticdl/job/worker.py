@@ -36,7 +36,7 @@ from elasticdl.control.stream import (
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.errors import Cancelled
-from elasticdl.spec import podplace
+from elasticdl.spec import podplace, pods
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import cores
 from elasticdl.spec.place import Place, own_place
@@ -77,6 +77,8 @@ class WorkerProcess:
         self._model: Future[str] = Future()
         """What the job has on parameter servers, as the master says it."""
         self._found: FoundShards | None = None
+        self._warning = ""
+        """What the job has not been told yet."""
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
         # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
@@ -109,6 +111,7 @@ class WorkerProcess:
                     found = self._found
                 if found is not None and not self._shards.done():
                     self._stream.send(found)
+                self._send_warning()
                 self._give(Connected())
             case StreamClosed():
                 with self._lock:
@@ -209,6 +212,8 @@ class WorkerProcess:
         from elasticdl.keras import runtime
 
         runtime.start(threads_per_worker(spec))
+        reserved = pods.gpus(spec.worker_resource_request, spec.worker_resource_limit)
+        self._warn(runtime.unused_gpus(reserved))
         from elasticdl.keras.modelfile import load
 
         user = load(spec)
@@ -220,6 +225,21 @@ class WorkerProcess:
         from elasticdl.keras.adapter import KerasAdapter
 
         return self._build(KerasAdapter(user, spec, reader.metadata), reader, self._schedule(), place)
+
+    def _warn(self, text: str) -> None:
+        """Tell the job what all its workers would say: the first one as soon as it is connected, the others their logs."""
+        if text and not self._name.startswith("worker-0-"):
+            _log.warning("%s", text)
+        elif text:
+            with self._lock:
+                self._warning = text
+            self._send_warning()
+
+    def _send_warning(self) -> None:
+        with self._lock:
+            text, self._warning = (self._warning, "") if self._connected else ("", self._warning)
+        if text and not self._note(f"warning: {text}"):
+            self._warning = text
 
     def _open_reader(self, custom: Callable[..., Any] | None) -> Reader:
         from elasticdl.data.custom import open_custom_reader

@@ -47,7 +47,9 @@ def init(directory: Path, base: str) -> Path:
     return path
 
 
-def build(directory: Path, image: str, wheel: Path | None, tool: str, more: Sequence[str]) -> None:
+def build(
+    directory: Path, image: str, wheel: Path | None, tool: str, more: Sequence[str], *, gpu: bool = False
+) -> None:
     """Build the image of a model zoo.
 
     Args:
@@ -56,6 +58,7 @@ def build(directory: Path, image: str, wheel: Path | None, tool: str, more: Sequ
         wheel: this package as a wheel; from the package index, where it must have come from, if not given.
         tool: docker, podman or buildah; the first that is there if empty.
         more: further arguments of the tool.
+        gpu: with TensorFlow for GPUs and its CUDA libraries; else the one for CPUs.
 
     Raises BadSetting if something is missing, JobFailed if the tool fails.
     """
@@ -63,7 +66,7 @@ def build(directory: Path, image: str, wheel: Path | None, tool: str, more: Sequ
         raise BadSetting(f"{str(directory)!r} is not a directory; name the model zoo")
     if wheel is not None and not wheel.is_file():
         raise BadSetting(f"--wheel: {str(wheel)!r} is not a file; `make wheel` makes one in dist/")
-    tool, package = find_tool(tool), _package(wheel)
+    tool, package = find_tool(tool), _package(wheel, gpu)
     with tempfile.TemporaryDirectory(prefix="elasticdl-zoo-") as folder:
         context = Path(folder)
         _fill(context, directory, wheel)
@@ -91,11 +94,11 @@ def build_command(tool: str, context: Path, image: str, package: str, more: Sequ
     return [tool, verb, f"--tag={image}", f"--build-arg=PACKAGE={package}", *more, str(context)]
 
 
-def _package(wheel: Path | None) -> str:
+def _package(wheel: Path | None, gpu: bool) -> str:
     """Return what pip is to install in the image. Raises BadSetting if what runs here is in no index."""
     from importlib.metadata import distribution
 
-    extras = "tensorflow,kubernetes"
+    extras = "tensorflow-gpu,kubernetes" if gpu else "tensorflow,kubernetes"
     if wheel is not None:
         return f"/tmp/package/{wheel.name}[{extras}]"
     here = distribution("elasticdl")

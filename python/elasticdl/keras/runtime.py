@@ -44,12 +44,13 @@ def _uncollected() -> Iterator[None]:
 
 
 def start(threads: int) -> None:
-    """Import TensorFlow and Keras, and fix the number of threads with which an operation computes; call it once, before anything else.
+    """Import TensorFlow and Keras, and fix how this process uses processors and GPUs; call it once, before anything else.
 
     Raises RuntimeError if TensorFlow has computed something already.
     """
     import_keras()
     set_threads(threads)
+    share_gpus()
 
 
 def import_keras(log: Path | None = None) -> None:
@@ -77,3 +78,32 @@ def set_threads(threads: int) -> None:
 
     tf.config.threading.set_intra_op_parallelism_threads(threads)
     tf.config.threading.set_inter_op_parallelism_threads(2)
+
+
+def share_gpus() -> None:
+    """Let this process take memory of its GPUs as it needs it, so that several workers fit on one; TensorFlow takes all of it by default.
+
+    Raises RuntimeError if TensorFlow has computed something already.
+    """
+    import tensorflow as tf
+
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+
+
+def unused_gpus(reserved: int) -> str:
+    """Return what is wrong if GPUs are reserved for this process and TensorFlow sees none, and what to do; empty if nothing is."""
+    import tensorflow as tf
+
+    if not reserved or tf.config.list_physical_devices("GPU"):
+        return ""
+    lack = f"{reserved} GPU{'s are' if reserved > 1 else ' is'} reserved for each worker, TensorFlow sees none, and trains on CPUs"
+    if not tf.test.is_built_with_gpu_support():
+        return (
+            f"{lack}: it is built for CPUs only; build the image with `elasticdl zoo build --gpu`, or leave gpu out of "
+            "--worker_resource_request"
+        )
+    return (
+        f"{lack}: its CUDA libraries or the node's driver are missing or do not fit, the worker's log has its reason; build the image with "
+        "`elasticdl zoo build --gpu`, and see whether `nvidia-smi` works in a pod on that node"
+    )

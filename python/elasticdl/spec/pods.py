@@ -106,6 +106,11 @@ def resources(text: str) -> dict[str, str]:
     return result
 
 
+def gpus(request: Mapping[str, str], limit: Mapping[str, str]) -> int:
+    """Return how many of NVIDIA's GPUs a container with these resources has for itself."""
+    return int(amount({**request, **limit}.get(_SHORT["gpu"], "0")))
+
+
 def amount(quantity: str) -> Decimal:
     """Return what a quantity such as `2Gi` or `500m` amounts to, in units of the resource."""
     match = _QUANTITY.fullmatch(quantity)
