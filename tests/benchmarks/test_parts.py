@@ -36,7 +36,7 @@ def test_a_part_runs(part: str, record_property: Callable[[str, object], None]) 
 def test_an_unknown_part_is_refused() -> None:
     done = run("rings")
     assert done.returncode == 2
-    assert "there is no rings; parts are recovery, fit, ring, servers" in done.stderr
+    assert "there is no rings; parts are recovery, fit, ring, servers, masters" in done.stderr
 
 
 def test_a_peer_that_is_missing_is_said(
