@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster demo demo-ps test test-api test-kubernetes cluster check bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -58,8 +58,16 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m tests.dependencies
 	cd rust && cargo fmt --check
 	cd rust && $(CARGO) clippy --quiet --workspace --all-targets --features simulation -- -D warnings
+
+# Known defects of dependencies, from the databases of today: needs network. The first time it builds cargo-deny (minutes).
+advisories: setup
+	test -x .venv/cargo/bin/cargo-deny || cargo install --quiet --locked --root .venv/cargo cargo-deny
+	cd rust && ../.venv/cargo/bin/cargo-deny --locked check
+	test -x .venv/audit/bin/pip-audit || { $(BIN)/python -m venv .venv/audit && .venv/audit/bin/python -m pip install --quiet pip-audit; }
+	.venv/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') --skip-editable
 
 bench: setup
 	$(BIN)/python -m benchmarks

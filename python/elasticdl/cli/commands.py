@@ -478,7 +478,9 @@ def zoo() -> None:
 
 @zoo.command(name="init")
 @click.argument("directory", default=".")
-@click.option("--base", default="", metavar="IMAGE", help="Image with Python to build on.")
+@click.option(
+    "--base", default="", metavar="IMAGE", help="Image with Python to build on; NAME@sha256:… pins it."
+)
 def zoo_init(directory: str, base: str) -> int:
     """Write a Dockerfile into a model zoo, to be changed as you like; `build` also works without.
 
@@ -497,7 +499,9 @@ def zoo_init(directory: str, base: str) -> int:
 @zoo.command(name="build", context_settings={"ignore_unknown_options": True})
 @click.argument("directory")
 @click.option("--image", required=True, metavar="NAME", help="Name of the image.")
-@click.option("--wheel", metavar="FILE", help="This package as a wheel; from the package index by default.")
+@click.option(
+    "--wheel", metavar="FILE", help="This package as a wheel; that of this installation by default."
+)
 @click.option("--gpu", is_flag=True, help="With TensorFlow for GPUs and its CUDA libraries (gigabytes).")
 @_tool
 @click.argument("more", nargs=-1, type=click.UNPROCESSED)

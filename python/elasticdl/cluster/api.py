@@ -328,7 +328,7 @@ def _package() -> tuple[Any, Any]:
         from kubernetes import client, config
     except ImportError:
         raise BadSetting(
-            "jobs on Kubernetes need the Kubernetes client: pip install 'elasticdl[kubernetes]'"
+            "jobs on Kubernetes need the Kubernetes client: pip install 'kubernetes>=37,<38' 'cryptography>=44'"
         ) from None
     configuration = client.Configuration()
     configuration.retries = False  # whoever asks knows what may be repeated

@@ -29,6 +29,7 @@ from elasticdl.job.clusterspec import settle
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.master.story import told_from_line
 from elasticdl.spec import podplace
+from elasticdl.spec.images import check_image
 from elasticdl.spec.jobspec import JobSpec, Strategy, from_json
 from elasticdl.spec.machine import check_pods, check_scale, check_servers
 from elasticdl.spec.podplace import pack_zoo
@@ -36,11 +37,6 @@ from elasticdl.spec.pods import Volume, amount
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _ROLE = re.compile(r"master|(worker|ps)(-[0-9]+){0,2}")
-_IMAGE = re.compile(
-    r"([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
-    r"(:[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?(@[a-z0-9]+([.+_-][a-z0-9]+)*:[0-9a-fA-F]{32,})?"
-)
-"""Names of images: `[HOST[:PORT]/]PATH[:TAG][@DIGEST]`."""
 _TOKEN_BYTES = 32
 _ZOO_LIMIT = 700_000
 """Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
@@ -549,10 +545,8 @@ def _check(spec: JobSpec) -> None:
             f"received {spec.job_name!r}"
         )
     for flag, image in (("image_name", spec.image_name), ("worker_image", spec.worker_image)):
-        if image and not _IMAGE.fullmatch(image):
-            raise BadSetting(
-                f"--{flag}: expected the name of an image, [HOST/]PATH[:TAG], received {image!r}"
-            )
+        if image:
+            check_image(flag, image)
     if spec.distribution_strategy is Strategy.LOCAL:
         raise BadSetting(
             "--distribution_strategy: Local trains in the process of whoever starts it, and not on Kubernetes; leave it out, "

@@ -9,10 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from elasticdl.errors import BadSetting, JobFailed
+from elasticdl.job import ownwheel
+from elasticdl.spec.images import check_image, check_new_image
 
 TOOLS = ("docker", "podman", "buildah")
 DOCKERFILE = "Dockerfile"
 _BASE = "python:3.11-slim-bookworm"
+_EXTRAS = "tensorflow,kubernetes"
+_EXTRAS_WITH_GPU = "tensorflow-gpu,kubernetes"
 
 
 def dockerfile(base: str = _BASE) -> str:
@@ -24,7 +28,7 @@ FROM {base}
 ENV PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1 PYTHONDONTWRITEBYTECODE=1
 ARG PACKAGE
 COPY package/ /tmp/package/
-RUN pip install --find-links=/tmp/package "$PACKAGE" && rm -rf /tmp/package
+RUN pip install "$PACKAGE" && rm -rf /tmp/package
 COPY zoo/ /model_zoo/
 RUN if [ -f /model_zoo/requirements.txt ]; then pip install -r /model_zoo/requirements.txt; fi
 WORKDIR /
@@ -33,8 +37,10 @@ USER 1000
 
 
 def init(directory: Path, base: str) -> Path:
-    """Write a Dockerfile into a model zoo. Raises BadSetting if there is one."""
+    """Write a Dockerfile into a model zoo, on the image `base`, which a digest may pin. Raises BadSetting if there is one."""
     path = directory / DOCKERFILE
+    if base:
+        check_image("base", base)
     if not directory.is_dir():
         raise BadSetting(f"{str(directory)!r} is not a directory; name the model zoo")
     try:
@@ -55,7 +61,7 @@ def build(
     Args:
         directory: the model zoo; its Dockerfile is used if it has one.
         image: name of the image.
-        wheel: this package as a wheel; from the package index, where it must have come from, if not given.
+        wheel: this package as a wheel; made from the installation that runs here if not given.
         tool: docker, podman or buildah; the first that is there if empty.
         more: further arguments of the tool.
         gpu: with TensorFlow for GPUs and its CUDA libraries; else the one for CPUs.
@@ -66,11 +72,14 @@ def build(
         raise BadSetting(f"{str(directory)!r} is not a directory; name the model zoo")
     if wheel is not None and not wheel.is_file():
         raise BadSetting(f"--wheel: {str(wheel)!r} is not a file; `make wheel` makes one in dist/")
-    tool, package = find_tool(tool), _package(wheel, gpu)
+    check_new_image("image", image)
+    tool = find_tool(tool)
     with tempfile.TemporaryDirectory(prefix="elasticdl-zoo-") as folder:
         context = Path(folder)
-        _fill(context, directory, wheel)
-        _run(build_command(tool, context, image, package, more))
+        package = _fill(context, directory, wheel)
+        extras = _EXTRAS_WITH_GPU if gpu else _EXTRAS
+        # A path, never a name: a name in the package index may be somebody else's.
+        _run(build_command(tool, context, image, f"/tmp/package/{package.name}[{extras}]", more))
 
 
 def push(image: str, tool: str, more: Sequence[str]) -> None:
@@ -94,35 +103,21 @@ def build_command(tool: str, context: Path, image: str, package: str, more: Sequ
     return [tool, verb, f"--tag={image}", f"--build-arg=PACKAGE={package}", *more, str(context)]
 
 
-def _package(wheel: Path | None, gpu: bool) -> str:
-    """Return what pip is to install in the image. Raises BadSetting if what runs here is in no index."""
-    from importlib.metadata import distribution
-
-    extras = "tensorflow-gpu,kubernetes" if gpu else "tensorflow,kubernetes"
-    if wheel is not None:
-        return f"/tmp/package/{wheel.name}[{extras}]"
-    here = distribution("elasticdl")
-    if here.read_text("direct_url.json"):  # written by installers for what comes from elsewhere (PEP 610)
-        raise BadSetting(
-            "--wheel is needed: the elasticdl that runs here was installed from files, and one of the same version in the package "
-            "index may be another; `make wheel` makes a wheel in dist/"
-        )
-    return f"elasticdl[{extras}]=={here.version}"
-
-
-def _fill(context: Path, directory: Path, wheel: Path | None) -> None:
+def _fill(context: Path, directory: Path, wheel: Path | None) -> Path:
+    """Put into `context` what the image is built from, and return the wheel in it. Raises BadSetting."""
     own = directory / DOCKERFILE
     text = own.read_text(encoding="utf-8") if own.exists() else dockerfile()
     (context / DOCKERFILE).write_text(text, encoding="utf-8")
-    (context / "package").mkdir()
-    if wheel is not None:
-        shutil.copy2(wheel, context / "package")
+    folder = context / "package"
+    folder.mkdir()
+    package = ownwheel.make(folder) if wheel is None else Path(shutil.copy2(wheel, folder))
     ignored = shutil.ignore_patterns(".*", "__pycache__", DOCKERFILE)
     try:
         shutil.copytree(directory, context / "zoo", ignore=ignored)
     except shutil.Error as error:
         (source, _, why), *_ = error.args[0]
         raise BadSetting(f"{source} can't be put into the image: {why}") from None
+    return package
 
 
 def _run(command: Sequence[str]) -> None:
