@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.cluster import manifests, rbac
+from elasticdl.cluster import manifests, networkpolicy, rbac
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
@@ -96,6 +96,13 @@ def objects() -> dict[str, list[dict[str, Any]]]:
         manifests.process_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
     ]
     found["rbac"] = rbac.objects("training")
+    job = spec(PLAIN)
+    found["protected"] = [
+        manifests.master_job(job, manifests.Protection(account=True, policy=True))["spec"]["template"],
+        *rbac.of_job(job, UID, [{"name": "registry"}]),
+        networkpolicy.of_job(job, UID),
+        manifests.process_pod(job, UID, ProcessName(Role.WORKER, 0, 1), own_policy=True),
+    ]
     return found
 
 
@@ -103,7 +110,7 @@ def text(name: str) -> str:
     return yaml.safe_dump_all(objects()[name], sort_keys=False, width=120)
 
 
-@pytest.mark.parametrize("name", ["plain", "full", "servers", "rbac"])
+@pytest.mark.parametrize("name", ["plain", "full", "servers", "rbac", "protected"])
 def test_objects_are_as_written(name: str) -> None:
     assert text(name) == (GOLDEN / f"{name}.yaml").read_text()
 
@@ -118,6 +125,84 @@ def test_no_secret_stands_in_the_open() -> None:
         (mounted,) = [volume for volume in pod["volumes"] if volume["name"] == "secret"]
         keys = [item["key"] for item in mounted["secret"]["items"] if item["key"].endswith(".key")]
         assert keys == [f"{own}.key"]
+
+
+def labels(job: str, *, own_policy: bool) -> dict[str, str]:
+    return manifests.labels(job, Role.WORKER, UID, own_policy=own_policy)
+
+
+def test_a_role_of_one_job_reaches_no_other_job_by_name() -> None:
+    _, role, _ = rbac.of_job(spec(PLAIN), UID)
+    named = {rule["resources"][0]: rule.get("resourceNames") for rule in role["rules"]}
+    assert named == {
+        "pods": None,  # the master makes them, with new names
+        "configmaps": ["test-mnist-journal", "test-mnist-board", "test-mnist-events"],
+        "events": None,
+        "jobs": ["test-mnist"],
+    }
+
+
+def test_pods_of_one_job_only_are_let_in() -> None:
+    policy = networkpolicy.of_job(spec(PLAIN), UID)
+    assert networkpolicy.selects(policy, labels("test-mnist", own_policy=True))
+    assert not networkpolicy.selects(policy, labels("other", own_policy=True))
+    (rule,) = policy["spec"]["ingress"]
+    assert rule == {"from": [{"podSelector": {"matchLabels": {"elasticdl.org/job-name": "test-mnist"}}}]}
+    assert policy["spec"]["policyTypes"] == ["Ingress"]  # what they reach themselves stays open
+
+
+def test_the_policy_of_a_namespace_leaves_out_jobs_with_their_own() -> None:
+    """What policies allow adds up: it would let pods of other jobs in."""
+    policy = networkpolicy.of_namespace("training")
+    assert networkpolicy.selects(policy, labels("a", own_policy=False))
+    assert not networkpolicy.selects(policy, labels("a", own_policy=True))
+    assert not networkpolicy.selects(policy, {"app": "web"})
+
+
+@pytest.mark.parametrize(
+    ("body", "selected"),
+    [
+        ({"podSelector": {}}, True),
+        ({"podSelector": {}, "policyTypes": ["Egress"]}, False),
+        ({"podSelector": {"matchLabels": {"a": "1"}}}, True),
+        ({"podSelector": {"matchLabels": {"a": "1", "b": "1"}}}, False),
+        ({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}}, True),
+        ({"podSelector": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}}, False),
+        ({"podSelector": {"matchExpressions": [{"key": "b", "operator": "NotIn", "values": ["1"]}]}}, True),
+        ({"podSelector": {"matchExpressions": [{"key": "b", "operator": "Exists"}]}}, False),
+        ({"podSelector": {"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}}, True),
+    ],
+)
+def test_which_pods_a_policy_selects(body: dict[str, Any], selected: bool) -> None:
+    assert networkpolicy.selects({"spec": body}, {"a": "1"}) is selected
+
+
+@pytest.mark.parametrize(
+    ("limit", "memory", "disk", "in_memory"),
+    [
+        ("", 0, "10Gi", "1Gi"),
+        ("memory=8Gi", 0, "10Gi", "8Gi"),
+        ("memory=8Gi", 12 << 30, "10Gi", str(12 << 30)),
+        ("disk=50Gi", 0, "50Gi", "1Gi"),
+    ],
+)
+def test_an_empty_directory_has_a_limit(limit: str, memory: int, disk: str, in_memory: str) -> None:
+    """That of the pod's own resources, if it has one."""
+    volumes = "empty_dir=memory,mount_path=/fast;empty_dir=disk,mount_path=/scratch"
+    job = spec({**COMMON, "volume": volumes, "worker_resource_limit": limit})
+    pod = manifests.process_pod(job, UID, ProcessName(Role.WORKER, 0, 1), memory)
+    found = {one["name"]: one["emptyDir"] for one in pod["spec"]["volumes"] if "emptyDir" in one}
+    assert found == {
+        "work": {"sizeLimit": disk},
+        "volume-0": {"medium": "Memory", "sizeLimit": in_memory},
+        "volume-1": {"sizeLimit": disk},
+    }
+
+
+@pytest.mark.parametrize("role", Role)
+def test_no_empty_directory_is_without_a_limit(role: Role) -> None:
+    pod = manifests.pod_of(spec(SERVERS), role)
+    assert all("sizeLimit" in one["emptyDir"] for one in pod["spec"]["volumes"] if "emptyDir" in one)
 
 
 def test_names_fit() -> None:

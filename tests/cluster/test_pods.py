@@ -17,6 +17,7 @@ from elasticdl.cluster.cluster import (
     ProcessStarted,
     Role,
 )
+from elasticdl.master.relaunch import cause_of, is_fault
 
 NAME = ProcessName(Role.WORKER, 3, 2)
 LABELS = {"elasticdl.org/role": "worker", "elasticdl.org/index": "3", "elasticdl.org/incarnation": "2"}
@@ -154,6 +155,25 @@ def test_evicted_before_it_ran() -> None:
     assert pods.read(body) == ProcessEnded(
         NAME, None, None, Blame.CLUSTER, "Evicted: The node was low on resource: memory."
     )
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'Usage of EmptyDir volume "work" exceeds the limit "10Gi".',
+        "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi.",
+        'Container worker exceeded its local ephemeral storage limit "1Gi".',
+    ],
+)
+def test_who_wrote_more_than_its_limit_is_to_blame(message: str) -> None:
+    """The kubelet's SIGKILL must not look like somebody's, and the job begin again without end."""
+    for state in ({}, {"terminated": ended(137, reason="Error")}):
+        body = pod("Failed", **state)
+        body["status"] |= {"reason": "Evicted", "message": message}
+        seen = pods.read(body)
+        assert seen == ProcessEnded(NAME, None, None, Blame.PROGRAM, f"Evicted: {message}")
+        assert is_fault(seen)
+        assert cause_of(seen) == f"Evicted: {message}"
 
 
 def test_only_a_pod_without_a_node_never_ran() -> None:

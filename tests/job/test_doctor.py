@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import manifests
+from elasticdl.cluster import manifests, networkpolicy
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.manifests import Protection
 from elasticdl.job import doctor, survey
 from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
 from elasticdl.spec.edge import build, from_arguments
@@ -130,6 +131,34 @@ def test_access_modes(modes: list[str], settings: dict[str, str], said: str) -> 
     ]
     assert bool(found) == bool(said)
     assert not said or said in found[0]
+
+
+def of_network(facts: Facts) -> list[tuple[Level, str]]:
+    return [(one.level, str(one)) for one in doctor.judge(spec(), facts) if "NetworkPolic" in one.text]
+
+
+def test_pods_that_no_network_policy_selects_are_said() -> None:
+    open_to_all = (
+        Level.WARNING,
+        "no NetworkPolicy selects the job's pods (master, worker): every pod of the cluster reaches their ports; "
+        "`elasticdl rbac --namespace=default | kubectl apply -f -` makes one",
+    )
+    assert of_network(Facts(policies=())) == [open_to_all]
+    other = {"spec": {"podSelector": {"matchLabels": {"app": "web"}}}}
+    assert of_network(Facts(policies=(other,))) == [open_to_all]
+    masters = {"spec": {"podSelector": {"matchLabels": {"elasticdl.org/role": "master"}}}}
+    assert "(worker)" in of_network(Facts(policies=(other, masters)))[0][1]
+    for enough in ({"spec": {"podSelector": {}}}, networkpolicy.of_namespace("default")):
+        assert of_network(Facts(policies=(enough,)))[0][0] is Level.OK
+    assert of_network(Facts())[0][0] is Level.UNKNOWN
+    assert of_network(Facts(policies=(), protection=Protection(policy=True)))[0][0] is Level.OK
+
+
+def test_a_job_with_an_account_of_its_own_needs_no_shared_one() -> None:
+    missing = frozenset({Key("ServiceAccount", "elasticdl")})
+    assert any(one.level is Level.WRONG for one in doctor.judge(spec(), Facts(missing=missing)))
+    facts = Facts(missing=missing, protection=Protection(account=True))
+    assert not [one for one in doctor.judge(spec(), facts) if one.level is Level.WRONG]
 
 
 def test_pull_secrets_are_looked_for() -> None:

@@ -43,6 +43,10 @@ def test_all_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     found = list(yaml.safe_load_all(text))
     assert [f"{body['kind']}/{body['metadata']['name']}" for body in found] == [
         "Job/test-job",
+        "ServiceAccount/test-job-master",
+        "Role/test-job-master",
+        "RoleBinding/test-job-master",
+        "NetworkPolicy/test-job",
         "Service/test-job",
         "Secret/test-job-secret",
         "ConfigMap/test-job-spec",

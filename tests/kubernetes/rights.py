@@ -43,6 +43,20 @@ def limited(plane: ControlPlane, namespace: str, rules: list[dict[str, Any]]) ->
         return connect(namespace)
 
 
+def with_cluster_role(plane: ControlPlane, namespace: str, cluster_role: str) -> Api:
+    """Return the API as a user with one of Kubernetes' own roles in a namespace."""
+    user = limited(plane, namespace, [])
+    binding = [
+        "create",
+        "rolebinding",
+        "own",
+        f"--clusterrole={cluster_role}",
+        f"--serviceaccount={namespace}:limited",
+    ]
+    plane.kubectl(*binding, f"--namespace={namespace}")
+    return user
+
+
 def rules(of: Sequence[tuple[str, str, tuple[str, ...]]]) -> list[dict[str, Any]]:
     """Return the rules of a Role with these rights, in the form of `rbac.RULES`."""
     return [

@@ -20,7 +20,7 @@ from elasticdl.spec.jobspec import JobSpec
 
 from .control_plane import ControlPlane
 from .processes import wait_for
-from .rights import limited
+from .rights import limited, with_cluster_role
 from .submitting import spec
 
 pytestmark = pytest.mark.usefixtures("rights")
@@ -32,6 +32,8 @@ SUBMIT = [
     {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "get"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
 ]
+
+ASK = {"apiGroups": ["authorization.k8s.io"], "resources": ["localsubjectaccessreviews"], "verbs": ["create"]}
 
 
 @pytest.fixture
@@ -77,7 +79,8 @@ def test_nothing_is_wrong(api: Api, zoo: Path) -> None:
     assert said == [
         f"the cluster answers, for the namespace {api.namespace}",
         "you may submit jobs and watch them",
-        "the service account 'elasticdl' has the rights that masters need",
+        "the job's master gets a service account of its own, with a Role for this job",
+        "the job gets a NetworkPolicy of its own: only its pods reach its ports, where the network obeys",
         "the PriorityClass 'system-cluster-critical' is there",
         "the cluster takes the master's Job",
         "the cluster takes the master's pod",
@@ -106,6 +109,10 @@ def test_no_rights(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     assert [(one.level, one.text) for one in found[1:]] == [
         (Level.WARNING, f"in the namespace {api.namespace} you may not read logs of pods"),
         (Level.UNKNOWN, "whether the service account 'elasticdl' has its rights is not for you to ask"),
+        (
+            Level.UNKNOWN,
+            f"whether a NetworkPolicy of the namespace {api.namespace} selects the job's pods is not for you to see",
+        ),
         (Level.UNKNOWN, f"whether the namespace {api.namespace} has quotas is not for you to see"),
         (Level.UNKNOWN, "the image elasticdl:test was not tried: you may not create pods in the namespace"),
     ]
@@ -132,8 +139,11 @@ def test_these_rights_are_enough_to_submit(control_plane: ControlPlane, api: Api
 
 @pytest.mark.usefixtures("good_image")
 def test_no_service_account(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
+    """Whoever may not make one for the job needs the namespace's."""
     control_plane.kubectl("delete", "serviceaccount", "elasticdl", f"--namespace={api.namespace}")
-    assert only(spec(api, zoo), api, Level.WRONG) == (
+    user = with_cluster_role(control_plane, api.namespace, "edit")
+    wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), SECONDS)
+    assert only(spec(api, zoo), user, Level.WRONG) == (
         f"the namespace {api.namespace} has no service account 'elasticdl' for masters; "
         f"run `elasticdl rbac --namespace={api.namespace} | kubectl apply -f -` once"
     )
@@ -144,13 +154,14 @@ def test_no_service_account(control_plane: ControlPlane, api: Api, zoo: Path) ->
 def test_masters_without_a_right(
     control_plane: ControlPlane, api: Api, zoo: Path, group: str, resource: str, verbs: tuple[str, ...]
 ) -> None:
-    _, role, _ = rbac.objects(api.namespace)
+    _, role, *_ = rbac.objects(api.namespace)
     role["rules"] = [rule for rule in role["rules"] if rule["resources"] != [resource]]
     control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
     lacking = ", ".join(f"{verb} {resource}" for verb in verbs)
     wanted = f"the service account 'elasticdl', which masters have, may not {lacking}; run `elasticdl rbac"
     # The API server's authorizer learns of a new Role a moment later.
-    wait_for("the finding", lambda: any(wanted in str(one) for one in bad(spec(api, zoo), api)), SECONDS)
+    user = limited(control_plane, api.namespace, [*SUBMIT, ASK])
+    wait_for("the finding", lambda: any(wanted in str(one) for one in bad(spec(api, zoo), user)), SECONDS)
 
 
 @pytest.mark.usefixtures("good_image")

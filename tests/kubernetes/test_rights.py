@@ -24,20 +24,14 @@ RIGHTS = [(resource, verb) for _, resource, verbs in rbac.RULES for verb in verb
 KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "events": "Event", "jobs": "Job"}
 NAME = ProcessName(Role.WORKER, 0, 1)
 SECONDS = 60.0
+SETTINGS = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
 
 
 class Master:
     """What a master asks of the API, as a user, beside the administrator who makes what it finds there."""
 
     def __init__(self, administrator: Api, user: Api) -> None:
-        settings = {
-            "model_def": "m.model",
-            "training_data": "/data",
-            "job_name": "job",
-            "image_name": "image",
-            "namespace": user.namespace,
-        }
-        self.spec = build(from_arguments(settings))
+        self.spec = build(from_arguments({**SETTINGS, "namespace": user.namespace}))
         self.uid: str = administrator.create(manifests.master_job(self.spec))["metadata"]["uid"]
         administrator.create(manifests.empty_item(self.spec, self.uid, "job-journal"))
         self.user = user
@@ -107,10 +101,12 @@ def record(user: Api, patch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     return seen
 
 
+@pytest.mark.parametrize("job", ["", "job"])
 def test_a_master_uses_every_right_and_needs_no_other(
-    control_plane: ControlPlane, api: Api, monkeypatch: pytest.MonkeyPatch
+    control_plane: ControlPlane, api: Api, monkeypatch: pytest.MonkeyPatch, job: str
 ) -> None:
-    user = limited(control_plane, api.namespace, rules(rbac.RULES))
+    """With the Role of a namespace as with that of the job itself."""
+    user = limited(control_plane, api.namespace, rbac.rules(job))
     seen = record(user, monkeypatch)
     Master(api, user).work()
     assert seen == set(RIGHTS)
@@ -129,6 +125,31 @@ def test_without_any_of_them_the_api_refuses(
     with pytest.raises(ApiError, match=verb) as refused:
         master.use(resource, verb)
     assert refused.value.status == 403
+
+
+def test_the_role_of_a_job_reaches_objects_of_no_other(control_plane: ControlPlane, api: Api) -> None:
+    user = limited(control_plane, api.namespace, rbac.rules("job"))
+    Master(api, user)
+    other = build(from_arguments({**SETTINGS, "job_name": "other", "namespace": api.namespace}))
+    uid = api.create(manifests.master_job(other))["metadata"]["uid"]
+    api.create(manifests.empty_item(other, uid, "other-journal"))
+    wait_for("the Role", lambda: user.may("create", "Pod"), SECONDS)
+    asks: list[Callable[[], object]] = [
+        lambda: user.get("ConfigMap", "other-journal"),
+        lambda: user.replace(manifests.empty_item(other, uid, "other-journal")),
+        lambda: user.patch("Job", "other", {"metadata": {"annotations": {manifests.STOP: "now"}}}),
+        lambda: user.list("Job"),
+        lambda: user.list("Job", fields="metadata.name=other"),
+        lambda: user.get("ConfigMap", "job-spec"),
+    ]
+    for ask in asks:
+        with pytest.raises(ApiError) as refused:
+            ask()
+        assert refused.value.status == 403
+    user.get("ConfigMap", "job-journal")
+    user.patch("Job", "job", {"metadata": {"annotations": {manifests.PROGRESS: "training"}}})
+    # What Kubernetes can't limit by name: the namespace is the boundary.
+    user.delete("Pod", "other-worker-0-1")
 
 
 def test_the_role_gives_no_more_than_it_says(control_plane: ControlPlane, api: Api) -> None:

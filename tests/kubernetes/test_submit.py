@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from elasticdl.cluster import manifests
+from elasticdl.cluster import manifests, rbac
 from elasticdl.cluster.api import Api, Unreachable, connect
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.items import ConfigMapItem
@@ -24,12 +24,12 @@ from elasticdl.spec.podplace import PodPlace, open_pod
 
 from .control_plane import ControlPlane
 from .processes import wait_for
-from .rights import limited
+from .rights import limited, with_cluster_role
 from .submitting import spec
 
 pytestmark = pytest.mark.usefixtures("rights")
 
-OWNED = ("ConfigMap", "Secret", "Service")
+OWNED = ("ConfigMap", "NetworkPolicy", "Role", "RoleBinding", "Secret", "Service", "ServiceAccount")
 
 
 def owned(api: Api) -> dict[str, dict[str, Any]]:
@@ -49,12 +49,105 @@ def test_all_objects_are_made_and_owned_by_the_job(api: Api, zoo: Path, tmp_path
         "ConfigMap/test-job-events",
         "ConfigMap/test-job-journal",
         "ConfigMap/test-job-spec",
+        "NetworkPolicy/test-job",
+        "Role/test-job-master",
+        "RoleBinding/test-job-master",
         "Secret/test-job-secret",
         "Service/test-job",
+        "ServiceAccount/test-job-master",
     ]
     body = api.get("Job", "test-job")
     assert body["spec"]["suspend"] is False
     assert job.look().summary is None
+
+
+def account(api: Api) -> str:
+    return str(api.get("Job", "test-job")["spec"]["template"]["spec"]["serviceAccountName"])
+
+
+def test_who_may_make_roles_gives_each_job_its_own_account(
+    control_plane: ControlPlane, api: Api, zoo: Path
+) -> None:
+    """As the ClusterRole `admin` of a namespace, with no shared account in it."""
+    for kind in ("serviceaccount", "rolebinding", "role"):
+        control_plane.kubectl("delete", kind, "elasticdl", f"--namespace={api.namespace}")
+    user = with_cluster_role(control_plane, api.namespace, "admin")
+    wait_for("the user's rights", lambda: user.may("create", "Role") and user.may("create", "Pod"), 60.0)
+    podjob.submit(spec(api, zoo), user)
+    assert account(api) == "test-job-master"
+    assert {"ServiceAccount/test-job-master", "Role/test-job-master", "RoleBinding/test-job-master"} <= set(
+        owned(api)
+    )
+    for right in rbac.rules("test-job"):
+        (resource,), (group,) = right["resources"], right["apiGroups"]
+        named = right.get("resourceNames", [""])
+        assert all(
+            may_account(control_plane, api, f"test-job-master {verb} {group} {resource} {name}")
+            for verb in right["verbs"]
+            for name in named
+        )
+    assert not may_account(control_plane, api, "test-job-master patch batch jobs other")
+
+
+def may_account(plane: ControlPlane, api: Api, right: str) -> bool:
+    """Tell whether `ACCOUNT VERB GROUP RESOURCE NAME` is allowed."""
+    account, verb, group, resource, name = right.split(" ")
+    what = f"{resource}{f'.{group}' if group else ''}" + (f"/{name}" if name else "")
+    who = f"--as=system:serviceaccount:{api.namespace}:{account}"
+    said = plane.kubectl("auth", "can-i", verb, what, who, f"--namespace={api.namespace}", check=False)
+    return said.strip() == "yes"
+
+
+def test_who_may_not_make_roles_shares_the_account_of_the_namespace(
+    control_plane: ControlPlane, api: Api, zoo: Path
+) -> None:
+    """As the ClusterRole `edit`, which may make a NetworkPolicy."""
+    user = with_cluster_role(control_plane, api.namespace, "edit")
+    wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), 60.0)
+    podjob.submit(spec(api, zoo), user)
+    assert account(api) == "elasticdl"
+    assert [name for name in owned(api) if name.startswith(("Role", "ServiceA", "Net"))] == [
+        "NetworkPolicy/test-job"
+    ]
+
+
+def test_who_can_not_grant_what_masters_need_shares_the_account(
+    control_plane: ControlPlane, api: Api, zoo: Path
+) -> None:
+    """Kubernetes lets nobody grant rights that they lack."""
+    group = "rbac.authorization.k8s.io"
+    may = [
+        {
+            "apiGroups": [""],
+            "resources": ["services", "secrets", "configmaps", "serviceaccounts"],
+            "verbs": ["create", "get"],
+        },
+        {"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["*"]},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+        {"apiGroups": [group], "resources": ["roles", "rolebindings"], "verbs": ["create"]},
+    ]
+    user = limited(control_plane, api.namespace, may)
+    wait_for("the user's rights", lambda: user.may("create", "Role"), 60.0)
+    podjob.submit(spec(api, zoo), user)
+    assert account(api) == "elasticdl"
+    assert not [name for name in owned(api) if name.startswith(("Role", "ServiceA", "Net"))]
+    (pod,) = [api.get("Job", "test-job")["spec"]["template"]]
+    assert manifests.OWN_POLICY not in pod["metadata"]["labels"]
+
+
+def test_a_master_of_its_own_account_pulls_as_the_shared_one(
+    control_plane: ControlPlane, api: Api, zoo: Path
+) -> None:
+    secrets = {"imagePullSecrets": [{"name": "registry"}]}
+    control_plane.kubectl(
+        "patch",
+        "serviceaccount",
+        "elasticdl",
+        f"--namespace={api.namespace}",
+        f"--patch={json.dumps(secrets)}",
+    )
+    podjob.submit(spec(api, zoo), api)
+    assert owned(api)["ServiceAccount/test-job-master"]["imagePullSecrets"] == secrets["imagePullSecrets"]
 
 
 def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path: Path) -> None:
@@ -164,8 +257,10 @@ def test_without_the_service_account_nothing_is_submitted(
     control_plane: ControlPlane, api: Api, zoo: Path
 ) -> None:
     control_plane.kubectl("delete", "serviceaccount", "elasticdl", f"--namespace={api.namespace}")
+    user = with_cluster_role(control_plane, api.namespace, "edit")
+    wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), 60.0)
     with pytest.raises(BadSetting, match=r"no service account 'elasticdl'.*elasticdl rbac"):
-        podjob.submit(spec(api, zoo), api)
+        podjob.submit(spec(api, zoo), user)
     assert api.list("Job")[0] == []
 
 
@@ -191,7 +286,7 @@ def test_what_breaks_off_leaves_nothing(control_plane: ControlPlane, api: Api, z
         ),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elasticdl.job.survey.refuse", lambda spec, api: "")
+        patch.setattr("elasticdl.job.survey.refuse", lambda spec, facts: "")
         wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "few").get("status", {}), 60.0)
         with pytest.raises(BadSetting, match=r"can't be created: .*exceeded quota: few"):
             podjob.submit(spec(api, zoo), api)

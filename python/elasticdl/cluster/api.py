@@ -41,10 +41,13 @@ PATHS: Mapping[str, str] = {
     "Job": "/apis/batch/v1/namespaces/{namespace}/jobs",
     "LocalSubjectAccessReview": "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews",
     "Namespace": "/api/v1/namespaces",
+    "NetworkPolicy": "/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies",
     "PersistentVolumeClaim": "/api/v1/namespaces/{namespace}/persistentvolumeclaims",
     "Pod": "/api/v1/namespaces/{namespace}/pods",
     "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "ResourceQuota": "/api/v1/namespaces/{namespace}/resourcequotas",
+    "Role": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/roles",
+    "RoleBinding": "/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
     "Secret": "/api/v1/namespaces/{namespace}/secrets",
     "Service": "/api/v1/namespaces/{namespace}/services",
     "ServiceAccount": "/api/v1/namespaces/{namespace}/serviceaccounts",
@@ -179,11 +182,12 @@ class Api:
 
     def may(self, verb: str, kind: str, subresource: str = "") -> bool:
         """Tell whether this user may do something here. Raises ApiError, Unreachable."""
-        group = "batch" if kind == "Job" else ""
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": self._attributes(verb, group, resource_of(kind), subresource)},
+            "spec": {
+                "resourceAttributes": self._attributes(verb, _group_of(kind), resource_of(kind), subresource)
+            },
         }
         answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
         return bool(answer.get("status", {}).get("allowed"))
@@ -289,6 +293,12 @@ class _Closing:
 def resource_of(kind: str) -> str:
     """Return the word for a kind in rights and messages: `jobs`."""
     return PATHS[kind].rpartition("/")[2]
+
+
+def _group_of(kind: str) -> str:
+    """Return the API group of a kind, empty for the core's."""
+    _, prefix, group, *_ = PATHS[kind].split("/")
+    return group if prefix == "apis" else ""
 
 
 def connect(namespace: str) -> Api:

@@ -21,13 +21,15 @@ from elasticdl.spec.tls import Identity
 Object = dict[str, Any]
 
 SERVICE_ACCOUNT = "elasticdl"
-"""What the master's pod asks the API as; `elasticdl rbac` prints it with the Role that it needs."""
+"""What masters ask the API as whose jobs have no account of their own; `elasticdl rbac` prints it with the Role that it needs."""
 PROBE = "probe"
 """Name of the container that tries an image."""
 STOP, DEAD = "elasticdl.org/stop", "elasticdl.org/dead"
 WORKERS, SERVERS = "elasticdl.org/workers", "elasticdl.org/servers"
 """Annotations of the Job by which people steer it: the reason of an early end, which workers are dead of which the cluster can't say it any
 more, and how many workers and parameter servers are wanted."""
+OWN_POLICY = "elasticdl.org/own-network-policy"
+"""Label of the pods of jobs that have a NetworkPolicy of their own."""
 PROGRESS = "elasticdl.org/progress"
 """Annotation of the Job with one line about how it stands."""
 
@@ -40,6 +42,9 @@ _AWAY_SECONDS = 5
 _MASTERS = 1000
 """Masters that a job may have one after the other. Each is an index of the Job that fails or succeeds once, because the next index
 begins at once, where another try of the same one waits longer each time, up to ten minutes (design note 7)."""
+_DISK, _MEMORY = "10Gi", "1Gi"
+"""What an empty directory may hold, on disk and in memory, where no limit of the pod's resources says so: a program that writes without
+end costs its own pod, not the others of its node."""
 _SAY_VERSION = """\
 from importlib.metadata import PackageNotFoundError, version
 said = [version("elasticdl")]
@@ -83,12 +88,30 @@ class Names:
         """Return the name of the ConfigMap with what has happened."""
         return f"{self.job}-events"
 
+    @property
+    def account(self) -> str:
+        """Return the name of the master's own ServiceAccount, of its Role and of their RoleBinding."""
+        return f"{self.job}-master"
+
     def pod(self, name: ProcessName) -> str:
         """Return the name of the pod of a worker or a parameter server."""
         return f"{self.job}-{name}"
 
 
-def labels(job: str, role: Role, uid: str = "") -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """What a job has of its own where the user may make it.
+
+    Attributes:
+        account: a service account, whose Role names the job's objects; else the namespace's.
+        policy: a NetworkPolicy, which lets the job's own pods reach its ports; else what the namespace has.
+    """
+
+    account: bool = False
+    policy: bool = False
+
+
+def labels(job: str, role: Role, uid: str = "", *, own_policy: bool = False) -> dict[str, str]:
     """Return the labels of an object: the well-known ones for people, own ones for selectors."""
     found = {
         "app.kubernetes.io/name": "elasticdl",
@@ -99,10 +122,12 @@ def labels(job: str, role: Role, uid: str = "") -> dict[str, str]:
         "elasticdl.org/job-name": job,
         "elasticdl.org/role": role.value,
     }
-    return found | ({"elasticdl.org/job-uid": uid} if uid else {})
+    return (
+        found | ({"elasticdl.org/job-uid": uid} if uid else {}) | ({OWN_POLICY: "true"} if own_policy else {})
+    )
 
 
-def master_job(spec: JobSpec) -> Object:
+def master_job(spec: JobSpec, protection: Protection = Protection()) -> Object:
     """Return the master's Job, suspended: it goes on when the objects that it owns are there."""
     job = spec.job_name
     return {
@@ -128,10 +153,10 @@ def master_job(spec: JobSpec) -> Object:
                 spec,
                 Role.MASTER,
                 {
-                    "metadata": {"labels": labels(job, Role.MASTER)},
+                    "metadata": {"labels": labels(job, Role.MASTER, own_policy=protection.policy)},
                     "spec": {
                         **_pod_spec(spec, Role.MASTER, "master-0-1"),
-                        "serviceAccountName": SERVICE_ACCOUNT,
+                        "serviceAccountName": Names(job).account if protection.account else SERVICE_ACCOUNT,
                         **_priority(spec.master_pod_priority),
                     },
                 },
@@ -140,8 +165,18 @@ def master_job(spec: JobSpec) -> Object:
     }
 
 
-def process_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> Object:
-    """Return the pod of one life of one worker or parameter server; `memory`: bytes that it may use, 0 for what the settings say."""
+def process_pod(
+    spec: JobSpec, uid: str, name: ProcessName, memory: int = 0, *, own_policy: bool = False
+) -> Object:
+    """Return the pod of one life of one worker or parameter server.
+
+    Args:
+        spec: the job's settings.
+        uid: of the job's own object.
+        name: of the process.
+        memory: bytes that it may use, 0 for what the settings say.
+        own_policy: whether the job has a NetworkPolicy of its own.
+    """
     job = spec.job_name
     priority = (
         spec.ps_pod_priority
@@ -155,7 +190,7 @@ def process_pod(spec: JobSpec, uid: str, name: ProcessName, memory: int = 0) -> 
             "name": Names(job).pod(name),
             "namespace": spec.namespace,
             "labels": {
-                **labels(job, name.role, uid),
+                **labels(job, name.role, uid, own_policy=own_policy),
                 "elasticdl.org/index": str(name.index),
                 "elasticdl.org/incarnation": str(name.life),
             },
@@ -268,7 +303,7 @@ def service(spec: JobSpec, uid: str) -> Object:
     body = {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": _owned(spec, spec.job_name, uid),
+        "metadata": owned(spec, spec.job_name, uid),
         "spec": {
             "selector": {"elasticdl.org/job-name": spec.job_name, "elasticdl.org/role": Role.MASTER.value},
             "ports": [{"name": name, "port": port, "targetPort": port} for name, port in ports.items()],
@@ -287,7 +322,7 @@ def secret(spec: JobSpec, uid: str, token: bytes, identities: Mapping[Role, Iden
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _owned(spec, Names(spec.job_name).secret, uid),
+        "metadata": owned(spec, Names(spec.job_name).secret, uid),
         "type": "Opaque",
         "immutable": True,
         "data": {name: b64encode(content).decode() for name, content in sorted(files.items())},
@@ -299,7 +334,7 @@ def settings(spec: JobSpec, uid: str, texts: Mapping[str, str], archive: bytes) 
     body: Object = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": _owned(spec, Names(spec.job_name).spec, uid),
+        "metadata": owned(spec, Names(spec.job_name).spec, uid),
         "immutable": True,
         "data": dict(texts),
     }
@@ -310,7 +345,7 @@ def settings(spec: JobSpec, uid: str, texts: Mapping[str, str], archive: bytes) 
 
 def empty_item(spec: JobSpec, uid: str, name: str) -> Object:
     """Return a ConfigMap for the master to write to."""
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _owned(spec, name, uid), "data": {}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned(spec, name, uid), "data": {}}
 
 
 def owner(job: str, uid: str) -> Object:
@@ -325,7 +360,8 @@ def owner(job: str, uid: str) -> Object:
     }
 
 
-def _owned(spec: JobSpec, name: str, uid: str) -> Object:
+def owned(spec: JobSpec, name: str, uid: str) -> Object:
+    """Return the metadata of an object that goes with the job."""
     return {
         "name": name,
         "namespace": spec.namespace,
@@ -352,12 +388,14 @@ def _priority(name: str) -> Object:
 
 
 def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Object:
-    names = Names(spec.job_name)
+    names, resources = Names(spec.job_name), _resources(spec, role, memory)
+    limits = resources.get("limits", {})
+    sizes = {"disk": limits.get("ephemeral-storage", _DISK), "memory": limits.get("memory", _MEMORY)}
     volumes = [
         {"name": "job", "configMap": {"name": names.spec}},
         {"name": "secret", "secret": {"secretName": names.secret, "items": _secret_items(role)}},
-        {"name": "work", "emptyDir": {}},
-        *(_volume(f"volume-{number}", volume) for number, volume in enumerate(spec.volume)),
+        {"name": "work", "emptyDir": {"sizeLimit": sizes["disk"]}},
+        *(_volume(f"volume-{number}", volume, sizes) for number, volume in enumerate(spec.volume)),
     ]
     mounts = [
         {"name": "job", "mountPath": podplace.JOB_FOLDER, "readOnly": True},
@@ -372,7 +410,7 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
         "imagePullPolicy": spec.image_pull_policy.value,
         "command": ["python3", "-P", "-m", f"elasticdl.job.{role.value}"],
         "env": _environment(spec, process),
-        "resources": _resources(spec, role, memory),
+        "resources": resources,
         "volumeMounts": mounts,
         # The end of the log of a pod that failed is then part of its status.
         "terminationMessagePolicy": "FallbackToLogsOnError",
@@ -442,7 +480,8 @@ def _resources(spec: JobSpec, role: Role, memory: int) -> Object:
     return {"requests": dict(request)} | ({"limits": limits} if limits else {})
 
 
-def _volume(name: str, volume: Volume) -> Object:
+def _volume(name: str, volume: Volume, sizes: Mapping[str, str]) -> Object:
+    """Return a volume of a pod; `sizes`: what an empty directory of each medium may hold."""
     match volume.kind:
         case "claim_name":
             source: Object = {
@@ -456,7 +495,8 @@ def _volume(name: str, volume: Volume) -> Object:
         case "config_map":
             source = {"configMap": {"name": volume.source}}
         case "empty_dir":
-            source = {"emptyDir": {"medium": "Memory"} if volume.source == "memory" else {}}
+            medium = {"medium": "Memory"} if volume.source == "memory" else {}
+            source = {"emptyDir": {**medium, "sizeLimit": sizes[volume.source]}}
         case _:
             server, _, path = volume.source.partition(":")
             source = {"nfs": {"server": server, "path": path, "readOnly": volume.read_only}}

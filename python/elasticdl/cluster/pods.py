@@ -6,6 +6,7 @@ exit code. Dead is only what a kubelet reports as terminated, or what garbage co
 
 from __future__ import annotations
 
+import re
 import signal as signals
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,6 +40,8 @@ _HOPELESS = frozenset(
 _BUSY = ("context deadline exceeded", "is reserved for", "services have not yet been read")
 """What kubelets say, under the same reasons, of a container runtime that has not done in time what they asked, or when they have just
 started themselves: they ask again."""
+_TOO_MUCH = re.compile(r"[Uu]sage.* exceeds |exceeded its local ephemeral storage limit")
+"""What kubelets say of a pod that they end because it has written more to its disk than its own limits allow."""
 _SIGNALS = 128
 """Exit codes above it are signals, in the words of every container runtime."""
 
@@ -66,6 +69,8 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
     if "terminated" in state:
         return _ended(name, pod, state["terminated"])
     if status.get("phase") in ("Failed", "Succeeded"):
+        if _wrote_too_much(status):
+            return ProcessEnded(name, None, None, Blame.PROGRAM, _said(status))
         # No kubelet has said more: preempted before it ran, or its node was declared lost for good.
         blame, text = _disruption(status) or (Blame.CLUSTER, _said(status))
         return ProcessEnded(name, None, None, blame, text)
@@ -156,6 +161,9 @@ def _ended(name: ProcessName, pod: Mapping[str, Any], terminated: Mapping[str, A
     disruption = _disruption(pod["status"])
     if disruption is not None:
         return ProcessEnded(name, code, signal, *disruption)
+    if _wrote_too_much(pod["status"]):
+        # The kubelet's SIGKILL would look like somebody's, which never counts, and the next life would write as much.
+        return ProcessEnded(name, None, None, Blame.PROGRAM, _said(pod["status"]))
     if terminated.get("reason") == "OOMKilled":
         text = "it needed more memory than its pod may have"
         return ProcessEnded(name, code, signal, Blame.MEMORY, text, _memory(pod))
@@ -186,6 +194,10 @@ def _disruption(status: Mapping[str, Any]) -> tuple[Blame, str] | None:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             return Blame.CLUSTER, f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
     return None
+
+
+def _wrote_too_much(status: Mapping[str, Any]) -> bool:
+    return status.get("reason") == "Evicted" and bool(_TOO_MUCH.search(str(status.get("message", ""))))
 
 
 def _said(status: Mapping[str, Any]) -> str:

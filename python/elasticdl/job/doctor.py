@@ -12,10 +12,10 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-from elasticdl.cluster import manifests
+from elasticdl.cluster import manifests, networkpolicy
 from elasticdl.cluster.api import resource_of
 from elasticdl.cluster.cluster import Role
-from elasticdl.cluster.manifests import SERVICE_ACCOUNT, Object
+from elasticdl.cluster.manifests import SERVICE_ACCOUNT, Object, Protection
 from elasticdl.spec import pods
 from elasticdl.spec.jobspec import JobSpec
 
@@ -74,7 +74,9 @@ SUBMIT = (
 WATCH = (Right("get", "Job"), Right("get", "ConfigMap"), Right("list", "Pod"))
 LOGS = (Right("get", "Pod", "log"),)
 PROBE = (Right("create", "Pod"), Right("get", "Pod"), Right("delete", "Pod"))
-"""Rights by what they are for."""
+OWN_ACCOUNT = tuple(Right("create", kind) for kind in ("ServiceAccount", "Role", "RoleBinding"))
+OWN_POLICY = (Right("create", "NetworkPolicy"),)
+"""Rights by what they are for; the last two are for what a job can do without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,8 @@ class Facts:
         found: the objects of `wanted` that are there.
         missing: those that are not; what is in neither could not be looked at.
         master_lacks: rights that the master's account lacks, as `create pods`; None: nobody could say.
+        protection: what the job can have of its own.
+        policies: the NetworkPolicies of the namespace, None if they could not be looked at.
         quotas: of the namespace, None if they could not be looked at.
         refused: what the API said to an object such as `worker's pod`, empty if it takes it; what it could not be asked about is left out.
     """
@@ -94,6 +98,8 @@ class Facts:
     found: Mapping[Key, Object] = field(default_factory=dict)
     missing: frozenset[Key] = frozenset()
     master_lacks: tuple[str, ...] | None = None
+    protection: Protection = field(default_factory=Protection)
+    policies: tuple[Object, ...] | None = None
     quotas: tuple[Object, ...] | None = None
     refused: Mapping[str, str] = field(default_factory=dict)
 
@@ -120,12 +126,13 @@ class Tried:
 def bodies(spec: JobSpec) -> dict[str, tuple[Right, Object]]:
     """Return objects that the API can be asked about, and the right that this takes."""
     words = {Role.MASTER: "master", Role.WORKER: "worker", Role.PS: "parameter server"}
-    return {
-        "master's Job": (SUBMIT[0], manifests.master_job(spec)),
-        **{
-            f"{words[role]}'s pod": (PROBE[0], manifests.pod_of(spec, role)) for role in manifests.roles(spec)
-        },
-    }
+    found = {"master's Job": (SUBMIT[0], manifests.master_job(spec))}
+    for role in manifests.roles(spec):
+        pod = manifests.pod_of(spec, role)
+        # It is judged by itself, and one of the job's own is not there yet.
+        pod["spec"].pop("serviceAccountName", None)
+        found[f"{words[role]}'s pod"] = (PROBE[0], pod)
+    return found
 
 
 def images(spec: JobSpec) -> dict[str, Role]:
@@ -162,6 +169,7 @@ def judge(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
         *_rights(spec, facts),
         *_name(spec, facts),
         *_account(spec, facts),
+        *_network(spec, facts),
         *_priorities(spec, facts),
         *_volumes(spec, facts),
         *_quotas(spec, facts),
@@ -234,7 +242,11 @@ def _name(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
 
 def _account(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
     apply = f"run `elasticdl rbac --namespace={spec.namespace} | kubectl apply -f -` once"
-    if Key("ServiceAccount", SERVICE_ACCOUNT) in facts.missing:
+    if facts.protection.account:
+        yield Finding(
+            Level.OK, "the job's master gets a service account of its own, with a Role for this job"
+        )
+    elif Key("ServiceAccount", SERVICE_ACCOUNT) in facts.missing:
         yield Finding(
             Level.WRONG,
             f"the namespace {spec.namespace} has no service account {SERVICE_ACCOUNT!r} for masters",
@@ -254,6 +266,35 @@ def _account(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield Finding(Level.OK, f"the service account {SERVICE_ACCOUNT!r} has the rights that masters need")
+
+
+def _network(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
+    if facts.protection.policy:
+        yield Finding(
+            Level.OK,
+            "the job gets a NetworkPolicy of its own: only its pods reach its ports, where the network obeys",
+        )
+    elif facts.policies is None:
+        yield Finding(
+            Level.UNKNOWN,
+            f"whether a NetworkPolicy of the namespace {spec.namespace} selects the job's pods is not for you to see",
+        )
+    elif open_to_all := [
+        role.value
+        for role in manifests.roles(spec)
+        if not _is_selected(manifests.pod_of(spec, role), facts.policies)
+    ]:
+        yield Finding(
+            Level.WARNING,
+            f"no NetworkPolicy selects the job's pods ({', '.join(open_to_all)}): every pod of the cluster reaches their ports",
+            f"`elasticdl rbac --namespace={spec.namespace} | kubectl apply -f -` makes one",
+        )
+    else:
+        yield Finding(Level.OK, "NetworkPolicies of the namespace say who reaches the job's pods")
+
+
+def _is_selected(pod: Object, policies: Iterable[Object]) -> bool:
+    return any(networkpolicy.selects(policy, pod["metadata"]["labels"]) for policy in policies)
 
 
 def _priorities(spec: JobSpec, facts: Facts) -> Iterator[Finding]:

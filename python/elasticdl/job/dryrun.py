@@ -1,16 +1,16 @@
 """What a job on Kubernetes would consist of, as text: nothing is created, and no cluster is needed.
 
 What only a submission makes (token and keys, the Job's uid, the address of the Service) is named in its place. The model zoo's archive is
-left out for its size.
+left out for its size. Account, Role and NetworkPolicy are among them, which a job has where its user may make them.
 """
 
 from __future__ import annotations
 
 import json
 
-from elasticdl.cluster import manifests
-from elasticdl.cluster.cluster import Role
-from elasticdl.cluster.manifests import UID_TO_COME, Object
+from elasticdl.cluster import manifests, networkpolicy, rbac
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.manifests import UID_TO_COME, Object, Protection
 from elasticdl.errors import BadSetting
 from elasticdl.job import podjob, podrun
 from elasticdl.spec import podplace
@@ -46,13 +46,19 @@ def objects(spec: JobSpec) -> list[Object]:
     empty = {role: Identity(b"", b"", b"") for role in (Role.MASTER, Role.WORKER)}
     secret = manifests.secret(spec, UID_TO_COME, b"", empty)
     secret["stringData"] = dict.fromkeys(secret.pop("data"), _MADE)
-    texts = podjob.texts_of(spec, UID_TO_COME, _ADDRESS, 0.0, b"")
+    texts = podjob.texts_of(spec, UID_TO_COME, _ADDRESS, 0.0, b"", own_policy=True)
     if archive:
         texts[0]["data"][podplace.ZOO_ARCHIVE] = f"the model zoo, {len(archive):,} bytes when packed"
     return [
-        manifests.master_job(spec),
+        manifests.master_job(spec, Protection(account=True, policy=True)),
+        *rbac.of_job(spec, UID_TO_COME),
+        networkpolicy.of_job(spec, UID_TO_COME),
         manifests.service(spec, UID_TO_COME),
         secret,
         *texts,
-        *(manifests.pod_of(spec, role) for role in manifests.roles(spec) if role is not Role.MASTER),
+        *(
+            manifests.process_pod(spec, UID_TO_COME, ProcessName(role, 0, 1), own_policy=True)
+            for role in manifests.roles(spec)
+            if role is not Role.MASTER
+        ),
     ]

@@ -41,7 +41,9 @@ class MasterPod:
             self._api,
             place.name,
             place.uid,
-            lambda name, memory: manifests.process_pod(spec, place.uid, name, memory),
+            lambda name, memory: manifests.process_pod(
+                spec, place.uid, name, memory, own_policy=place.own_policy
+            ),
         )
         self.pages = ObjectPages(ConfigMapItem(self._api, names.journal), f"ConfigMap {names.journal}")
         self._announcer = Announcer(self._api, place.name, place.uid)

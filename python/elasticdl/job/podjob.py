@@ -22,10 +22,12 @@ from elasticdl.cluster import manifests, pods
 from elasticdl.cluster.api import Api, ApiError, Object, Unreachable, connect
 from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.manifests import Protection
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import doctor, survey
 from elasticdl.job.clusterspec import settle
+from elasticdl.job.doctor import Facts
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.master.story import told_from_line
 from elasticdl.spec import podplace
@@ -292,10 +294,19 @@ class PodJob:
 
     def _has_objects(self) -> bool:
         """Tell whether objects of the job are still there, which keep another one from taking its name."""
+        names = manifests.Names(self.name)
+        kept = {
+            "ConfigMap": names.events, "NetworkPolicy": self.name, "Role": names.account, "RoleBinding": names.account,
+            "ServiceAccount": names.account,
+        }  # fmt: skip
+        return any(self._has_object(kind, name) for kind, name in kept.items())
+
+    def _has_object(self, kind: str, name: str) -> bool:
+        """Tell whether an object is seen to be there still; who may not look at some kinds may not have been able to make them."""
         try:
-            self._api.get("ConfigMap", manifests.Names(self.name).events)
+            self._api.get(kind, name)
         except ApiError as error:
-            if error.status == 404:
+            if error.status in (403, 404):
                 return False
             raise
         return True
@@ -401,14 +412,17 @@ def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
     """
     spec = prepare(spec)
     api = api or connect(spec.namespace)
-    _check_cluster(spec, api)
+    facts = _check_cluster(spec, api)
     name, archive = spec.job_name, packed_zoo(spec)
-    uid = _create_job(api, spec)
+    uid = _create_job(api, spec, facts.protection)
     try:
+        for body in survey.of_protection(spec, uid, facts):
+            api.create(body)
         service = api.create(manifests.service(spec, uid))
         token = secrets.token_bytes(_TOKEN_BYTES)
         api.create(manifests.secret(spec, uid, token, make_identities()))
-        for body in texts_of(spec, uid, service["spec"]["clusterIP"], time.time(), archive):
+        address, own_policy = service["spec"]["clusterIP"], facts.protection.policy
+        for body in texts_of(spec, uid, address, time.time(), archive, own_policy=own_policy):
             api.create(body)
         api.patch("Job", name, {"spec": {"suspend": False}})
     except BaseException as error:
@@ -446,12 +460,16 @@ def packed_zoo(spec: JobSpec) -> bytes:
     return pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
 
 
-def texts_of(spec: JobSpec, uid: str, address: str, submitted_at: float, archive: bytes) -> list[Object]:
+def texts_of(
+    spec: JobSpec, uid: str, address: str, submitted_at: float, archive: bytes, *, own_policy: bool
+) -> list[Object]:
     """Return the ConfigMaps of a job, given the address of its Service."""
     names = manifests.Names(spec.job_name)
     texts = {
         "spec.json": json.dumps(spec.to_json(), indent=1),
-        "job.json": podplace.job_text(spec.job_name, spec.namespace, uid, submitted_at, address),
+        "job.json": podplace.job_text(
+            spec.job_name, spec.namespace, uid, submitted_at, address, own_policy=own_policy
+        ),
     }
     return [
         manifests.settings(spec, uid, texts, archive),
@@ -599,19 +617,20 @@ def _check_mounted(spec: JobSpec, flag: str, path: str) -> Volume | None:
     return volume
 
 
-def _check_cluster(spec: JobSpec, api: Api) -> None:
-    """Check what pods would otherwise wait for without a word that reaches the person."""
+def _check_cluster(spec: JobSpec, api: Api) -> Facts:
+    """Check what pods would otherwise wait for without a word that reaches the person, and return what was found."""
     try:
-        reason = survey.refuse(spec, api)
+        facts = survey.gather(spec, api)
     except (ApiError, Unreachable) as error:
-        reason = str(error)
-    if reason:
+        raise BadSetting(f"no job was submitted: {error}") from None
+    if reason := survey.refuse(spec, facts):
         raise BadSetting(f"no job was submitted: {reason}")
+    return facts
 
 
-def _create_job(api: Api, spec: JobSpec) -> str:
+def _create_job(api: Api, spec: JobSpec, protection: Protection) -> str:
     try:
-        return str(api.create(manifests.master_job(spec))["metadata"]["uid"])
+        return str(api.create(manifests.master_job(spec, protection))["metadata"]["uid"])
     except Unreachable as error:
         raise BadSetting(f"no job was submitted: {error}") from None
     except ApiError as error:

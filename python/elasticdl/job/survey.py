@@ -11,9 +11,10 @@ import time
 from collections.abc import Iterator
 from importlib.metadata import version
 
-from elasticdl.cluster import manifests, pods, rbac
+from elasticdl.cluster import manifests, networkpolicy, pods, rbac
 from elasticdl.cluster.api import Api, ApiError, Object
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.manifests import SERVICE_ACCOUNT, UID_TO_COME, Protection
 from elasticdl.job import doctor
 from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
 from elasticdl.spec.jobspec import JobSpec
@@ -59,15 +60,38 @@ def gather(spec: JobSpec, api: Api) -> Facts:
         return Facts(missing=frozenset(missing))
     rights = {
         right: api.may(right.verb, right.kind, right.subresource)
-        for right in (*doctor.SUBMIT, *doctor.WATCH, *doctor.LOGS, *doctor.PROBE)
-    }
+        for right in (
+            *doctor.SUBMIT, *doctor.WATCH, *doctor.LOGS, *doctor.PROBE, *doctor.OWN_ACCOUNT, *doctor.OWN_POLICY
+        )
+    }  # fmt: skip
     quotas: tuple[Object, ...] | None = None
+    policies: tuple[Object, ...] | None = None
     with contextlib.suppress(ApiError):
         quotas = tuple(api.list("ResourceQuota")[0])
+    with contextlib.suppress(ApiError):
+        policies = tuple(api.list("NetworkPolicy")[0])
     refused = {
         what: _refusal(api, body) for what, (right, body) in doctor.bodies(spec).items() if rights[right]
     }
-    return Facts(rights, found, frozenset(missing), _master_lacks(api), quotas, refused)
+    protection = Protection(
+        account=all(rights[right] for right in doctor.OWN_ACCOUNT)
+        # Who may make Roles may not grant in them what they lack themselves: a dry run says so. It would also say that the Role which a
+        # RoleBinding names does not exist, so that one is not asked about.
+        and not any(_refusal(api, body) for body in rbac.of_job(spec, UID_TO_COME)[:2]),
+        policy=all(rights[right] for right in doctor.OWN_POLICY)
+        and not _refusal(api, networkpolicy.of_job(spec, UID_TO_COME)),
+    )
+    return Facts(rights, found, frozenset(missing), _master_lacks(api), protection, policies, quotas, refused)
+
+
+def of_protection(spec: JobSpec, uid: str, facts: Facts) -> list[Object]:
+    """Return what a job gets of its own beside what it needs."""
+    shared = facts.found.get(Key("ServiceAccount", SERVICE_ACCOUNT), {})
+    account = rbac.of_job(spec, uid, shared.get("imagePullSecrets") or ())
+    return [
+        *(account if facts.protection.account else ()),
+        *((networkpolicy.of_job(spec, uid),) if facts.protection.policy else ()),
+    ]
 
 
 def _master_lacks(api: Api) -> tuple[str, ...] | None:
@@ -77,7 +101,7 @@ def _master_lacks(api: Api) -> tuple[str, ...] | None:
             lacks += [
                 f"{verb} {resource}"
                 for verb in verbs
-                if not api.may_account(manifests.SERVICE_ACCOUNT, verb, group, resource)
+                if not api.may_account(SERVICE_ACCOUNT, verb, group, resource)
             ]
     except ApiError:
         return None
@@ -153,9 +177,9 @@ def _why(pod: Object) -> str:
     return pods.waits_for(pod.get("status", {}))
 
 
-def refuse(spec: JobSpec, api: Api) -> str:
-    """Return why a job can't be submitted, empty if it can. Raises Unreachable, ApiError."""
-    wrong = [finding for finding in doctor.judge(spec, gather(spec, api)) if finding.level is Level.WRONG]
+def refuse(spec: JobSpec, facts: Facts) -> str:
+    """Return why a job can't be submitted, empty if it can."""
+    wrong = [finding for finding in doctor.judge(spec, facts) if finding.level is Level.WRONG]
     if not wrong:
         return ""
     more = len(wrong) - 1

@@ -295,7 +295,7 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
     if ended.text and ended.blame is not Blame.PROGRAM:
         return ended.text
     if ended.code is None and ended.signal is None:
-        return "nobody knows how"
+        return ended.text or "nobody knows how"
     if ended.code == NO_MEMORY:
         return "out of memory"
     if ended.signal is None:

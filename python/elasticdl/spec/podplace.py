@@ -50,6 +50,7 @@ class PodPlace:
         path: folder for what this process needs while it runs.
         address: of this pod.
         master: where the master is found, the same whatever node it runs on.
+        own_policy: whether the job has a NetworkPolicy of its own.
         identity: the certificate of this pod's role.
         job_folder: where the settings are mounted.
         secret_folder: where the token is mounted.
@@ -62,6 +63,7 @@ class PodPlace:
     path: Path
     address: str
     master: str
+    own_policy: bool
     identity: Identity
     job_folder: Path
     secret_folder: Path
@@ -113,7 +115,9 @@ class PodPlace:
         return ""
 
 
-def job_text(name: str, namespace: str, uid: str, submitted_at: float, master: str) -> str:
+def job_text(
+    name: str, namespace: str, uid: str, submitted_at: float, master: str, *, own_policy: bool
+) -> str:
     """Write `job.json`, which `open_pod` reads."""
     body = {
         "format": FORMAT,
@@ -123,6 +127,7 @@ def job_text(name: str, namespace: str, uid: str, submitted_at: float, master: s
         "uid": uid,
         "submitted_at": submitted_at,
         "master": master,
+        "own_policy": own_policy,
     }
     return json.dumps(body)
 
@@ -152,6 +157,7 @@ def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master:
         address=address,
         # The master listens at its own address; the others find it behind its Service.
         master=address if is_master else body["master"],
+        own_policy=body["own_policy"],
         identity=tls.read_identity(secret),
         job_folder=folder,
         secret_folder=secret,
