@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,10 +114,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
     inherited = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(tmp_path)}
     inherited.pop("XDG_RUNTIME_DIR", None)
 
-    def begin(environment: dict[str, str] | None = None, **settings: object) -> Job:
+    def begin(
+        environment: dict[str, str] | None = None, within: Sequence[str] = (), **settings: object
+    ) -> Job:
         settings = {"model_zoo": ROOT / "model_zoo", "job_name": "test", **settings}
         summary = tmp_path / f"summary-{len(jobs)}.json"
         command = [
+            *within,
             ELASTICDL,
             "train",
             f"--summary={summary}",

@@ -123,7 +123,7 @@ def test_a_tutorial_against_the_api(page: str, clean: ControlPlane, tmp_path: Pa
     assert f"push {image[1]}" in asked
     assert "wrong" not in output
     for word in (
-        "the service account 'elasticdl' has the rights",
+        "a service account of its own",
         "the claim 'training' is there",
         "kind: Job",
     ):
