@@ -12,7 +12,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.data.writing import write_tfrecord
 
-from .conftest import Result, Start
+from .conftest import ROOT, Result, Start
 
 MODEL = """\
 import keras
@@ -225,6 +225,40 @@ def test_the_users_exception_is_shown_once(start: Start, tmp_path: Path) -> None
         result.err.count("ArithmeticError: the user's own mistake") <= 2
     )  # the traceback's last line, and the reason
     assert not (tmp_path / "model.keras").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "function", "line"),
+    [("    def parse(record):", "feed", 19), ("    return tf.reduce_mean(", "loss", 11), ("    inputs =", "custom_model", 6)],
+    ids=["feed", "loss", "model"],
+)  # fmt: skip
+def test_the_users_line_is_shown_in_a_clone_that_is_called_elasticdl(
+    start: Start, tmp_path: Path, before: str, function: str, line: int
+) -> None:
+    clone = tmp_path / "elasticdl"
+    clone.mkdir()
+    source = MODEL.replace("{units}", "1").replace(before, f'    raise KeyError("mine")\n{before}')
+    result = start(**{**room(clone, source), "num_workers": 1}).wait()
+    check(result, 2, "KeyError: 'mine'", f'File "{clone}/zoo/model.py", line {line}, in {function}')
+    assert result.summary["reason"].endswith(f"KeyError: 'mine' (line {line})")
+    assert f"{ROOT}/python" not in result.err
+
+
+def test_an_error_of_the_loss_is_recognised_in_a_second_life(start: Start, tmp_path: Path) -> None:
+    clone = tmp_path / "elasticdl"
+    clone.mkdir()
+    check_labels = "    tf.debugging.assert_less(labels, 1.9, 'too much')\n    return tf.reduce_mean("
+    source = MODEL.replace("{units}", "1").replace("    return tf.reduce_mean(", check_labels)
+    result = start(**{**room(clone, source), "num_workers": 1}, num_epochs=20).wait()
+    model = clone / "zoo" / "model.py"
+    check(result, 1, f'File "{model}", line 11, in loss', "tf.debugging.assert_less(labels, 1.9, 'too much')")
+    reason = result.summary["reason"]
+    assert reason.startswith(
+        "worker-0-2 failed with the error that worker-0-1 had before: InvalidArgumentError: "
+    )
+    assert "assertion failed: [too much]" in reason
+    assert reason.endswith(f"(line 11 of {model}, in loss)")
+    assert f"error: {reason}" in result.err.splitlines()
 
 
 def test_a_full_disk_at_the_end_leaves_the_earlier_output(start: Start, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from elasticdl.errors import BadModel
+from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.modelfile import load
 from tests.keras.conftest import HEAD, job, records
 
@@ -132,3 +133,49 @@ def test_what_preparing_shows(adapter: Callable[..., object], source: str, messa
     assert "model_file_" in str(caught.value)
     if "failed" in message:
         assert "model_file_" in "".join(traceback.format_exception(caught.value.__cause__))
+
+
+LOOKING_UP = """
+class Table(keras.layers.Embedding):
+    def call(self, inputs):
+        return tf.gather(self.embeddings, inputs)
+def custom_model():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Flatten()(Table(5, 2)(inputs))))
+"""
+SUBCLASSED = """
+class Own(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.table = keras.layers.Embedding(5, 2)
+    def call(self, inputs):
+        return self.table({"no": inputs})
+def custom_model():
+    return Own()
+"""
+SYMBOL = """
+def custom_model():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Dense(1)(tf.nn.relu(inputs)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (LOOKING_UP, r"the first training step failed: TypeError: Value passed to parameter 'indices' has DataType float32 .* "
+         r"\(in Table\.call\(\)\) \(line \d+\)"),
+        (SUBCLASSED, r"the model can't take what feed gives \(expected .*\): \w+: (?!Exception).* \(in .*call\(\)\) \(line \d+\)"),
+        (SYMBOL, r"custom_model failed: ValueError: A KerasTensor cannot be used as input to a TensorFlow function\..*\. \(line \d+\)"),
+    ],
+    ids=["layer", "model", "symbol"],
+)  # fmt: skip
+def test_the_first_line_of_an_error_says_why(
+    adapter: Callable[..., object], source: str, message: str
+) -> None:
+    with pytest.raises(BadInput) as caught:
+        adapter(source)
+    said = str(caught.value)
+    assert re.search(message + "$", said.splitlines()[0]), said
+    for noise in ("\x1b", "Arguments received", "```", "Exception encountered"):
+        assert noise not in said

@@ -1073,7 +1073,7 @@ def test_the_same_error_again_fails_the_job_and_says_who_had_it_before(where: st
     rig.say(where, ProgramFailed("program", "ValueError at m.py", "", "ValueError: no", 2))
     end = rig.journal[-1]
     assert isinstance(end, FailedRecord)
-    assert end.reason == f"{where} failed with the error that worker-0-1 had before: ValueError at m.py"
+    assert end.reason == f"{where} failed with the error that worker-0-1 had before: ValueError: no"
 
 
 def test_what_cannot_be_written_is_all_that_is_said_when_it_fails_the_job() -> None:

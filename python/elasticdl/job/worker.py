@@ -143,7 +143,7 @@ class WorkerProcess:
 
     def run(self) -> int:
         """Prepare, train, and return the process's exit code."""
-        from elasticdl.worker.synchronous import PROGRAM_ERRORS, program_error
+        from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 
         try:
             worker = self._prepare()

@@ -71,8 +71,8 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
             show(model.input) if getattr(model, "inputs", None) else "what the model's call was written for"
         )
         raise BadData(
-            f"{user.path}: the model can't take what feed gives: expected features {expected}, received {received} "
-            f"(None: the examples of a batch); feed has to return {EXPECTED}\n{describe(error, user.path)}"
+            f"{user.path}: the model can't take what feed gives (expected features {expected}, received {received}): "
+            f"{describe(error, user.path)}\nfeed has to return {EXPECTED}; None stands for the examples of a batch"
         ) from error
 
 

@@ -18,7 +18,7 @@ from tensorflow.core.framework import attr_value_pb2
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.modelfile import describe, failed_operation
+from elasticdl.keras.modelfile import describe
 from elasticdl.worker.adapter import Records
 
 EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"
@@ -81,7 +81,7 @@ class FeedPipeline:
                     "it may shuffle, filter and map, but not repeat"
                 ) from None
             raise BadData(
-                f"{self._path}: feed failed on a chunk of {len(records)} records: {failed_operation(error.message)}"
+                f"{self._path}: feed failed on a chunk of {len(records)} records: {describe(error, self._path)}"
             ) from error
         return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
-import re
 import sys
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from elasticdl.errors import BadModel
 from elasticdl.spec.earlier import PAGE, successor
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.modelzoo import ModelZoo, open_zoo
+from elasticdl.worker.raised import own_frames, why
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,25 +137,9 @@ def _import(zoo: ModelZoo, dotted: str) -> ModuleType:
 
 def describe(error: BaseException, path: Path) -> str:
     """Say in one line what the user's code raised, with the last line of `path` that it went through."""
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)
-    ]
-    text = str(error)
-    if "Graph execution error" in text:
-        lines = lines or [
-            int(line) for line in re.findall(rf'File "{re.escape(str(path))}", line (\d+)', text)
-        ]
-        text = failed_operation(text)
-    text = text.partition(" for '{{node ")[0]  # then come the operation's attributes and inputs
+    lines = [frame.lineno for frame in own_frames(error) if frame.filename == str(path)]
     where = f" (line {lines[-1]})" if lines else ""
-    return f"{type(error).__name__}: {text}{where}"
-
-
-def failed_operation(message: str) -> str:
-    """Return what TensorFlow says about a failed operation, without its own nodes and the frames that built them."""
-    noise = ("Graph execution error", "Detected at node", "<stack traces", "[[", 'File "')
-    lines = (line.strip() for line in message.splitlines())
-    return " ".join(line for line in lines if line and not line.startswith(noise))
+    return f"{why(error)}{where}"
 
 
 def _check_call(

@@ -461,22 +461,23 @@ class Keeper:
     def _fails_job(self, failure: Failure) -> str | None:
         """Return why a program error fails the job, or None if the worker is started once more."""
         error, who = failure.error, failure.name
+        what = first_line(error.traceback) or error.signature
         if error.kind == "bad-input":
-            return f"{who}: {first_line(error.traceback) or error.signature}"
+            return f"{who}: {what}"
         if error.kind == "nan":
-            return first_line(error.traceback) or error.signature
+            return what
         # Who could not write it, and how often, does not matter to whoever has to make room.
-        unwritable = first_line(error.traceback) if error.kind == "unwritable" else ""
+        unwritable = what if error.kind == "unwritable" else ""
         if not self._has_committed():
-            return unwritable or f"{who} failed before the first step was committed: {error.signature}"
+            return unwritable or f"{who} failed before the first step was committed: {what}"
         before = next((r.worker for r in self.journal.errors if r.signature == error.signature), None)
         if before is not None:
-            return unwritable or f"{who} failed with the error that {before} had before: {error.signature}"
+            return unwritable or f"{who} failed with the error that {before} had before: {what}"
         index = worker_index(who)
         errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
         if errors >= self.settings.relaunches:
             return unwritable or (
-                f"{who} failed, and worker {index} has had {errors} program errors before: {error.signature}"
+                f"{who} failed, and worker {index} has had {errors} program errors before: {what}"
             )
         return None
 

@@ -62,12 +62,11 @@ from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, Prog
 from elasticdl.worker.localcopy import LocalCopy
 from elasticdl.worker.pacing import Needed, Pacing
 from elasticdl.worker.pulled import Pulled
+from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.synchronous import (
     AHEAD,
-    PROGRAM_ERRORS,
     LoopSettings,
     output_unwritable,
-    program_error,
     unpublished_path,
 )
 

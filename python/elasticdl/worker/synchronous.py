@@ -10,10 +10,8 @@ from __future__ import annotations
 import logging
 import math
 import queue
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -29,7 +27,7 @@ from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, StateId, View, V
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position
-from elasticdl.errors import BadInput, Cancelled, RingBroken, TransferFailed, Unwritable
+from elasticdl.errors import Cancelled, RingBroken, TransferFailed, Unwritable
 from elasticdl.worker.adapter import Adapter, StepLogs
 from elasticdl.worker.auditlog import AuditLog
 from elasticdl.worker.events import (
@@ -64,14 +62,13 @@ from elasticdl.worker.events import (
 )
 from elasticdl.worker.image import RunningSums, State, decode, encode, write
 from elasticdl.worker.member import Member
+from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.upcoming import Need, upcoming
 
 _log = logging.getLogger(__name__)
 
 AHEAD = 4
 """Chunks that are read and converted before they are needed; more only costs memory."""
-
-_TRACEBACK_LIMIT = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +103,6 @@ class _Load:
 class _Item:
     number: int
     instruction: Instruction | _Load
-
-
-PROGRAM_ERRORS = (Exception, SystemExit, KeyboardInterrupt)
-"""What the user's program may raise, `sys.exit()` included: a worker that ended by it would look like one that was asked to."""
 
 
 class SynchronousWorker:
@@ -581,26 +574,3 @@ def _not_finite(step: int, trailer: Trailer) -> ProgramError:
     )
     text = f"{what}. Lower the learning rate, clip gradients, or set --on_nan=skip_step."
     return ProgramError("nan", f"not finite at step {step}", "", text)
-
-
-def program_error(error: BaseException, chunk: str = "") -> ProgramError:
-    """Describe an exception of the user's program: its traceback, and a signature that recognises it in a second life."""
-    if isinstance(error, Unwritable):
-        return ProgramError("unwritable", error.what, chunk, str(error))
-    kind = "bad-input" if isinstance(error, BadInput) else "program"
-    if isinstance(error, BadInput):
-        # What was raised stands in the message; of the way there only what the user wrote says anything.
-        cause = error.__cause__
-        own = [] if cause is None else _own_frames(traceback.extract_tb(cause.__traceback__))
-        text = "\n".join([str(error), "".join(traceback.format_list(own))]).strip()
-    else:
-        text = "".join(traceback.format_exception(error))
-    frames = traceback.extract_tb(error.__traceback__)
-    last = (_own_frames(frames) or list(frames))[-1:]
-    where = f"{last[0].filename}:{last[0].name}:{last[0].lineno}" if last else ""
-    return ProgramError(kind, f"{type(error).__name__} at {where}", chunk, text[-_TRACEBACK_LIMIT:])
-
-
-def _own_frames(frames: traceback.StackSummary) -> list[traceback.FrameSummary]:
-    """Return the frames of the user's code."""
-    return [f for f in frames if "elasticdl" not in f.filename and f"{sys.prefix}/" not in f.filename]
