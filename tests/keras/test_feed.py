@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.adapter import KerasAdapter
@@ -56,6 +57,41 @@ def test_feed_may_parse_whole_batches_inside(adapter: Make) -> None:
     np.testing.assert_array_equal(
         made.convert(records(8)).data[0], 2 * plain.convert(records(8)).data[0].numpy()
     )
+
+
+PLAIN = {
+    "cond": "def f(x, y):\n    return tf.cond(x[0] > 0, lambda: x, lambda: -x), y\nreturn dataset.map(f)",
+    "if": "def f(x, y):\n    if x[0] > 0:\n        x = -x\n    return x, y\nreturn dataset.map(f)",
+    "while": "def f(x, y):\n    while x[0] > 1:\n        x = x - 1\n    return x, y\nreturn dataset.map(f)",
+    "for": "def f(x, y):\n    for i in tf.range(3):\n        x = x * y + tf.cast(i, tf.float32)\n    return x, y\nreturn dataset.map(f)",
+    "compiled": "@tf.function\ndef f(x):\n    if x[0] > 0:\n        return x\n    return -x\nreturn dataset.map(lambda x, y: (f(x), y))",
+    "assertion": "def f(x, y):\n    tf.debugging.assert_less(x, 100.0)\n    return x, y\nreturn dataset.map(f)",
+    "map_fn": "return dataset.map(lambda x, y: (tf.map_fn(lambda v: 2 * v, x), y))",
+    "parallel": "return dataset.map(lambda x, y: (2 * x, y), num_parallel_calls=4)",
+    "parallel if": "def f(x, y):\n    if x[0] > 0:\n        x = -x\n    return x, y\n"
+    "return dataset.map(f, num_parallel_calls=tf.data.AUTOTUNE)",
+    "filter": "def f(x, y):\n    if x[0] > 0:\n        return y[0] > 0\n    return True\nreturn dataset.filter(f)",
+    "scan": "return dataset.scan(0.0, lambda s, one: (tf.cond(s > 3, lambda: 0.0, lambda: s + one[1][0]), one))",
+    "interleave": "def f(x, y):\n    one = tf.data.Dataset.from_tensors((x, y))\n"
+    "    return one.filter(lambda x, y: tf.cond(x[0] > 0, lambda: True, lambda: y[0] > 0))\n"
+    "return dataset.interleave(f, cycle_length=3)",
+    "parallel interleave": "def f(x, y):\n    if x[0] > 0:\n        x = -x\n    return tf.data.Dataset.from_tensors((x, y))\n"
+    "return dataset.interleave(f, cycle_length=3, num_parallel_calls=2)",
+    "layer": "layer = keras.layers.Discretization([-1.0, 1.0])\nreturn dataset.map(lambda x, y: (tf.cast(layer(x), tf.float32), y))",
+}
+"""Ends of `feed` that a pipeline outside of a job takes."""
+
+
+@pytest.mark.parametrize("body", PLAIN.values(), ids=PLAIN.keys())
+def test_feed_gives_what_a_plain_pipeline_gives(adapter: Make, body: str) -> None:
+    made = adapter(feed(body))
+    expected = list(
+        made._user.feed(tf.data.Dataset.from_tensor_slices(records(20)), "training", None).as_numpy_iterator()
+    )
+    batch = made.convert(records(20))
+    assert batch.examples == len(expected) > 0
+    for place, column in enumerate(batch.data):
+        np.testing.assert_array_equal(column, [element[place] for element in expected])
 
 
 def test_rows_of_csv_are_vectors_of_strings(adapter: Make) -> None:

@@ -7,7 +7,7 @@ thread may call it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
+from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
@@ -86,7 +87,9 @@ class FeedPipeline:
         return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
 
     def _trace(self, records: Any) -> Any:
-        dataset = self._feed(tf.data.Dataset.from_tensor_slices(records), self._mode, self._metadata)
+        # Datasets convert their functions as they do outside of a traced function; `feed` itself is run as it is.
+        with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED):
+            dataset = self._feed(tf.data.Dataset.from_tensor_slices(records), self._mode, self._metadata)
         if not isinstance(dataset, tf.data.Dataset):
             raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {EXPECTED}")
         element = dataset.element_spec
@@ -106,14 +109,45 @@ class FeedPipeline:
 
 
 def _run_inline(graph: Any) -> None:
-    """Let the pipeline's functions run on the thread that pulls, not as tasks of a pool.
+    """Let the pipeline's functions run on the thread that pulls, not as tasks of a pool, where that is possible.
 
-    A function of a few small operations per record otherwise costs eight times its work in handing over between threads.
+    A function of a few small operations per record otherwise costs eight times its work in handing over between threads. What runs it
+    inline knows no branches and loops, so functions with these are left to the pool, as they are in a pipeline of their own.
     """
     inline = attr_value_pb2.AttrValue(b=False)
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
     for operation in graph.get_operations():
-        if "use_inter_op_parallelism" in operation.node_def.attr:
+        attributes = operation.node_def.attr
+        if "use_inter_op_parallelism" in attributes and not _branches(_functions(attributes), library):
             operation._set_attr("use_inter_op_parallelism", inline)
+
+
+_LOWERED = "_lower_using_switch_merge"
+"""Marks branches and loops of which TensorFlow makes control flow inside the function that has them."""
+_CONTROL_FLOW = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"}
+
+
+def _branches(names: Iterable[str], library: Mapping[str, Any]) -> bool:
+    """Tell whether any of these functions, or one that runs as a part of it, has control flow."""
+    found, open_ = set(names), list(names)
+    while open_:
+        function = library.get(open_.pop())
+        for node in function.node_def if function is not None else ():
+            if node.op in _CONTROL_FLOW or (_LOWERED in node.attr and node.attr[_LOWERED].b):
+                return True
+            if "Dataset" in node.op:  # it runs its functions itself
+                continue
+            called = _functions(node.attr) - found
+            found |= called
+            open_ += called
+    return False
+
+
+def _functions(attributes: Mapping[str, Any]) -> set[str]:
+    """Return the names of the functions among an operation's attributes."""
+    return {value.func.name for value in attributes.values() if value.HasField("func")} | {
+        function.name for value in attributes.values() for function in value.list.func
+    }
 
 
 def show(structure: Any) -> str:
