@@ -156,3 +156,22 @@ def test_local_ends_with_an_error_of_the_program(start: Start, iris: Path, tmp_p
     ).wait()
     assert result.code == 1
     assert "the mistake of the user" in result.err
+
+
+@pytest.mark.parametrize("output", [False, True], ids=["no output", "output"])
+def test_training_ends_once_in_every_worker(start: Start, iris: Path, tmp_path: Path, output: bool) -> None:
+    settings = {"output": tmp_path / "m.keras"} if output else {}
+    job = start(
+        model_zoo=ZOO,
+        model_def="ending.custom_model",
+        training_data=iris / "train",
+        num_workers=3,
+        num_epochs=2,
+        minibatch_size=8,
+        environment={"ENDINGS": str(tmp_path)},
+        **settings,
+    )
+    present = job.wait().succeeded().summary["members"]["joined"]
+    endings = [path.read_text() for path in tmp_path.glob("*.ended")]
+    assert sorted(endings) == ["ended\n"] * (present - 1) + ["ended, and wrote\n"]
+    assert (tmp_path / "m.keras").exists() == output

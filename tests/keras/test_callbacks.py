@@ -76,16 +76,18 @@ def test_a_callback_of_ones_own(adapter: Make) -> None:
             seen.append(("end", epoch, logs["loss"]))
             if epoch == 1:
                 self.model.stop_training = True
+        def on_train_end(self, logs=None): seen.append(("over", logs["loss"]))
     def callbacks():
         return [Own()]
     """
     made = adapter(source, num_epochs=2)
     reason = epochs(made, [2.0, 1.0])
     assert reason is not None
+    made.end_training()
     seen = made._user.callbacks.__globals__["seen"]
     assert seen == [
         "begin", ("epoch", 0), 0, (0, 2.0), 1, (1, 2.0), ("end", 0, 2.0),
-        ("epoch", 1), 0, (0, 1.0), 1, (1, 1.0), ("end", 1, 1.0),
+        ("epoch", 1), 0, (0, 1.0), 1, (1, 1.0), ("end", 1, 1.0), ("over", 1.0),
     ]  # fmt: skip
 
 
@@ -186,3 +188,33 @@ def test_without_callbacks_no_history_is_kept(adapter: Make) -> None:
     made = adapter()
     epochs(made, list(np.ones(5)))
     assert made.image().meta["callbacks"] == []
+
+
+STEPS = """
+class Own(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+    def on_train_batch_begin(self, batch, logs=None): self.seen.append((batch, self.params["global_step"]))
+def callbacks():
+    return [Own()]
+"""
+
+
+def test_batches_count_within_the_epoch_and_params_have_the_step_of_the_job(adapter: Make) -> None:
+    donor, joiner = adapter(STEPS, num_epochs=3), adapter(STEPS, num_epochs=3)
+    epochs(donor, [3.0, 2.0], steps=3)
+    joiner.load(donor.image())
+    seen = [made._callbacks._callbacks[0].seen for made in (donor, joiner)]
+    assert seen[0] == seen[1] == [(0, 0), (1, 1), (2, 2), (0, 3), (1, 4), (2, 5), (0, 6)]
+
+
+def test_a_callback_knows_whether_it_writes_and_not_while_it_catches_up(adapter: Make) -> None:
+    source = STEPS.replace("on_train_batch_begin", "on_train_batch_end").replace("global_step", "writes")
+    donor, joiner = adapter(source), adapter(source)
+    donor.writes = joiner.writes = True
+    epochs(donor, [3.0])
+    joiner.load(donor.image())
+    epochs(joiner, [2.0], first=1)
+    seen = [[writes for _, writes in made._callbacks._callbacks[0].seen] for made in (donor, joiner)]
+    assert seen == [[True, True], [False, False, True, True]]

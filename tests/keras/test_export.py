@@ -119,6 +119,11 @@ def test_the_hooks_of_the_end_run_before_the_export(adapter: Make, tmp_path: Pat
         return [Last()]
     """
     made = adapter(source)
-    made.export(str(tmp_path / "model.keras"), "keras")
-    exported = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(exported.get_weights()[0].ravel(), [1, 2, 3])
+    digest = made.digest()
+    made.end_training()
+    assert made.digest() == digest
+    for name in ("model", "again"):  # a second time if another view has to be the last one
+        made.export(str(tmp_path / f"{name}.keras"), "keras")
+        exported = keras.models.load_model(tmp_path / f"{name}.keras")
+        np.testing.assert_array_equal(exported.get_weights()[0].ravel(), [1, 2, 3])
+    assert made.digest() == digest

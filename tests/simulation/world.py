@@ -166,6 +166,7 @@ class Worker:
     unreachable_until: float = 0.0
     late: bool = False
     """A chunk was computed after the promise: nobody was told, so it may be lost."""
+    ended_training: bool = False
 
     @property
     def id(self) -> MemberId:
@@ -803,6 +804,10 @@ class World:
                 self._keep_snapshot(worker, view_id, state)
             case to_member.DropSnapshot():
                 worker.copy = None
+            case to_member.EndTraining():
+                if worker.ended_training:
+                    raise Violation(f"{worker.name} ends its training twice")
+                worker.ended_training = True
             case to_member.Exit(code, reason):
                 self.say(f"{worker.name} exits with {code}: {reason}")
                 self._leave(worker, f"exit code {code}", relaunch=code not in (0, 2))

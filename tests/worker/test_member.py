@@ -42,6 +42,7 @@ from elasticdl.worker.events import (
     Disconnected,
     DrainRequested,
     DropSnapshot,
+    EndTraining,
     Exit,
     Export,
     ExportWritten,
@@ -403,7 +404,7 @@ def test_a_lower_master_epoch_is_not_followed() -> None:
 )
 def test_a_verdict_ends_the_process(verdict: Any, code: int) -> None:
     member, said = run(trained(), Received(verdict))
-    assert said == [Exit(code, "x")]
+    assert said[-1] == Exit(code, "x")
     assert run(member, Tick(), chunk(0))[1] == []
 
 
@@ -514,15 +515,44 @@ def test_only_the_exporter_of_a_final_view_works_and_repeats_its_report() -> Non
     member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
     final = view(2, first=(), later=(), final=True, exporter=1)
     _waiting, said = run(member, Received(NewView(final)))
-    assert said == [OpenView(final, keep=True)]
+    assert said == [OpenView(final, keep=True), EndTraining()]
     final = dataclasses.replace(final, exporter=0)
     member, said = run(member, Received(NewView(final)))
-    assert said[-1] == Export(ViewId(2), INITIAL)
+    assert said[-2:] == [EndTraining(), Export(ViewId(2), INITIAL)]
     member, said = run(member, ExportWritten(ViewId(2), "/r", "d", ()))
     report = Exported(ViewId(2), INITIAL, "/r", "d")
     assert sent(said) == [report]
     assert sent(run(member, Tick())[1]) == [report]
     assert sent(run(member, Disconnected(), Connected())[1])[-1] == report
+
+
+def test_the_end_of_training_comes_once() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
+    final = view(2, first=(), later=(), final=True, exporter=1)
+    member, said = run(member, Received(NewView(final)))
+    assert EndTraining() in said
+    # the exporter was lost: this member is there once more, and writes the result now
+    again = view(3, first=(), later=(), final=True, exporter=0)
+    member, said = run(member, Received(Stop(ViewId(2))), Received(NewView(again)))
+    assert EndTraining() not in said
+    assert said[-1] == Export(ViewId(3), INITIAL)
+    assert run(member, Received(Finished("done")))[1] == [Exit(0, "done")]
+
+
+def test_a_member_that_is_not_in_the_last_view_ends_its_training_too() -> None:
+    member, _ = run(trained(), Received(Stop(ViewId(1))), WorkCancelled())
+    assert run(member, Received(Finished("done")))[1] == [EndTraining(), Exit(0, "done")]
+
+
+@pytest.mark.parametrize("verdict", [Released("drained"), Evicted("silent"), Failed("no")])
+def test_training_has_no_end_for_those_who_leave_before(verdict: Any) -> None:
+    assert EndTraining() not in run(trained(), Received(verdict))[1]
+
+
+def test_training_has_no_end_for_those_without_a_model_and_those_who_failed() -> None:
+    assert run(joiner(), Received(Finished("done")))[1] == [Exit(0, "done")]
+    failed, _ = run(trained(), ProgramError("program", "s", "", "t"))
+    assert run(failed, Received(Finished("done")))[1] == [Exit(0, "done")]
 
 
 def test_an_export_of_a_sealed_view_is_not_reported() -> None:

@@ -42,6 +42,8 @@ class KerasAdapter:
         self._flat: Any = None
         self._sum: npt.NDArray[Any] | None = None
         self._summed = False
+        self._last: StateImage | None = None
+        """The state as callbacks left it at the end of training; None if they have no say in it."""
 
     # ------------------------------------------------------------------ building
 
@@ -173,6 +175,16 @@ class KerasAdapter:
         """Run callbacks after a commit; return a reason if they want the job to stop."""
         return self._callbacks.logs(logs)
 
+    def end_training(self) -> None:
+        """Run what callbacks do at the end of training, on the weights that are exported; the committed state stays as it is."""
+        if not self._callbacks.act_at_end:
+            return
+        before = self.image()
+        self.optimizer.finalize_variable_values(self.model.trainable_variables)
+        self._callbacks.end()
+        self._last = self.image()
+        self._state.load(before)
+
     def image(self) -> StateImage:
         """Copy the committed state."""
         return self._state.image(self._callbacks.state())
@@ -193,8 +205,10 @@ class KerasAdapter:
         assert spec is not None, "feed has been traced"
         attached = self.model.__dict__.pop("optimizer", None)
         try:
-            self._callbacks.end()
-            self.optimizer.finalize_variable_values(self.model.trainable_variables)
+            if self._last is None:
+                self.optimizer.finalize_variable_values(self.model.trainable_variables)
+            else:
+                self._state.load(self._last)
             export(self.model, path, kind, spec[0])
         finally:
             if attached is not None:

@@ -52,13 +52,16 @@ class GroupCallbacks:
         self._batches = any(_overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
         self._history: list[Entry] = []
         self._epoch = self._batch = 0
+        self._epoch_logs: dict[str, float] = {}
+        # one object for all callbacks, which keep it as `self.params`
+        self._params: dict[str, Any] = {"epochs": self._epochs, "verbose": 0, "steps": None, "global_step": 0}
         if self._callbacks:
             # callbacks reach the learning rate as `self.model.optimizer`
             self._model.optimizer = self._optimizer
             self._model.stop_training = False
         for callback in self._callbacks:
             callback.set_model(self._model)
-            callback.set_params({"epochs": self._epochs, "verbose": 0, "steps": None})
+            callback.set_params(self._params)
         self._call(lambda callback: callback.on_train_begin({}))
         self._enter(0, 0, writing=False)
 
@@ -121,12 +124,18 @@ class GroupCallbacks:
         )
         return f"{names} asked for the end of training after step {logs.step}"
 
+    @property
+    def act_at_end(self) -> bool:
+        """Tell whether a callback does anything at the end of training."""
+        return any(_overrides(callback, ("on_train_end",)) for callback in self._callbacks)
+
     def end(self) -> None:
-        """Run the hooks of the end of training."""
-        self._call(lambda callback: callback.on_train_end({}), self._writes)
+        """Run the hooks of the end of training, with the logs of the last whole epoch as in `fit`."""
+        self._call(lambda callback: callback.on_train_end(dict(self._epoch_logs)), self._writes)
 
     def _run(self, entry: Entry, writing: bool) -> None:
-        _, epoch, loss, ended, mean = entry
+        step, epoch, loss, ended, mean = entry
+        self._params["global_step"] = step
         if epoch != self._epoch:
             self._enter(epoch, 0, writing)
         if self._batches:
@@ -135,7 +144,7 @@ class GroupCallbacks:
         if not ended:
             self._enter(epoch, self._batch + 1, writing)
             return
-        logs = {} if mean is None else {"loss": mean}
+        logs = self._epoch_logs = {} if mean is None else {"loss": mean}
         self._call(lambda callback: callback.on_epoch_end(epoch, dict(logs)), writing)
         if not self._epochs or epoch + 1 < self._epochs:
             self._enter(epoch + 1, 0, writing)
@@ -149,6 +158,7 @@ class GroupCallbacks:
             self._call(lambda callback: callback.on_train_batch_begin(batch, {}), writing)
 
     def _call(self, hook: Callable[[Any], Any], writing: bool = False) -> None:
+        self._params["writes"] = writing
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
                 if writing:

@@ -106,6 +106,9 @@ class Adapter(Protocol):
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop, the same in all members."""
 
+    def end_training(self) -> None:
+        """Run what callbacks do at the end of training; called once at most. The committed state stays as it is."""
+
     def image(self) -> StateImage:
         """Copy the committed state."""
 
@@ -116,7 +119,10 @@ class Adapter(Protocol):
         """Return a digest of the state's bits (hexadecimal)."""
 
     def export(self, path: str, kind: str) -> None:
-        """Write the model for plain users of the framework: `keras` (one file) or `saved_model` (a directory)."""
+        """Write the model, as callbacks left it at the end of training, for plain users of the framework.
+
+        `kind`: `keras` (one file) or `saved_model` (a directory).
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -258,6 +258,11 @@ class DropSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
+class EndTraining:
+    """Training is over: run what callbacks do then, before the result is written; comes once at most."""
+
+
+@dataclass(frozen=True, slots=True)
 class Exit:
     """End this process: 0 released or finished, 1 failed, 3 evicted."""
 
@@ -333,5 +338,14 @@ class Export:
 
 Work = Heal | Compute | Contribute | Commit | Export
 Instruction = (
-    Send | OpenView | CloseView | ServeState | TakeSnapshot | KeepSnapshot | DropSnapshot | Exit | Work
+    Send
+    | OpenView
+    | CloseView
+    | ServeState
+    | TakeSnapshot
+    | KeepSnapshot
+    | DropSnapshot
+    | EndTraining
+    | Exit
+    | Work
 )

@@ -51,6 +51,7 @@ from elasticdl.worker.events import (
     Disconnected,
     DrainRequested,
     DropSnapshot,
+    EndTraining,
     Event,
     Exit,
     Export,
@@ -161,6 +162,7 @@ class Member:
     saved: Saved | None = None
     kept: StateId | None = None
     exported: Exported | None = None
+    ended_training: bool = False
     stop: StopJob | None = None
     failure: ProgramFailed | None = None
     ended: Exit | None = None
@@ -339,8 +341,10 @@ class Member:
         match verdict:
             case Evicted(reason):
                 return self._exit(3, reason, out)
-            case Released(reason) | Finished(reason):
+            case Released(reason):
                 return self._exit(0, reason, out)
+            case Finished(reason):
+                return self._end_training(out)._exit(0, reason, out)
             case Failed(reason):
                 bad_input = self.failure is not None and self.failure.kind == "bad-input"
                 return self._exit(2 if bad_input else 1, reason, out)
@@ -599,7 +603,8 @@ class Member:
         view = self.view
         assert view is not None
         if view.final:
-            return self._give(Export(view.id, view.base), out) if self._may_export(view) else self
+            member = self._end_training(out)
+            return member._give(Export(view.id, view.base), out) if member._may_export(view) else member
         if self.contributed:
             return self
         if self._is_last(view):
@@ -736,6 +741,13 @@ class Member:
             return self
         # the disk may be full; somebody may have joined meanwhile who takes the state
         return replace(self, writing=None)._seal(view.id, True, out)._proceed(out)
+
+    def _end_training(self, out: Out) -> Member:
+        """Say once that training is over; in a final view already, so that what callbacks do then has time before the job is finished."""
+        if not self.whole or self.ended_training or self.failure is not None:
+            return self
+        out.append(EndTraining())
+        return replace(self, ended_training=True)
 
     def _may_export(self, view: View) -> bool:
         return view.exporter == self.rank and self.whole and self.exported is None

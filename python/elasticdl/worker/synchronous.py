@@ -38,6 +38,7 @@ from elasticdl.worker.events import (
     Compute,
     Contribute,
     DropSnapshot,
+    EndTraining,
     Event,
     Exit,
     Export,
@@ -262,6 +263,8 @@ class SynchronousWorker:
                 self._keep_snapshot(instruction)
             case DropSnapshot():
                 self._copy = None
+            case EndTraining():
+                self._end_training()
             case ServeState():
                 if not self._stale(item):
                     self._serve(instruction)
@@ -287,7 +290,8 @@ class SynchronousWorker:
         # What was looked up for the old view may be other chunks than the same steps and slots of this one have.
         self._plan_of = None
         self._needs.clear()
-        self._adapter.writes = opening.view.rank(self._member) == 0
+        # In a final view the exporter, which the end of the job waits for.
+        self._adapter.writes = opening.view.rank(self._member) == (opening.view.exporter or 0)
         if self._audit is not None:
             self._audit.base(opening.view)
         self._compare(opening.view)
@@ -543,6 +547,12 @@ class SynchronousWorker:
             )
             return
         self.feed(SnapshotWritten(keep.view, state, position, str(path)))
+
+    def _end_training(self) -> None:
+        if self._view is None or not self._view.final:
+            # This member is not in the last view; the exporter there writes what callbacks write to files.
+            self._adapter.writes = False
+        self._adapter.end_training()
 
     def _export(self, export: Export) -> None:
         output = self._settings.output
