@@ -810,7 +810,7 @@ def test_the_number_of_workers_survives_a_restart() -> None:
 
 
 def error(kind: str = "program", signature: str = "ValueError at f") -> ProgramFailed:
-    return ProgramFailed(kind, signature, "", "Traceback\nValueError")
+    return ProgramFailed(kind, signature, "", "ValueError: no\n  File x")
 
 
 def progressed(*letters: str, **changes: Any) -> Desk:
@@ -826,7 +826,8 @@ def test_an_error_before_the_first_commit_fails_the_job() -> None:
     assert not any(isinstance(i, Tell) and isinstance(i.message, Failed) for i in said)
     (append,) = [i for i in said if isinstance(i, Append)]
     assert isinstance(append.record, FailedRecord)
-    assert append.record.traceback == "Traceback\nValueError"
+    assert append.record.traceback == "ValueError: no\n  File x"
+    assert append.record.reason == f"{name('a')} failed before the first step was committed: ValueError: no"
     desk.give(Appended(append.record))
     assert [type(message) for message in desk.told("a") + desk.told("b")] == [Failed, Failed]
     assert desk.wait(5.0)[-1] == End("failed", append.record.reason, 1)
