@@ -279,7 +279,7 @@ def test_strangers_and_nonsense_change_nothing(begin: Start, tmp_path: Path, ids
 
 def test_a_job_ends_when_its_audit_can_be_written(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
     (tmp_path / "go").touch()
-    obstacle = tmp_path / "audit" / ".accounts.draft"
+    obstacle = tmp_path / "audit" / "accounts"
     job = begin()
     at(job, 1, lambda status: obstacle.mkdir())
     notes = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "note")

@@ -137,7 +137,7 @@ def test_a_full_file_system(tmp_path: Path) -> None:
 
 def test_a_torn_draft_is_no_record(tmp_path: Path) -> None:
     Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
-    (tmp_path / ".draft-0123").write_text('{"format": 1, "rec')
+    (tmp_path / ".000002.0123456789abcdef.draft").write_text('{"format": 1, "rec')
     journal = Journal(FilePages(tmp_path))
     assert journal.read() == ((EpochRecord(1),), 1)
     journal.tidy()

@@ -7,6 +7,7 @@ that has its name is whole, or was damaged later. Nothing here reads slots; serv
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import shutil
@@ -32,6 +33,14 @@ def folder_of(directory: Path, number: int) -> Path:
 def draft_of(directory: Path, number: int) -> Path:
     """Return the folder in which a checkpoint is written."""
     return directory / f".{_PREFIX}{number}.draft"
+
+
+def make_draft(folder: Path) -> None:
+    """Make the folder in which a checkpoint is written, unless another server has. Raises OSError, also for a link of that name."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    if folder.is_symlink():
+        raise NotADirectoryError(errno.ENOTDIR, "it is a link, and a checkpoint is written to a folder", str(folder))
 
 
 def numbers(directory: Path) -> list[int]:

@@ -20,7 +20,6 @@ digits, of the object without it, keys sorted, without spaces. The page `docs/re
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from elasticdl.control.serving import SlotSection
 from elasticdl.data.order import Dealing
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadData
+from elasticdl.spec.drafts import replace_file
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -106,12 +106,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
         "model": dict(manifest.model),
         "slots": [[file.name, *section] for file, section in manifest.sections],
     }
-    path, draft = folder / NAME, folder / f".{NAME}.draft"
-    with open(draft, "w", encoding="utf-8") as file:
-        json.dump({**body, "checksum": _checksum(body)}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)
+    path = folder / NAME
+    replace_file(path, json.dumps({**body, "checksum": _checksum(body)}))
     return path
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.spec.drafts import new_draft
 from elasticdl.spec.folders import INDEX_SUFFIX, advice, is_data
 
 LARGE = 64 << 20
@@ -138,16 +139,17 @@ def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
     key = hashlib.blake2b(origin.encode(), digest_size=8).hexdigest()
     place = folder / f"data-{key}.json"
     mine = json.dumps(dict(fingerprints), indent=0)
-    beside = place.with_suffix(f".{os.getpid()}.tmp")
     try:
-        beside.write_text(mine)
+        draft, descriptor = new_draft(place)
         try:
-            os.link(beside, place)
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(mine)
+            os.link(draft, place)
             return
         except FileExistsError:
-            pinned: dict[str, str] = json.loads(place.read_text())
+            pinned: dict[str, str] = json.loads(place.read_text(encoding="utf-8"))
         finally:
-            beside.unlink()
+            draft.unlink()
     except OSError as error:
         raise BadData(f"can't write {place}: {error.strerror}") from error
     for name in sorted(pinned.keys() | fingerprints.keys()):

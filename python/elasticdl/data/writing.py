@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from elasticdl._core import crc32c
+from elasticdl.spec.drafts import replacing
 
 
 def write_tfrecord(path: Path, records: Iterable[bytes]) -> int:
@@ -18,17 +19,12 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> int:
 
     Format: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
     """
-    beside = path.with_name(path.name + ".tmp")
     count = 0
-    try:
-        with beside.open("wb") as file:
-            for record in records:
-                length = struct.pack("<Q", len(record))
-                file.write(length + _masked_crc(length) + record + _masked_crc(record))
-                count += 1
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        for record in records:
+            length = struct.pack("<Q", len(record))
+            file.write(length + _masked_crc(length) + record + _masked_crc(record))
+            count += 1
     return count
 
 

@@ -25,6 +25,7 @@ from elasticdl.cluster.local import Launcher
 from elasticdl.cluster.supervision import JobEnded
 from elasticdl.control.status import INTERRUPT
 from elasticdl.job.display import Display, PlainDisplay
+from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace, open_place
 
@@ -118,7 +119,7 @@ def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | No
         if path is not None:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                _replace(path, text)
+                replace_file(path, text)
             except OSError as error:  # a full disk must not hide how the job ended
                 print(f"the summary can't be written to {path}: {error.strerror}", file=sys.stderr)
     return summary
@@ -282,16 +283,6 @@ def _ask_to_stop(launcher: Stoppable, place: JobPlace, token: bytes, watch: Watc
         except BadSetting as error:
             watch.notice(f"the job can't be stopped in order: {error}")
         return
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def main(argv: Sequence[str]) -> int:

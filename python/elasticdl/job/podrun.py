@@ -17,6 +17,7 @@ from elasticdl.job.display import Display, open_display, print_end, print_log_en
 from elasticdl.job.doctor import Finding, Level
 from elasticdl.job.podjob import PodJob, Seen, SignedOut
 from elasticdl.spec import edge
+from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
 
@@ -53,7 +54,7 @@ def _keep(path: Path, summary: Mapping[str, Any], display: Display) -> None:
     """Write the summary; that it can't be written changes nothing of how the job ended."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+        replace_file(path, json.dumps(summary, indent=2) + "\n")
     except OSError as error:
         display.notice(f"--summary: {path} can't be written: {error.strerror}")
 

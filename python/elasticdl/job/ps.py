@@ -21,6 +21,7 @@ from elasticdl._core import Heart, Listener, ParameterServer, exit_without_memor
 from elasticdl.cluster.cluster import EVICTED, NO_MEMORY, RELEASED
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
+from elasticdl.control.checkpoints import make_draft
 from elasticdl.control.manifest import read_manifest
 from elasticdl.control.messages import (
     Evicted,
@@ -281,7 +282,7 @@ class ServerProcess:
         path = Path(order.directory) / f"{self._name}-{secrets.token_hex(4)}.slots"
         wanted = dict(zip(order.slots, order.reigns, strict=True))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_draft(path.parent)
             position = (order.low, list(order.above))
             found = server.cut(str(path), list(wanted.items()), position, order.step)
         except OSError as error:

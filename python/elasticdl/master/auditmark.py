@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadSetting
+from elasticdl.spec.drafts import drafts_in, replace_file
 
 _FORMAT = 1
 
@@ -55,19 +55,19 @@ def write_manifest(
         raise BadSetting(
             f"--audit: {directory} holds the records of another job; give an empty directory, or remove it"
         )
-    _replace(path, text)
+    replace_file(path, text)
 
 
 def write_finished(directory: Path, *, view: int, step: int, state_view: int, complete: bool) -> None:
     """Write which state is the result, in which final view, and whether the data was used up; idempotent."""
     body = {"format": _FORMAT, "view": view, "step": step, "state_view": state_view, "complete": complete}
-    _replace(directory / "finished", _sealed(body))
+    replace_file(directory / "finished", _sealed(body))
 
 
 def write_accounts(directory: Path, slots: Sequence[tuple[int, int, str]]) -> None:
     """Write what each slot of parameter servers has applied: (slot, pushes, sum of their stamps); idempotent."""
     body = {"format": _FORMAT, "slots": [list(slot) for slot in slots]}
-    _replace(directory / "accounts", _sealed(body))
+    replace_file(directory / "accounts", _sealed(body))
 
 
 def write_beginning(
@@ -91,32 +91,19 @@ def write_beginning(
         "begun": [list(task) for task in begun],
         "slots": [list(slot) for slot in slots],
     }
-    _replace(directory / "beginning", _sealed(body))
+    replace_file(directory / "beginning", _sealed(body))
 
 
 def remove(directory: Path) -> None:
     """Remove what a job has left that ended before its first view: there is nothing to audit, and the next attempt may use the name."""
     if any((directory / name).exists() for name in ("manifest", "finished")):
-        for path in (directory / "manifest", directory / "beginning", *directory.glob("*.audit")):
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
+            marks = (directory / "manifest", directory / "beginning", *directory.glob("*.audit"))
+            for path in (*marks, *drafts_in(directory)):
+                path.unlink(missing_ok=True)
             directory.rmdir()
 
 
 def _sealed(body: dict[str, Any]) -> str:
     content = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
     return json.dumps({**body, "checksum": f"{zlib.crc32(content):08x}"}) + "\n"
-
-
-def _replace(path: Path, text: str) -> None:
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        with open(draft, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError:
-        draft.unlink(missing_ok=True)
-        raise

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 from elasticdl.cluster.items import Item, Stale
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.master.story import Told, told_from_line
+from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.place import JobPlace
 
 _log = logging.getLogger(__name__)
@@ -105,13 +106,10 @@ class FileBoard:
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, whole or not at all."""
-        draft = self._summary.with_name(f".{self._summary.name}.draft")
         try:
-            draft.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
-            draft.replace(self._summary)
+            replace_file(self._summary, json.dumps(summary, indent=2) + "\n")
         except OSError as error:
             _log.error("the summary can't be written: %s", error)
-            draft.unlink(missing_ok=True)
 
 
 class ItemBoard:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from pathlib import Path
 
 from elasticdl.errors import JournalConflict
+from elasticdl.spec.drafts import drafts_in, new_draft
 
-_DRAFT = ".draft-"
 _MANY = 2000
 """Files that are read in some tenths of a second."""
 
@@ -24,7 +23,6 @@ class FilePages:
     def __init__(self, directory: Path) -> None:
         """Use `directory`, which exists."""
         self._directory = directory
-        self._draft = directory / f"{_DRAFT}{secrets.token_hex(16)}"
         self._written = 0
         """Files since the last compaction."""
 
@@ -49,14 +47,19 @@ class FilePages:
 
     def write(self, number: int, body: bytes) -> None:
         """Write a file that is not there yet, and sync it."""
+        draft, descriptor = new_draft(self._path(number), 0o600)
         try:
-            self._write_draft(body)
-            self._link(number, body)
+            try:
+                _write_all(descriptor, body)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            self._link(draft, number, body)
             self._sync_directory()
             self._written += 1
         finally:
             with contextlib.suppress(OSError):
-                self._draft.unlink(missing_ok=True)
+                draft.unlink(missing_ok=True)
 
     def compact(self, number: int, body: bytes) -> None:
         """Write a file, then replace those before it by empty ones."""
@@ -67,31 +70,22 @@ class FilePages:
                 path = self._path(earlier)
                 if path.stat().st_size == 0:
                     break  # this one and all before it were emptied some time ago
-                self._draft.write_bytes(b"")
-                self._draft.rename(path)
+                draft, descriptor = new_draft(path, 0o600)
+                os.close(descriptor)
+                draft.rename(path)
 
     def tidy(self) -> None:
         """Remove drafts that killed masters left; a live one whose draft goes writes it again."""
-        for path in self._directory.glob(f"{_DRAFT}*"):
+        for path in drafts_in(self._directory):
             path.unlink(missing_ok=True)
 
-    def _write_draft(self, body: bytes) -> None:
-        # A new file for each attempt: after a failed fsync the old one's pages may count as clean without being on disk.
-        self._draft.unlink(missing_ok=True)
-        descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            _write_all(descriptor, body)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-    def _link(self, number: int, body: bytes) -> None:
+    def _link(self, draft: Path, number: int, body: bytes) -> None:
         if number > 1 and not self._path(number - 1).exists():
             raise JournalConflict(
                 f"record {number} of the journal can't follow: there is no record {number - 1}"
             )
         try:
-            os.link(self._draft, self._path(number))
+            os.link(draft, self._path(number))
         except FileExistsError:
             if self._path(number).read_bytes() != body:
                 raise JournalConflict(

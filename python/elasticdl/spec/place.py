@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.errors import BadSetting
+from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec, from_json
 from elasticdl.spec.tls import Identity
 
@@ -346,9 +347,7 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
             "directory": str(place.directory),
         }
         # Last, and at once: a place without this file is none yet.
-        draft = path / "place.json.draft"
-        draft.write_text(json.dumps(body), encoding="utf-8")
-        draft.rename(path / "place.json")
+        replace_file(path / "place.json", json.dumps(body))
     except BaseException:
         shutil.rmtree(sockets, ignore_errors=True)
         raise

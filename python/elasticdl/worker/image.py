@@ -8,7 +8,6 @@ checkpoint format for people: it names no framework and is read by the same vers
 from __future__ import annotations
 
 import json
-import os
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from elasticdl._core import crc32c
 from elasticdl.control.view import StateId
 from elasticdl.data.shard import Position
 from elasticdl.errors import TransferFailed
+from elasticdl.spec.drafts import replacing
 from elasticdl.worker.adapter import StateImage
 
 _MAGIC = b"EDLSTATE"
@@ -101,13 +101,5 @@ def decode(data: bytes | bytearray | memoryview) -> State:
 def write(path: Path, data: bytes | bytearray) -> None:
     """Write beside, sync, rename: the file at `path` is whole or absent, whatever happens; its folder is made if need be."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    try:
-        with beside.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.rename(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(data)
