@@ -1,6 +1,7 @@
 //! Record files: whatever was written is read back in any order, and no damage goes unnoticed.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use elasticdl_core::records::csv::{self, CsvFile, Header};
@@ -44,22 +45,152 @@ fn open_csv(path: &Path, index: &Path, header: Header) -> Result<CsvFile, Error>
     CsvFile::open(path, index, b',', header)
 }
 
-/// An index with right checksums whose first two offsets somebody has exchanged.
+/// Changes the offsets of an index, as somebody does who knows how to make its checksums right.
+fn forge(index: &Path, change: impl FnOnce(&mut Vec<u64>)) {
+    let mut bytes = fs::read(index).unwrap();
+    let (header, rest) = bytes.split_at_mut(64);
+    let words = rest.as_chunks::<8>().0.iter();
+    let mut offsets: Vec<u64> = words.map(|word| u64::from_le_bytes(*word)).collect();
+    change(&mut offsets);
+    let body: Vec<u8> = offsets
+        .iter()
+        .flat_map(|offset| offset.to_le_bytes())
+        .collect();
+    header[40..48].copy_from_slice(&(offsets.len() as u64 - 1).to_le_bytes());
+    header[48..52].copy_from_slice(&crc32c::crc32c(&body).to_le_bytes());
+    let crc = crc32c::crc32c(&header[..52]);
+    header[52..56].copy_from_slice(&crc.to_le_bytes());
+    let forged = [&*header, &body].concat();
+    fs::write(index, forged).unwrap();
+}
+
+/// Makes other offsets of those of an index.
+type Change = fn(&mut Vec<u64>);
+
+fn three() -> Vec<Vec<u8>> {
+    ["one", "two", "three"].map(|text| text.into()).to_vec()
+}
+
 #[test]
-fn an_index_that_somebody_has_made_up_is_refused() {
-    let records = vec![b"one".to_vec(), b"two".to_vec()];
+fn an_index_that_leaves_records_out_is_refused_and_made_anew() {
+    let forgeries: [(&str, Change); 5] = [
+        ("begin", |offsets| {
+            offsets.remove(0);
+        }),
+        ("end", |offsets| {
+            offsets.pop();
+        }),
+        ("end", |offsets| offsets.truncate(1)),
+        ("out of order", |offsets| offsets.swap(1, 2)),
+        ("end", |offsets| offsets.push(1 << 60)),
+    ];
+    for (why, change) in forgeries {
+        let (_folder, path, index) = place(&encode(&three()));
+        open_tfrecord(&path, &index).unwrap();
+        forge(&index, change);
+        let refused = TFRecordFile::open(&path, &index).err().unwrap();
+        assert!(refused.to_string().contains(why), "{refused}");
+        let file = open_tfrecord(&path, &index).unwrap();
+        assert_eq!(file.read(&[0, 1, 2]).unwrap(), three());
+    }
+}
+
+#[test]
+fn an_index_that_says_there_is_nothing_is_looked_at_again() {
+    let (_folder, path, index) = place(b"a\nb\n");
+    open_csv(&path, &index, Header::No).unwrap();
+    forge(&index, |offsets| {
+        offsets.drain(..2);
+    });
+    assert_eq!(open_csv(&path, &index, Header::No).unwrap().count(), 2);
+    // A file may have content and no row.
+    let (_folder, path, index) = place(b"\n\n\n");
+    for _ in 0..2 {
+        assert_eq!(open_csv(&path, &index, Header::No).unwrap().count(), 0);
+    }
+}
+
+/// Its bounds are right; that two records are called one must not pass for a record that is corrupt, which a job may skip.
+#[test]
+fn an_index_that_puts_records_together_or_apart_loses_none_silently() {
+    let forgeries: [Change; 3] = [
+        |offsets| {
+            offsets.remove(1);
+        },
+        |offsets| offsets.insert(1, 1),
+        |offsets| offsets.insert(1, offsets[1]),
+    ];
+    for change in forgeries {
+        let (_folder, path, index) = place(&encode(&three()));
+        open_tfrecord(&path, &index).unwrap();
+        forge(&index, change);
+        let file = TFRecordFile::open(&path, &index).unwrap();
+        let all: Vec<u64> = (0..file.count()).collect();
+        let refused = file.read_good(&all).err().unwrap();
+        assert!(matches!(refused, Error::BadIndex { .. }), "{refused}");
+    }
+    let forgeries: [Change; 2] = [
+        |offsets| {
+            offsets.remove(1);
+        },
+        |offsets| offsets.insert(2, 3),
+    ];
+    for change in forgeries {
+        let (_folder, path, index) = place(b"1\n22\n3\n");
+        open_csv(&path, &index, Header::No).unwrap();
+        forge(&index, change);
+        let refused = CsvFile::open(&path, &index, b',', Header::No).and_then(|file| {
+            let all: Vec<u64> = (0..file.count()).collect();
+            file.read_good(&all).map(drop)
+        });
+        assert!(matches!(refused, Err(Error::BadIndex { .. })));
+    }
+}
+
+#[test]
+fn an_index_that_is_cut_or_changed_while_it_is_open_ends_in_an_error() {
+    let records: Vec<_> = (0..50_000u32).map(|n| n.to_le_bytes().to_vec()).collect();
     let (_folder, path, index) = place(&encode(&records));
+    let file = open_tfrecord(&path, &index).unwrap();
+    let good = fs::read(&index).unwrap();
+    let mut wild = good.clone();
+    wild[64..].fill(0xee);
+    for bytes in [&good[..100], &wild] {
+        fs::write(&index, bytes).unwrap();
+        for asked in [&[49_999][..], &[9, 49_999], &[200, 201, 202]] {
+            let refused = file.read(asked).unwrap_err();
+            assert!(matches!(refused, Error::BadIndex { .. }), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn an_index_that_others_may_write_is_not_believed() {
+    let (_folder, path, index) = place(&encode(&three()));
     open_tfrecord(&path, &index).unwrap();
-    let mut bytes = fs::read(&index).unwrap();
-    let offsets = bytes.len() - 3 * 8;
-    bytes[offsets..offsets + 16].rotate_left(8);
-    let crc = crc32c::crc32c(&bytes[offsets..]);
-    bytes[48..52].copy_from_slice(&crc.to_le_bytes());
-    let crc = crc32c::crc32c(&bytes[..52]);
-    bytes[52..56].copy_from_slice(&crc.to_le_bytes());
-    fs::write(&index, &bytes).unwrap();
-    let refused = TFRecordFile::open(&path, &index).err().unwrap();
-    assert!(refused.to_string().contains("out of order"), "{refused}");
+    let mode = |bits| fs::set_permissions(&index, fs::Permissions::from_mode(bits)).unwrap();
+    for bits in [0o646, 0o664] {
+        mode(bits);
+        let refused = TFRecordFile::open(&path, &index).err().unwrap();
+        assert!(refused.to_string().contains("may write it"), "{refused}");
+        assert_eq!(open_tfrecord(&path, &index).unwrap().count(), 3);
+        let made = fs::metadata(&index).unwrap().permissions().mode();
+        assert_eq!(made & 0o022, 0);
+    }
+}
+
+#[test]
+fn records_far_apart_are_found_as_those_together() {
+    let records: Vec<_> = (0..50_000u32).map(|n| n.to_le_bytes().to_vec()).collect();
+    let (_folder, path, index) = place(&encode(&records));
+    let file = open_tfrecord(&path, &index).unwrap();
+    let asked = [49_999, 0, 25_000, 25_001, 0];
+    let expected: Vec<_> = asked.map(|n| records[n as usize].clone()).to_vec();
+    assert_eq!(file.read(&asked).unwrap(), expected);
+    assert!(matches!(
+        file.read(&[7, u64::MAX]),
+        Err(Error::NoSuchRecord { .. })
+    ));
 }
 
 /// Two that index the same file at once, as masters of two jobs do: both have a whole index, whoever is last.

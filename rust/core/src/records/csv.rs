@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
-use super::index::{Index, Writer};
+use super::index::{Index, Range, Writer};
 use super::{
     Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
     unreadable,
@@ -23,6 +23,9 @@ const COUNTED: u64 = 16 << 20;
 
 /// A longer row is taken for a quote that was never closed.
 pub const LONGEST_ROW: u64 = 64 << 20;
+
+/// What the scan lets pass as one row, and as empty lines that follow the last one.
+const LONGEST_RANGE: u64 = 2 * (LONGEST_ROW + SCAN_BUFFER as u64);
 
 /// Whether the first row names the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,8 +149,8 @@ impl Scan {
     }
 }
 
-/// Parses the bytes of one row. Making a reader costs more than parsing a row, so it is lent and reset.
-fn parse(reader: &mut Reader, bytes: &[u8]) -> Vec<Vec<u8>> {
+/// Parses the bytes of one row; None if there is more than that. Making a reader costs more than parsing a row, so it is lent and reset.
+fn parse(reader: &mut Reader, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     reader.reset();
     let mut text = vec![0; bytes.len()];
     let mut ends = vec![0; 16];
@@ -166,13 +169,17 @@ fn parse(reader: &mut Reader, bytes: &[u8]) -> Vec<Vec<u8>> {
             ReadRecordResult::Record | ReadRecordResult::End => break,
         }
     }
+    // After the last row of a file there may be empty lines.
+    if !input.iter().all(|byte| matches!(byte, b'\n' | b'\r')) {
+        return None;
+    }
     let mut begin = 0;
     let mut row = Vec::with_capacity(fields);
     for &end in &ends[..fields] {
         row.push(text[begin..end].to_vec());
         begin = end;
     }
-    row
+    Some(row)
 }
 
 /// Random access to the data rows of one file.
@@ -203,8 +210,8 @@ impl CsvFile {
             columns: 0,
             header: None,
         };
-        if opened.index.count() > 0 {
-            let first = opened.parse_row(&mut reader(delimiter), 0)?;
+        if let Some(range) = opened.index.range(0)? {
+            let first = opened.parse_row(&mut reader(delimiter), 0, range)?;
             opened.columns = first.len();
             let is_header = match header {
                 Header::Yes => true,
@@ -212,7 +219,7 @@ impl CsvFile {
                 Header::Auto => first.iter().all(|field| is_name(field)),
             };
             if is_header {
-                opened.header = Some(opened.strings(0, first)?);
+                opened.header = Some(opened.strings(0, range, first)?);
             }
         }
         Ok(opened)
@@ -241,15 +248,32 @@ impl CsvFile {
     pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<String>>> {
         self.check_unchanged()?;
         let mut reader = reader(self.delimiter);
-        let read = |&record| self.read_one(&mut reader, record);
-        records.iter().map(read).collect()
+        self.ranges(records)?
+            .into_iter()
+            .zip(records)
+            .map(|(range, &record)| self.read_one(&mut reader, record, range))
+            .collect()
     }
 
     /// Returns the good ones of the data rows in the order asked, and what is wrong with the others.
     pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<String>>, Bad)> {
         self.check_unchanged()?;
         let mut reader = reader(self.delimiter);
-        read_good(records, |record| self.read_one(&mut reader, record))
+        let ranges = self.ranges(records)?;
+        read_good(records, &ranges, |record, range| {
+            self.read_one(&mut reader, record, range)
+        })
+    }
+
+    /// Returns where data rows lie.
+    fn ranges(&self, records: &[u64]) -> Result<Vec<Option<Range>>> {
+        let rows: Vec<u64> = records.iter().map(|&record| self.row(record)).collect();
+        self.index.ranges(&rows)
+    }
+
+    /// Returns the number of a data row in the index, where a header is a row too; one that there is not for a record that there is not.
+    fn row(&self, record: u64) -> u64 {
+        record.saturating_add(u64::from(self.header.is_some()))
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -262,29 +286,41 @@ impl CsvFile {
         }
     }
 
-    fn read_one(&self, reader: &mut Reader, record: u64) -> Result<Vec<String>> {
-        if record >= self.count() {
+    fn read_one(
+        &self,
+        reader: &mut Reader,
+        record: u64,
+        range: Option<Range>,
+    ) -> Result<Vec<String>> {
+        let Some(range) = range else {
             return Err(Error::NoSuchRecord {
                 path: self.path.clone(),
                 record,
                 count: self.count(),
             });
-        }
-        let row = record + u64::from(self.header.is_some());
-        let fields = self.parse_row(reader, row)?;
+        };
+        let row = self.row(record);
+        let fields = self.parse_row(reader, row, range)?;
         if fields.len() != self.columns {
             let what = format!(
                 "it has {} fields, the first row has {}",
                 fields.len(),
                 self.columns
             );
-            return Err(self.corrupt(row, what));
+            return Err(self.corrupt(row, range, what));
         }
-        self.strings(row, fields)
+        self.strings(row, range, fields)
     }
 
-    fn parse_row(&self, reader: &mut Reader, row: u64) -> Result<Vec<Vec<u8>>> {
-        let (begin, end) = self.index.range(row).expect("the row exists");
+    fn parse_row(
+        &self,
+        reader: &mut Reader,
+        row: u64,
+        (begin, end): Range,
+    ) -> Result<Vec<Vec<u8>>> {
+        if end - begin > LONGEST_RANGE {
+            return Err(self.index.misleads(row));
+        }
         // The parser drops a byte order mark at its very beginning. That is right for the first row only; before
         // the others goes an empty line, which is skipped.
         let lead = usize::from(begin > 0);
@@ -292,10 +328,14 @@ impl CsvFile {
         self.file
             .read_exact_at(&mut bytes[lead..], begin)
             .map_err(|source| unreadable(&self.path, source))?;
-        Ok(parse(reader, &bytes))
+        let ends_there =
+            end == self.index.fingerprint.size || matches!(bytes.last(), Some(b'\n' | b'\r'));
+        parse(reader, &bytes)
+            .filter(|_| ends_there)
+            .ok_or_else(|| self.index.misleads(row))
     }
 
-    fn strings(&self, row: u64, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
+    fn strings(&self, row: u64, range: Range, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
         let mut strings = Vec::with_capacity(fields.len());
         for (column, field) in fields.into_iter().enumerate() {
             match String::from_utf8(field) {
@@ -306,37 +346,36 @@ impl CsvFile {
                         "field {} is not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8",
                         column + 1
                     );
-                    return Err(self.corrupt(row, what));
+                    return Err(self.corrupt(row, range, what));
                 }
             }
         }
         Ok(strings)
     }
 
-    fn corrupt(&self, row: u64, what: String) -> Error {
+    fn corrupt(&self, row: u64, range: Range, what: String) -> Error {
         Error::Corrupt {
             path: self.path.clone(),
             record: row.saturating_sub(u64::from(self.header.is_some())),
-            place: self.place(row),
+            place: self.place(range),
             what,
         }
     }
 
     /// Says where a row begins: its line, where that is soon counted, as rows that are skipped are told in every epoch.
-    fn place(&self, row: u64) -> String {
-        let (begin, _) = self.index.range(row).expect("the row exists");
+    fn place(&self, range: Range) -> String {
+        let (begin, _) = range;
         if begin > COUNTED {
             return format!("byte {begin}");
         }
-        match self.line(row) {
+        match self.line(range) {
             Ok(line) => format!("line {line}"),
             Err(_) => "line unknown".into(),
         }
     }
 
     /// Counts the line that a row begins on, from 1, as editors do. Reads the file up to there.
-    fn line(&self, row: u64) -> std::io::Result<u64> {
-        let (begin, end) = self.index.range(row).expect("the row exists");
+    fn line(&self, (begin, end): Range) -> std::io::Result<u64> {
         let mut buffer = vec![0; SCAN_BUFFER];
         let (mut offset, mut line, mut after_return) = (0, 1, false);
         while offset < end {

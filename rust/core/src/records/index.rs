@@ -8,20 +8,23 @@
 //! ```
 //!
 //! All numbers are little-endian. The file is written under another name and renamed, so that it is whole or not
-//! there; it is mapped for reading, so that it costs no memory of the process's own.
+//! there. It lies beside the data, where others may write, so it is read with `pread` and believed as little as can be:
+//! only one of this user or root is taken, its records must fill the data file from its beginning to its end, and what
+//! is read later is compared with these bounds again.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use memmap2::Mmap;
 
 use super::{Error, Fingerprint, Result};
 
 const MAGIC: &[u8; 8] = b"EDLINDEX";
 const FORMAT: u32 = 1;
 const HEADER: usize = 64;
+/// Offsets that are read at a time, at most.
+const BLOCK: usize = 8 << 10;
 
 /// What kind of file an index is for. Whatever changes the offsets is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,66 +45,103 @@ impl Kind {
     }
 }
 
-/// A verified index, mapped.
+/// First byte of a record and one past its last.
+pub type Range = (u64, u64);
+
+/// A verified index.
 pub struct Index {
     pub fingerprint: Fingerprint,
+    path: PathBuf,
+    file: File,
     count: u64,
-    map: Mmap,
 }
 
 impl Index {
     /// Opens and verifies an index.
     pub fn open(path: &Path, kind: Kind) -> Result<Self> {
-        let bad = |what: String| Error::BadIndex {
-            path: path.to_owned(),
-            what,
-        };
-        let file = File::open(path).map_err(|error| bad(error.to_string()))?;
-        // SAFETY: an index is written under another name and renamed when whole; nothing of ours changes it in place.
-        // Whoever else cuts it while it is mapped ends this process by SIGBUS, as with any mapped file.
-        let map = unsafe { Mmap::map(&file) }.map_err(|error| bad(error.to_string()))?;
-        if map.len() < HEADER || &map[..8] != MAGIC {
-            return Err(bad("it is no index".into()));
+        Self::verify(path, kind).map_err(|wrong| wrong.of(path))
+    }
+
+    fn verify(path: &Path, kind: Kind) -> std::result::Result<Self, Wrong> {
+        // Without O_NONBLOCK a pipe of that name would be waited for.
+        let nonblock = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(nonblock)
+            .open(path)?;
+        let metadata = file.metadata()?;
+        if !is_trusted(&metadata) {
+            return Err("another user owns it or may write it".into());
         }
-        if u32_at(&map, 52) != crc32c::crc32c(&map[..52]) {
-            return Err(bad("its header is damaged".into()));
+        if metadata.len() < HEADER as u64 {
+            return Err("it is no index".into());
         }
-        let format = u32_at(&map, 8);
+        let mut header = [0; HEADER];
+        file.read_exact_at(&mut header, 0)?;
+        if &header[..8] != MAGIC {
+            return Err("it is no index".into());
+        }
+        if u32_at(&header, 52) != crc32c::crc32c(&header[..52]) {
+            return Err("its header is damaged".into());
+        }
+        let format = u32_at(&header, 8);
         if format != FORMAT {
-            return Err(bad(format!(
-                "its format is {format}, this version knows {FORMAT}"
-            )));
+            return Err(format!("its format is {format}, this version knows {FORMAT}").into());
         }
-        if u32_at(&map, 12) != kind.code() {
-            return Err(bad("it is for another kind of file".into()));
+        if u32_at(&header, 12) != kind.code() {
+            return Err("it is for another kind of file".into());
         }
-        let count = u64_at(&map, 40);
+        let count = u64_at(&header, 40);
         let length = count
             .checked_add(1)
             .and_then(|offsets| offsets.checked_mul(8))
             .and_then(|bytes| bytes.checked_add(HEADER as u64));
-        if length != Some(map.len() as u64) {
-            return Err(bad("its length is wrong".into()));
-        }
-        if u32_at(&map, 48) != crc32c::crc32c(&map[HEADER..]) {
-            return Err(bad("its offsets are damaged".into()));
-        }
-        let size = u64_at(&map, 16);
-        let offsets = (HEADER..map.len()).step_by(8).map(|at| u64_at(&map, at));
-        // A checksum keeps from accidents, not from whoever may write here.
-        if !offsets.chain([size]).is_sorted() {
-            return Err(bad("its offsets are out of order".into()));
+        if length != Some(metadata.len()) {
+            return Err("its length is wrong".into());
         }
         let fingerprint = Fingerprint {
-            size,
-            changed: u64_at(&map, 24) as i64,
-            sample: u32_at(&map, 32),
+            size: u64_at(&header, 16),
+            changed: u64_at(&header, 24) as i64,
+            sample: u32_at(&header, 32),
         };
-        Ok(Self {
+        let index = Self {
             fingerprint,
+            path: path.to_owned(),
+            file,
             count,
-            map,
-        })
+        };
+        index.verify_offsets(u32_at(&header, 48))?;
+        Ok(index)
+    }
+
+    /// Looks at all offsets once: checksums keep from accidents only.
+    fn verify_offsets(&self, expected: u32) -> std::result::Result<(), Wrong> {
+        let (mut crc, mut last) = (0, None);
+        let mut at = 0;
+        while at <= self.count {
+            let many = (self.count + 1 - at).min(BLOCK as u64) as usize;
+            let bytes = self.bytes(at, many)?;
+            crc = crc32c::crc32c_append(crc, &bytes);
+            for offset in offsets(&bytes) {
+                match last {
+                    None if offset != 0 && self.count > 0 => {
+                        return Err("its records do not begin where the file does".into());
+                    }
+                    Some(before) if offset < before => {
+                        return Err("its offsets are out of order".into());
+                    }
+                    _ => last = Some(offset),
+                }
+            }
+            at += many as u64;
+        }
+        if crc != expected {
+            return Err("its offsets are damaged".into());
+        }
+        if last != Some(self.fingerprint.size) {
+            return Err("its records do not end where the file does".into());
+        }
+        Ok(())
     }
 
     /// Opens an index if it is whole and belongs to the file as it is now.
@@ -109,28 +149,126 @@ impl Index {
         Self::open(path, kind)
             .ok()
             .filter(|found| found.fingerprint == fingerprint)
+            // That a file has content and no record is seen by nobody but who looks again.
+            .filter(|found| found.count > 0 || fingerprint.size == 0)
     }
 
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Returns the first byte of `record` and one past its last, or None if there is no such record.
-    pub fn range(&self, record: u64) -> Option<(u64, u64)> {
-        if record >= self.count {
-            return None;
+    /// Returns where each of `records` lies, or None for one that there is not. Those of a task lie near each other.
+    pub fn ranges(&self, records: &[u64]) -> Result<Vec<Option<Range>>> {
+        let there = || records.iter().filter(|record| **record < self.count);
+        let first = there().min().copied().unwrap_or(0);
+        let last = there().max().copied().unwrap_or(0);
+        let many = (last - first).saturating_add(2);
+        let together = if many <= BLOCK as u64 && there().next().is_some() {
+            Some(self.block(first, many as usize)?)
+        } else {
+            None
+        };
+        let range_of = |&record: &u64| {
+            if record >= self.count {
+                return Ok(None);
+            }
+            let range = match &together {
+                Some(block) => self.pair(block, (record - first) as usize),
+                None => self.pair(&self.block(record, 2)?, 0),
+            };
+            range.map(Some)
+        };
+        records.iter().map(range_of).collect()
+    }
+
+    /// Returns where one record lies, or None if there is no such record.
+    pub fn range(&self, record: u64) -> Result<Option<Range>> {
+        Ok(self.ranges(&[record])?.pop().flatten())
+    }
+
+    /// Says that the index puts the records of the file elsewhere than they are.
+    pub fn misleads(&self, record: u64) -> Error {
+        let what = format!("record {record} does not lie where it says; remove it");
+        Wrong::from(what).of(&self.path)
+    }
+
+    fn block(&self, first: u64, many: usize) -> Result<Vec<u8>> {
+        self.bytes(first, many)
+            .map_err(|error| Wrong::from(error).of(&self.path))
+    }
+
+    /// Reads `many` offsets; there are no more than `BLOCK`.
+    fn bytes(&self, first: u64, many: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; many * 8];
+        self.file
+            .read_exact_at(&mut bytes, HEADER as u64 + first * 8)?;
+        Ok(bytes)
+    }
+
+    /// Returns two offsets that follow each other. Somebody may have changed them since they were verified.
+    fn pair(&self, block: &[u8], at: usize) -> Result<Range> {
+        let words = block.as_chunks::<8>().0;
+        let word = |at: usize| words.get(at).map(|word| u64::from_le_bytes(*word));
+        match (word(at), word(at + 1)) {
+            (Some(begin), Some(end)) if begin <= end && end <= self.fingerprint.size => {
+                Ok((begin, end))
+            }
+            _ => Err(Wrong::from("it has changed since it was opened").of(&self.path)),
         }
-        let at = HEADER + record as usize * 8;
-        Some((u64_at(&self.map, at), u64_at(&self.map, at + 8)))
     }
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+/// Why an index can't be used.
+struct Wrong(String);
+
+impl Wrong {
+    fn of(self, path: &Path) -> Error {
+        Error::BadIndex {
+            path: path.to_owned(),
+            what: self.0,
+        }
+    }
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+impl From<&str> for Wrong {
+    fn from(what: &str) -> Self {
+        Self(what.into())
+    }
+}
+
+impl From<String> for Wrong {
+    fn from(what: String) -> Self {
+        Self(what)
+    }
+}
+
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// Says whether nobody but this user and root can have written a file.
+fn is_trusted(metadata: &Metadata) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    let is_ours = metadata.uid() == user || metadata.uid() == 0;
+    metadata.is_file() && is_ours && metadata.mode() & 0o022 == 0
+}
+
+fn offsets(bytes: &[u8]) -> impl Iterator<Item = u64> {
+    bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|word| u64::from_le_bytes(*word))
+}
+
+fn u32_at(header: &[u8; HEADER], at: usize) -> u32 {
+    u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
+    u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Writes an index beside its final name; it appears there with [`Writer::finish`] or not at all.
@@ -153,7 +291,17 @@ impl Writer {
         name.push(target.file_name().unwrap_or_default());
         let beside = target.with_file_name(name);
         let create = || {
-            let mut out = BufWriter::new(File::create_new(&beside)?);
+            let file = OpenOptions::new()
+                .write(true)
+                .create_new(true) // follows no link
+                .mode(0o644)
+                .open(&beside)?;
+            // Some shared volumes give all files to another user; whoever reads could not tell it from a stranger's.
+            if !is_trusted(&file.metadata()?) {
+                let _ = fs::remove_file(&beside);
+                return Err(io::Error::from(rustix::io::Errno::PERM));
+            }
+            let mut out = BufWriter::new(file);
             out.write_all(&[0; HEADER])?;
             Ok(out)
         };

@@ -2,8 +2,8 @@
 //!
 //! A record file is scanned once; the offsets of its records go to an index file ([`index`]) together with a
 //! fingerprint of the file ([`fingerprint`]). Readers of a format ([`tfrecord`], [`csv`]) then fetch any record with
-//! one positioned read, so that a shuffled order costs no more memory than a sequential one. Data files are read
-//! with `pread`, never mapped: a file that is cut under our feet is an error, not a SIGBUS.
+//! one positioned read, so that a shuffled order costs no more memory than a sequential one. All files are read
+//! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS.
 
 pub mod csv;
 mod fingerprint;
@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub use fingerprint::Fingerprint;
-use index::Kind;
+use index::{Kind, Range};
 
 /// Bytes between two calls of a progress function.
 const PROGRESS_EVERY: u64 = 16 << 20;
@@ -87,15 +87,16 @@ fn unreadable(path: &Path, source: io::Error) -> Error {
     }
 }
 
-/// Reads `records` by `read_one`; corrupt ones are collected, other errors end the read.
+/// Reads `records`, which lie at `ranges`, by `read_one`; corrupt ones are collected, other errors end the read.
 fn read_good<T>(
     records: &[u64],
-    mut read_one: impl FnMut(u64) -> Result<T>,
+    ranges: &[Option<Range>],
+    mut read_one: impl FnMut(u64, Option<Range>) -> Result<T>,
 ) -> Result<(Vec<T>, Bad)> {
     let mut good = Vec::with_capacity(records.len());
     let mut bad = Vec::new();
-    for &record in records {
-        match read_one(record) {
+    for (&record, &range) in records.iter().zip(ranges) {
+        match read_one(record, range) {
             Ok(value) => good.push(value),
             Err(error @ Error::Corrupt { .. }) => bad.push((record, error)),
             Err(error) => return Err(error),

@@ -8,7 +8,7 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::index::{Index, Writer};
+use super::index::{Index, Range, Writer};
 use super::{
     Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
     unreadable,
@@ -144,16 +144,21 @@ impl TFRecordFile {
     /// Returns the records in the order asked; the first bad one is the error.
     pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<u8>>> {
         self.check_unchanged()?;
-        records
-            .iter()
-            .map(|&record| self.read_one(record))
+        self.index
+            .ranges(records)?
+            .into_iter()
+            .zip(records)
+            .map(|(range, &record)| self.read_one(record, range))
             .collect()
     }
 
     /// Returns the good ones of the records in the order asked, and what is wrong with the others.
     pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<u8>>, Bad)> {
         self.check_unchanged()?;
-        read_good(records, |record| self.read_one(record))
+        let ranges = self.index.ranges(records)?;
+        read_good(records, &ranges, |record, range| {
+            self.read_one(record, range)
+        })
     }
 
     fn check_unchanged(&self) -> Result<()> {
@@ -166,24 +171,27 @@ impl TFRecordFile {
         }
     }
 
-    fn read_one(&self, record: u64) -> Result<Vec<u8>> {
-        let Some((begin, end)) = self.index.range(record) else {
+    fn read_one(&self, record: u64, range: Option<Range>) -> Result<Vec<u8>> {
+        let Some((begin, end)) = range else {
             return Err(Error::NoSuchRecord {
                 path: self.path.clone(),
                 record,
                 count: self.count(),
             });
         };
+        // Shorter than any record.
         let Some(payload) = (end - begin).checked_sub(HEAD + TAIL) else {
-            return Err(corrupt(&self.path, record, begin, "it is too short"));
+            return Err(self.index.misleads(record));
         };
         let mut bytes = vec![0; (end - begin) as usize];
         self.file
             .read_exact_at(&mut bytes, begin)
             .map_err(|source| unreadable(&self.path, source))?;
-        let length_stored = bytes.first_chunk().and_then(length);
-        if length_stored != Some(payload) {
-            return Err(corrupt(&self.path, record, begin, "its length is damaged"));
+        match bytes.first_chunk().and_then(length) {
+            Some(stored) if stored == payload => {}
+            // The data is right and says otherwise.
+            Some(_) => return Err(self.index.misleads(record)),
+            None => return Err(corrupt(&self.path, record, begin, "its length is damaged")),
         }
         let crc_at = bytes.len() - TAIL as usize;
         let crc = u32::from_le_bytes(bytes[crc_at..].try_into().expect("four bytes"));
