@@ -7,11 +7,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.audit.records import File, Finished, Manifest, Step, View, epochs_of, sizes_of
+from elasticdl.audit.records import (
+    MOST_EPOCHS,
+    File,
+    Finished,
+    Manifest,
+    Seen,
+    Step,
+    View,
+    epochs_of,
+    sizes_of,
+)
 from elasticdl.audit.report import Report
 from elasticdl.errors import AuditFailed
 
 _MAX_SLOTS = 1 << 20
+_NEAR_SLOTS = 1 << 10
+"""Of these the set of a step is a number; more are rare, and such a number is as long as its highest slot says."""
 
 
 def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Report:
@@ -202,12 +214,13 @@ def _count_chunks(
     story: _Story,
     history: list[View],
 ) -> Report:
-    seen: dict[int, bytearray] = {}
+    seen: dict[int, Seen] = {}
     records_of_epoch: dict[int, int] = {}
     # one entry per step: what a job of a billion records costs here is tens of megabytes
     epoch_of_step = array("q", [-1]) * len(history)
     sums = array("q", [0]) * len(history)
     slots = [0] * len(history)
+    far_slots: set[tuple[int, int]] = set()
     redone: set[int] = set()
     discarded_chunks = discarded_records = bad_records = idle_records = 0
     for file in files:
@@ -215,7 +228,7 @@ def _count_chunks(
             if entry.kind != b"contributed":
                 continue
             view, step, slot, epoch, task, chunk, records, bad = entry.numbers
-            if task >= manifest.num_tasks or (manifest.num_epochs and epoch >= manifest.num_epochs):
+            if task >= manifest.num_tasks or epoch >= (manifest.num_epochs or MOST_EPOCHS):
                 raise file.altered(entry.line, f"there is no task {task} in epoch {epoch + 1}")
             number, expected = manifest.chunk(task, chunk)
             if records != expected:
@@ -236,9 +249,12 @@ def _count_chunks(
             epoch_of_step[step] = epoch
             if slot >= _MAX_SLOTS:
                 raise file.altered(entry.line, f"there is no slot {slot}")
-            if slots[step] >> slot & 1:
+            if (step, slot) in far_slots or (slot < _NEAR_SLOTS and slots[step] >> slot & 1):
                 raise file.altered(entry.line, f"slot {slot} of step {step} was contributed twice")
-            slots[step] |= 1 << slot
+            if slot < _NEAR_SLOTS:
+                slots[step] |= 1 << slot
+            else:
+                far_slots.add((step, slot))
             sums[step] += records
             bad_records += bad
             if step in story.idle.get(View(view), ()):
@@ -246,13 +262,13 @@ def _count_chunks(
             if not records:
                 continue
             if epoch not in seen:
-                seen[epoch] = bytearray(manifest.num_chunks)
+                seen[epoch] = Seen()
                 records_of_epoch[epoch] = 0
-            if seen[epoch][number]:
+            if number in seen[epoch]:
                 raise file.altered(
                     entry.line, f"trained twice in epoch {epoch + 1}: {manifest.describe(number)}"
                 )
-            seen[epoch][number] = 1
+            seen[epoch].add(number)
             records_of_epoch[epoch] += records
     _check_sums(story, history, sums)
     _check_epoch_order(epoch_of_step)

@@ -17,6 +17,8 @@ from typing import Any, NewType
 
 from elasticdl.audit.report import EpochReport, count_of
 from elasticdl.errors import AuditFailed, BadInput
+from elasticdl.spec import reading
+from elasticdl.spec.reading import integer
 
 FORMAT = 1
 
@@ -28,6 +30,13 @@ _MAX_DIGITS = 18
 """Longer numbers are no numbers of ours; keeps a strange file from costing quadratic time."""
 _MAX_MASK = 1 << 14
 """Digits of a set of slots."""
+_MAX_LINE = 1 << 20
+"""Bytes of a line; a view of ten thousand members has a third of that."""
+_SUM_DIGITS = 32
+_PAGE = 1 << 10
+"""Chunks whose marks lie together."""
+MOST_EPOCHS = 1 << 22
+"""More than any job has; the report has some figures for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +107,13 @@ class File:
         with stream:
             number = 0
             while offset < self.size:
-                line = stream.readline(self.size - offset)
+                line = stream.readline(min(self.size - offset, _MAX_LINE))
+                number += 1
                 if not line.endswith(b"\n"):
+                    if len(line) == _MAX_LINE:
+                        raise self.altered(number, f"it has no end within {_MAX_LINE:,} bytes")
                     self.cut = True
                     return
-                number += 1
                 text, space, told = line[:-1].rpartition(b" ")
                 checksum = zlib.crc32(text, checksum)
                 if not space or told != b"%08x" % checksum:
@@ -166,10 +177,12 @@ def sizes_of(directory: Path) -> dict[str, int]:
 def read_json(path: Path) -> dict[str, Any]:
     """Read `manifest` or `finished` and check its checksum and format."""
     try:
-        body = json.loads(path.read_bytes())
-        told = body.pop("checksum")
+        body = reading.fields(reading.load_file(path))
+        told = body.pop("checksum", None)
         text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
-    except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+    except OSError as error:
+        raise AuditFailed(f"{path.name}: it can't be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
         raise AuditFailed(f"{path.name}: not what the master writes; it was cut or edited") from None
     if told != f"{zlib.crc32(text):08x}":
         raise AuditFailed(f"{path.name}: its checksum does not hold: it was edited")
@@ -191,15 +204,19 @@ def read_manifest(directory: Path) -> Manifest:
         )
     body = read_json(path)
     try:
-        shards = [(str(name), int(start), int(count)) for name, start, count in body["shards"]]
-        sizes = int(body["records_per_task"]), int(body["minibatch_size"]), int(body["num_epochs"])
-        serving = bool(body.get("serving", False))
-    except (KeyError, TypeError, ValueError, OverflowError):
+        shards = [_shard(one) for one in reading.items(reading.field(body, "shards"))]
+        sizes = (
+            integer(reading.field(body, "records_per_task"), 1),
+            integer(reading.field(body, "minibatch_size"), 1),
+            integer(reading.field(body, "num_epochs"), most=MOST_EPOCHS),
+        )
+        serving = reading.flag(body.get("serving", False))
+    except ValueError as error:
         raise AuditFailed(
-            f"{path.name}: shards, records_per_task, minibatch_size or num_epochs is missing or no number"
+            f"{path.name}: shards, records_per_task, minibatch_size or num_epochs is missing or can't be: {error}"
         ) from None
-    if sizes[0] < 1 or sizes[1] < 1 or sizes[2] < 0 or any(count < 0 for _, _, count in shards):
-        raise AuditFailed(f"{path.name}: sizes and counts can't be negative")
+    if not any(count for _, _, count in shards):
+        raise AuditFailed(f"{path.name}: its shards have no records, and a job has some")
     _check_ranges(shards, path)
     return Manifest(shards, *sizes, serving)
 
@@ -225,14 +242,14 @@ def read_finished(directory: Path) -> Finished | None:
     body = read_json(path)
     try:
         return Finished(
-            View(int(body["view"])),
-            Step(int(body["step"])),
-            View(int(body["state_view"])),
-            bool(body["complete"]),
+            View(integer(reading.field(body, "view"))),
+            Step(integer(reading.field(body, "step"))),
+            View(integer(reading.field(body, "state_view"))),
+            reading.flag(reading.field(body, "complete")),
         )
-    except (KeyError, TypeError, ValueError, OverflowError):
+    except ValueError as error:
         raise AuditFailed(
-            f"{path.name}: view, step, state_view or complete is missing or no number"
+            f"{path.name}: view, step, state_view or complete is missing or can't be: {error}"
         ) from None
 
 
@@ -243,19 +260,77 @@ def read_beginning(directory: Path) -> Beginning | None:
         return None
     body = read_json(path)
     try:
-        low, above = int(body["low"]), frozenset(int(task) for task in body["above"])
-        begun = {int(task): int(chunks) for task, chunks in body.get("begun", ())}
-        return Beginning(str(body["checkpoint"]), low, above, slots_of(body), begun)
-    except (KeyError, TypeError, ValueError, OverflowError):
-        raise AuditFailed(f"{path.name}: checkpoint, low, above or slots is missing or no number") from None
+        above = frozenset(integer(task) for task in reading.items(reading.field(body, "above")))
+        begun = dict(_begun(one) for one in reading.items(body.get("begun", [])))
+        checkpoint, low = reading.text(reading.field(body, "checkpoint")), integer(reading.field(body, "low"))
+        return Beginning(checkpoint, low, above, slots_of(body), begun)
+    except ValueError as error:
+        raise AuditFailed(
+            f"{path.name}: checkpoint, low, above, begun or slots is missing or can't be: {error}"
+        ) from None
 
 
 def slots_of(body: dict[str, Any]) -> dict[int, tuple[int, int]]:
-    """Return of each slot the pushes and their sum, as master's files have them. Raises KeyError, TypeError or ValueError."""
-    return {int(slot): (int(pushes), int(total, 16)) for slot, pushes, total in body["slots"]}
+    """Return of each slot the pushes and their sum, as master's files have them. Raises ValueError."""
+    return dict(_slot(one) for one in reading.items(reading.field(body, "slots")))
+
+
+def _slot(body: object) -> tuple[int, tuple[int, int]]:
+    slot, pushes, total = reading.items(body, 3)
+    if len(reading.text(total)) != _SUM_DIGITS or total.strip("0123456789abcdef"):
+        raise ValueError(f"expected a sum of {_SUM_DIGITS} hexadecimal digits, received {total[:40]!r}")
+    return integer(slot), (integer(pushes), int(total, 16))
+
+
+def _shard(body: object) -> tuple[str, int, int]:
+    name, start, count = reading.items(body, 3)
+    return reading.text(name), integer(start), integer(count)
+
+
+def _begun(body: object) -> tuple[int, int]:
+    task, chunks = reading.items(body, 2)
+    return integer(task), integer(chunks)
 
 
 # ------------------------------------------------------------------ what there was to train
+
+
+class Seen:
+    """Which chunks of an epoch were seen; its memory follows the lines that there are, and not a number of chunks that is only said."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._pages: dict[int, bytearray] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, number: int) -> bool:
+        page = self._pages.get(number // _PAGE)
+        return page is not None and bool(page[number % _PAGE])
+
+    def __iter__(self) -> Iterator[int]:
+        """Yield their numbers, ascending."""
+        for number, page in sorted(self._pages.items()):
+            for at, here in enumerate(page):
+                if here:
+                    yield number * _PAGE + at
+
+    def add(self, number: int) -> None:
+        """Add a chunk."""
+        page = self._pages.setdefault(number // _PAGE, bytearray(_PAGE))
+        self._count += not page[number % _PAGE]
+        page[number % _PAGE] = 1
+
+    def first_missing(self, end: int) -> int:
+        """Return the first chunk before `end` that is not there, -1 if all are."""
+        if self._count == end:
+            return -1
+        at = 0
+        while (page := self._pages.get(at)) is not None and (gap := page.find(0)) < 0:
+            at += 1
+        return at * _PAGE + (0 if page is None else gap)
 
 
 class Manifest:
@@ -291,29 +366,38 @@ class Manifest:
 
     def chunk(self, task: int, chunk: int) -> tuple[int, int]:
         """Return (number of the chunk in its epoch, its records); the records are 0 beyond the end of a short task."""
-        shard = bisect_right(self._first_task, task) - 1
+        shard = self._shard_of(task)
         inside = task - self._first_task[shard]
         left = min(self.records_per_task, self.shards[shard][2] - inside * self.records_per_task)
         records = max(0, min(self.minibatch_size, left - chunk * self.minibatch_size))
         return self._first_chunk[shard] + inside * self._chunks_per_task + chunk, records
 
-    def untouched(self, seen: bytearray) -> tuple[int, int, int]:
-        """Return how many tasks of an epoch have none of their chunks in `seen`, the records of these, and of the others the first missing
-        chunk, -1 if there is none.
+    def touched(self, seen: Seen) -> tuple[int, int, int]:
+        """Return how many tasks of an epoch have any of their chunks in `seen`, the records of these, and the first chunk that these lack,
+        -1 if there is none.
         """
-        tasks = records = 0
-        missing = -1
-        ends = [*(self.chunk(task, 0)[0] for task in range(1, self.num_tasks)), self.num_chunks]
-        first = 0
-        for task, end in enumerate(ends):
-            of_task = seen[first:end]
-            if not any(of_task):
-                tasks += 1
-                records += sum(self.chunk(task, chunk)[1] for chunk in range(end - first))
-            elif missing < 0 and not all(of_task):
-                missing = first + of_task.find(0)
-            first = end
-        return tasks, records, missing
+        chunks: dict[int, int] = {}
+        for number in seen:
+            task = self._task_of(number)
+            chunks[task] = chunks.get(task, 0) + 1
+        records, missing = 0, -1
+        for task in sorted(chunks):
+            first = self.chunk(task, 0)[0]
+            end = self.chunk(task + 1, 0)[0] if task + 1 < self.num_tasks else self.num_chunks
+            shard = self._shard_of(task)
+            inside = (task - self._first_task[shard]) * self.records_per_task
+            records += min(self.records_per_task, self.shards[shard][2] - inside)
+            if missing < 0 and chunks[task] < end - first:
+                missing = next(number for number in range(first, end) if number not in seen)
+        return len(chunks), records, missing
+
+    def _task_of(self, number: int) -> int:
+        """Return the task that a chunk of an epoch is of."""
+        shard = bisect_right(self._first_chunk, number) - 1
+        return self._first_task[shard] + (number - self._first_chunk[shard]) // self._chunks_per_task
+
+    def _shard_of(self, task: int) -> int:
+        return bisect_right(self._first_task, task) - 1
 
     def describe(self, number: int) -> str:
         """Name a chunk of an epoch for people, with its records."""
@@ -331,7 +415,7 @@ class Manifest:
 def epochs_of(
     manifest: Manifest,
     finished: Finished | None,
-    seen: dict[int, bytearray],
+    seen: dict[int, Seen],
     records_of_epoch: dict[int, int],
     *,
     in_order: bool,
@@ -356,11 +440,12 @@ def epochs_of(
         begun = max(seen, default=-1) + 1
         whole = begun - 1 if in_order else 0
     for epoch in range(whole):
-        chunks = seen.get(epoch, bytearray(manifest.num_chunks))
+        chunks = seen.get(epoch, Seen())
         if beginning is None:
-            missing = chunks.find(0)
+            missing = chunks.first_missing(manifest.num_chunks)
         else:
-            tasks, left_out[epoch], missing = manifest.untouched(chunks)
+            trained, records, missing = manifest.touched(chunks)
+            tasks, left_out[epoch] = manifest.num_tasks - trained, manifest.num_records - records
             if missing < 0 and tasks != before(epoch):
                 raise AuditFailed(
                     f"{tasks} tasks of epoch {epoch + 1} were not trained, and {before(epoch)} were done at the checkpoint"
@@ -372,7 +457,7 @@ def epochs_of(
             epoch=epoch,
             expected=manifest.num_records - left_out.get(epoch, 0),
             counted=records_of_epoch.get(epoch, 0),
-            chunks=seen[epoch].count(1) if epoch in seen else 0,
+            chunks=len(seen.get(epoch, ())),
             before=before(epoch),
         )
         for epoch in range(begun)

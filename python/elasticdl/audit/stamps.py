@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.audit.records import (
+    MOST_EPOCHS,
     Beginning,
     File,
     Finished,
     Manifest,
+    Seen,
     epochs_of,
     read_beginning,
     read_json,
@@ -91,7 +93,7 @@ def _check(manifest: Manifest, file: File, line: int, number: int, place: int, c
         raise file.altered(
             line, f"there is no task {chunk.task} in epoch {chunk.epoch + 1} with number {number}"
         )
-    if manifest.num_epochs and chunk.epoch >= manifest.num_epochs:
+    if chunk.epoch >= (manifest.num_epochs or MOST_EPOCHS):
         raise file.altered(line, f"there is no epoch {chunk.epoch + 1}")
     _, expected = manifest.chunk(chunk.task, place)
     if chunk.records != expected or not expected:
@@ -127,9 +129,9 @@ def _check_accounts(
         raise AuditFailed(f"{path.name}: missing file; without it nobody knows what the servers have applied")
     try:
         told = slots_of(read_json(path))
-    except (KeyError, TypeError, ValueError):
-        raise AuditFailed(f"{path.name}: slots are missing or no numbers") from None
-    if not told or sorted(told) != list(range(len(told))) or len(told) > _SLOTS:
+    except ValueError as error:
+        raise AuditFailed(f"{path.name}: slots are missing or can't be: {error}") from None
+    if not told or len(told) > _SLOTS or sorted(told) != list(range(len(told))):
         raise AuditFailed(f"{path.name}: not every slot is there once")
     pushes, totals = _add_up(chunks, len(told))
     before = dict.fromkeys(told, (0, 0)) if beginning is None else beginning.slots
@@ -196,14 +198,14 @@ def _report(
     slots: int,
     beginning: Beginning | None,
 ) -> Report:
-    seen: dict[int, bytearray] = {}
+    seen: dict[int, Seen] = {}
     records: dict[int, int] = {}
     bad = idle = idle_chunks = held = 0
     for (task, place), chunk in chunks.items():
         if beginning is not None and beginning.held(task, place):
             held += chunk.records
         number, _ = manifest.chunk(chunk.task, place)
-        seen.setdefault(chunk.epoch, bytearray(manifest.num_chunks))[number] = 1
+        seen.setdefault(chunk.epoch, Seen()).add(number)
         records[chunk.epoch] = records.get(chunk.epoch, 0) + chunk.records
         bad += chunk.bad
         if not chunk.slots:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import mmap
 import os
 import shutil
 import struct
@@ -40,7 +39,9 @@ def make_draft(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     folder.mkdir(exist_ok=True)
     if folder.is_symlink():
-        raise NotADirectoryError(errno.ENOTDIR, "it is a link, and a checkpoint is written to a folder", str(folder))
+        raise NotADirectoryError(
+            errno.ENOTDIR, "it is a link, and a checkpoint is written to a folder", str(folder)
+        )
 
 
 def numbers(directory: Path) -> list[int]:
@@ -100,17 +101,16 @@ def verify(manifest: Manifest) -> Counter[int]:
     for file in manifest.sizes():
         sections = [section for name, section in manifest.sections if name == file]
         try:
-            with (
-                open(file, "rb") as stream,
-                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            ):
+            # not mapped: a file that is cut meanwhile would end this process
+            with open(file, "rb") as stream:
                 for section in sections:
-                    with memoryview(content)[section.offset : section.offset + section.length] as part:
-                        if crc32c(part) != section.crc:
-                            raise BadData(
-                                f"{file}: the checkpoint is damaged: the checksum of slot {section.slot} does not hold"
-                            )
-                        rows += _rows_of(part)
+                    stream.seek(section.offset)
+                    part = memoryview(stream.read(section.length))
+                    if crc32c(part) != section.crc:
+                        raise BadData(
+                            f"{file}: the checkpoint is damaged: the checksum of slot {section.slot} does not hold"
+                        )
+                    rows += _rows_of(part)
         except (OSError, ValueError, struct.error) as error:
             raise BadData(f"{file}: the checkpoint can't be read: {error}") from None
     return rows

@@ -30,10 +30,19 @@ from elasticdl.control.serving import SlotSection
 from elasticdl.data.order import Dealing
 from elasticdl.data.shard import Shard
 from elasticdl.errors import BadData
+from elasticdl.spec import reading
 from elasticdl.spec.drafts import replace_file
+from elasticdl.spec.reading import integer
 
 FORMAT = 1
 NAME = "manifest.json"
+
+_EPOCHS = 1 << 22
+"""More than any job has; some counts are kept for each."""
+_WORD = (1 << 64) - 1
+"""Of the core."""
+_YEAR_9999 = 253_402_300_799
+"""In seconds since the Unix epoch; the calendar of most programs ends there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,50 +123,91 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
 def read_manifest(path: Path) -> Manifest:
     """Read a manifest. Raises BadData, naming the file, if it can't be read, or is of another format, damaged or not whole."""
     try:
-        body = json.loads(path.read_bytes())
-        told = body.pop("checksum")
-        if body["format"] != FORMAT:
+        body = reading.fields(reading.load_file(path))
+        told = body.pop("checksum", None)
+        if reading.field(body, "format") != FORMAT:
             raise BadData(
                 f"{path}: written in format {body['format']!r}, this version of elasticdl reads format {FORMAT}"
             )
         if told != _checksum(body):
             raise BadData(f"{path}: its checksum does not hold: it was changed or cut off")
-        manifest = _manifest(path.parent, body)
-        numbers = [section.slot for _, section in manifest.sections]
-        if numbers != list(range(int(body["model"]["slots"]))) or not numbers:
-            raise BadData(f"{path}: not every slot is there once: it is not whole")
-        return manifest
+        return _manifest(path, body)
     except OSError as error:
         raise BadData(f"{path}: the checkpoint can't be read: {error.strerror}") from None
-    except (json.JSONDecodeError, UnicodeDecodeError):
+    except (json.JSONDecodeError, UnicodeError):
         raise BadData(f"{path}: it is no manifest of a checkpoint, or was changed or cut off") from None
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise BadData(f"{path}: it is no manifest of a checkpoint: {error!r}") from None
+    except (ValueError, RecursionError) as error:
+        raise BadData(f"{path}: it is no manifest of a checkpoint: {error}") from None
 
 
-def _manifest(folder: Path, body: Mapping[str, Any]) -> Manifest:
-    position, data = body["position"], body["data"]
-    dealing = Dealing(
-        shards=tuple(Shard(str(name), int(start), int(count)) for name, start, count in data["shards"]),
-        seed=int(data["seed"]),
-        shuffle=bool(data["shuffle"]),
-        records_per_task=int(data["records_per_task"]),
-        minibatch_size=int(data["minibatch_size"]),
-        grads_to_wait=int(data.get("grads_to_wait", 0)),
+def _manifest(path: Path, body: Mapping[str, Any]) -> Manifest:
+    position, model = (
+        reading.fields(reading.field(body, "position")),
+        reading.fields(reading.field(body, "model")),
     )
+    dealing = _dealing(reading.fields(reading.field(body, "data")))
+    # Numbers of tasks count through all epochs.
+    last = _EPOCHS * sum(-(-shard.count // dealing.records_per_task) for shard in dealing.shards)
+    slots = reading.items(reading.field(body, "slots"))
+    if not slots or reading.field(model, "slots") != len(slots):
+        raise BadData(f"{path}: not every slot is there once: it is not whole")
+    sections = tuple(_section(path.parent, one) for one in slots)
+    if any(section.slot != slot for slot, (_, section) in enumerate(sections)):
+        raise BadData(f"{path}: not every slot is there once: it is not whole")
     return Manifest(
-        number=int(body["number"]),
-        job=str(body["job"]),
-        written_at=float(body["written_at"]),
-        low=int(position["low"]),
-        above=tuple(int(task) for task in position["above"]),
-        roll_back=int(position["roll_back"]),
+        number=integer(reading.field(body, "number")),
+        job=reading.text(reading.field(body, "job")),
+        written_at=_time(reading.field(body, "written_at")),
+        low=integer(reading.field(position, "low"), most=last),
+        above=tuple(integer(task, most=last) for task in reading.items(reading.field(position, "above"))),
+        roll_back=integer(reading.field(position, "roll_back")),
         dealing=dealing,
-        model=dict(body["model"]),
-        sections=tuple((folder / Path(name).name, SlotSection(*section)) for name, *section in body["slots"]),
-        step=int(position.get("step", 0)),
-        begun=tuple((int(task), int(chunks)) for task, chunks in position.get("begun", ())),
+        model=model,
+        sections=sections,
+        step=integer(position.get("step", 0)),
+        begun=tuple(_begun(one, last) for one in reading.items(position.get("begun", []))),
     )
+
+
+def _dealing(data: Mapping[str, Any]) -> Dealing:
+    shards = tuple(_shard(one) for one in reading.items(reading.field(data, "shards")))
+    if not any(shard.count for shard in shards):
+        raise ValueError("its data has no records")
+    return Dealing(
+        shards=shards,
+        seed=integer(reading.field(data, "seed"), -reading.LARGEST),
+        shuffle=reading.flag(reading.field(data, "shuffle")),
+        records_per_task=integer(reading.field(data, "records_per_task"), 1),
+        minibatch_size=integer(reading.field(data, "minibatch_size"), 1),
+        grads_to_wait=integer(data.get("grads_to_wait", 0)),
+    )
+
+
+def _shard(body: object) -> Shard:
+    name, start, count = reading.items(body, 3)
+    return Shard(reading.text(name), integer(start), integer(count))
+
+
+def _section(folder: Path, body: object) -> tuple[Path, SlotSection]:
+    file, *numbers, proof = reading.items(body, 1 + len(SlotSection._fields))
+    name = reading.text(file)
+    if Path(name).name != name or name == ".." or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file beside it")
+    if len(reading.text(proof)) != 32 or proof.strip("0123456789abcdef"):
+        raise ValueError(f"expected a sum of 32 hexadecimal digits, received {proof[:40]!r}")
+    return folder / name, SlotSection._make((*(integer(one, most=_WORD) for one in numbers), proof))
+
+
+def _begun(body: object, last: int) -> tuple[int, int]:
+    task, chunks = reading.items(body, 2)
+    return integer(task, most=last), integer(chunks)
+
+
+def _time(value: object) -> float:
+    seconds = reading.number(value)
+    if not 0 <= seconds <= _YEAR_9999:
+        raise ValueError(f"{seconds} is no time")
+    return seconds
 
 
 def _checksum(body: Mapping[str, Any]) -> str:

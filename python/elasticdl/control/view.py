@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NewType
 
 from elasticdl.data.shard import Position
+from elasticdl.spec.reading import field, flag, integer, items, text
 
 MemberId = NewType("MemberId", str)
 """128 random bits in lower-case hexadecimal, made by the process at its start; identifies one life, never reused."""
@@ -127,19 +128,38 @@ class View:
         return asdict(self)
 
 
-def view_from_json(body: dict[str, Any]) -> View:
-    """Read a view from what `View.to_json` wrote (JSON arrays or tuples alike)."""
+def view_from_json(body: object) -> View:
+    """Read a view from what `View.to_json` wrote (JSON arrays or tuples alike). Raises ValueError for anything else."""
+
+    def whole(name: str) -> int:
+        return integer(field(body, name))
+
+    def numbers(name: str) -> tuple[int, ...]:
+        return tuple(map(integer, _several(field(body, name))))
+
+    exporter, snapshot = field(body, "exporter"), field(body, "snapshot")
+    base, position = field(body, "base"), field(body, "position")
     return View(
-        id=ViewId(body["id"]),
-        members=tuple(Peer(MemberId(p["id"]), p["name"], p["address"]) for p in body["members"]),
-        base=StateId(**body["base"]),
-        position=Position(**body["position"]),
-        first=tuple(body["first"]),
-        later=tuple(body["later"]),
-        wave_slots=body["wave_slots"],
-        sources=tuple(body["sources"]),
-        final=body["final"],
-        exporter=body["exporter"],
-        snapshot=body["snapshot"],
-        reason=body["reason"],
+        id=ViewId(whole("id")),
+        members=tuple(map(_peer, _several(field(body, "members")))),
+        base=StateId(integer(field(base, "step")), integer(field(base, "view"))),
+        position=Position(
+            *(integer(field(position, name)) for name in ("epoch", "first_task", "slots", "chunk"))
+        ),
+        first=numbers("first"),
+        later=numbers("later"),
+        wave_slots=whole("wave_slots"),
+        sources=tuple(None if one is None else text(one) for one in _several(field(body, "sources"))),
+        final=flag(field(body, "final")),
+        exporter=None if exporter is None else integer(exporter),
+        snapshot=None if snapshot is None else text(snapshot),
+        reason=text(field(body, "reason")),
     )
+
+
+def _peer(body: object) -> Peer:
+    return Peer(MemberId(text(field(body, "id"))), text(field(body, "name")), text(field(body, "address")))
+
+
+def _several(value: object) -> list[Any]:
+    return list(value) if isinstance(value, tuple) else items(value)

@@ -19,6 +19,7 @@ from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.spec.drafts import new_draft
 from elasticdl.spec.folders import INDEX_SUFFIX, advice, is_data
+from elasticdl.spec.reading import is_utf8
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -69,6 +70,11 @@ def find_files(origin: str) -> list[Path]:
         raise BadData(
             f"no file {'in' if path.is_dir() else 'matches'} {origin}" + (f": {instead}" if instead else "")
         )
+    for file in files:
+        if not is_utf8(str(file)):
+            raise BadData(
+                f"{str(file)!r} has a name that is not text in UTF-8; rename the file, or the directory that it lies in"
+            )
     return sorted(files)
 
 

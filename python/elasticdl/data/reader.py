@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from elasticdl.data.shard import Shard, Task, overlapping
 from elasticdl.errors import BadData
+from elasticdl.spec.reading import is_utf8
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
                 f"that are not negative; got {entry!r}"
             )
         name, start, count = entry
+        if not is_utf8(name):
+            raise BadData(f"the shard {name!r} has a name that is not text in UTF-8; give it another one")
         shards.append(Shard(name, int(start), int(count)))
     if twice := overlapping(shards):
         raise BadData(

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from elasticdl.errors import BadData, BadSetting, JobFailed, JournalConflict
 from elasticdl.master.records import FORMAT, Record, compact, record_from_json, record_to_json
+from elasticdl.spec import reading
 
 REPLACED = 75
 """Exit code of a master that another one has replaced: not the job's end (EX_TEMPFAIL of sysexits.h)."""
@@ -147,19 +148,17 @@ class Journal:
             body = self._parse(number, content)
             try:
                 if "compacted" in body:
-                    return (*map(record_from_json, body["compacted"]), *reversed(later))
-                later.append(record_from_json(body["record"]))
-            except (BadData, KeyError, TypeError) as error:
+                    return (*map(record_from_json, reading.items(body["compacted"])), *reversed(later))
+                later.append(record_from_json(reading.field(body, "record")))
+            except (BadData, ValueError) as error:
                 raise self._damaged(number) from error
         return tuple(reversed(later))
 
     def _parse(self, number: int, content: bytes) -> dict[str, Any]:
         try:
-            body = json.loads(content)
+            body = reading.fields(reading.load(content))
         except ValueError as error:
             raise self._damaged(number) from error
-        if not isinstance(body, dict):
-            raise self._damaged(number)
         if body.get("format") != FORMAT:
             raise BadSetting(
                 f"record {number} of the journal in {self._pages.where} has format {body.get('format')!r}, this version of "

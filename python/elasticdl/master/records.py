@@ -7,18 +7,24 @@ repeat what they said.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
 from elasticdl.control.view import MemberId, StateId, View, ViewId, view_from_json
 from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadData
 from elasticdl.master.leases import Done, TaskNumber
 from elasticdl.master.placement import Entry, ServerId
+from elasticdl.spec.reading import field as field_of
+from elasticdl.spec.reading import fields, integer, items, number, text
 
 FORMAT = 1
 """Format number of the journal; another one is refused and left untouched."""
+_MOST_SLOTS = 1 << 16
+"""Of any model, in the core."""
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +320,10 @@ class Journal:
             case CutRecord():
                 return replace(after, cut=record)
             case SavedRecord(number):
-                assert self.cut is not None, "a snapshot is begun before it is whole"
+                if self.cut is None:
+                    raise BadData(
+                        f"the journal says that snapshot {number} is whole, and not that it was begun"
+                    )
                 return replace(after, saved=(record, self.cut)) if number == self.cut.number else after
             case ResumedRecord(number, path, position, roll_back, _, model, step):
                 cut = CutRecord(number, position, roll_back - 1, step)
@@ -332,8 +341,8 @@ class Journal:
     def _placed(self, record: PlacementRecord) -> Journal:
         servers = {**self.servers, **{server.number: server for server in record.joined}}
         following = max((self.next_server, *(server.number + 1 for server in record.joined)))
-        for number in record.gone:
-            servers.pop(number, None)
+        for gone in record.gone:
+            servers.pop(gone, None)
         entries = list(self.entries)
         for slot, entry in record.entries:
             entries[slot : slot + 1] = [entry]
@@ -458,67 +467,112 @@ def _done_to_json(done: Done) -> list[Any]:
     return [done.low, list(done.above)]
 
 
-def _read_done(body: Any) -> Done:
-    low, above = body
-    return Done(TaskNumber(int(low)), tuple(TaskNumber(int(task)) for task in above))
+def _read_done(body: object) -> Done:
+    low, above = items(body, 2)
+    return Done(_task(low), tuple(map(_task, items(above))))
 
 
-def _read_entry(body: Any) -> tuple[int, Entry]:
-    slot, term, reign, primary, backup, restored = body
-    other = None if backup is None else ServerId(int(backup))
-    return int(slot), Entry(int(term), int(reign), ServerId(int(primary)), other, int(restored))
+def _read_entry(body: object) -> tuple[int, Entry]:
+    slot, term, reign, primary, backup, restored = items(body, 6)
+    return integer(slot, most=_MOST_SLOTS - 1), Entry(
+        integer(term),
+        integer(reign),
+        ServerId(integer(primary)),
+        _optional(lambda value: ServerId(integer(value)), backup),
+        integer(restored),
+    )
 
 
-def record_from_json(body: dict[str, Any]) -> Record:
+def _read_server(body: object) -> Server:
+    number, name, address = items(body, 3)
+    return Server(ServerId(integer(number)), text(name), text(address))
+
+
+def _read_shard(body: object) -> Shard:
+    name, start, count = items(body, 3)
+    return Shard(text(name), integer(start), integer(count))
+
+
+def _read_state(body: object) -> StateId:
+    return StateId(*map(integer, items(body, 2)))
+
+
+def _read_metric(body: object) -> tuple[str, float]:
+    name, value = items(body, 2)
+    return text(name), number(value, finite=False)
+
+
+def _task(value: object) -> TaskNumber:
+    return TaskNumber(integer(value))
+
+
+def _optional(read: Callable[[object], _Value], value: object) -> _Value | None:
+    return None if value is None else read(value)
+
+
+def record_from_json(body: object) -> Record:
     """Read a record from what `record_to_json` wrote. Raises BadData for anything else."""
     try:
-        record: Record = _READERS[body["type"]](body)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BadData(f"not a journal record of format {FORMAT}: {str(body)[:200]}") from error
+        record: Record = _READERS[text(field_of(body, "type"))](_Body(fields(body)))
+    except (KeyError, ValueError) as error:
+        raise BadData(f"not a journal record of format {FORMAT}: {error}") from error
     return record
 
 
-_READERS: dict[str, Any] = {
-    "epoch": lambda b: EpochRecord(int(b["epoch"])),
-    "shards": lambda b: ShardsRecord(tuple(Shard(str(n), int(s), int(c)) for n, s, c in b["shards"])),
+class _Body:
+    """The fields of a record, each of which has to be there."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+
+    def __getitem__(self, name: str) -> Any:
+        return field_of(self._body, name)
+
+
+_READERS: dict[str, Callable[[_Body], Record]] = {
+    "epoch": lambda b: EpochRecord(integer(b["epoch"])),
+    "shards": lambda b: ShardsRecord(tuple(map(_read_shard, items(b["shards"])))),
     "view": lambda b: ViewRecord(view_from_json(b["view"])),
     "snapshot": lambda b: SnapshotRecord(
-        ViewId(int(b["view"])), StateId(*b["state"]), Position(*b["position"]), str(b["path"])
+        ViewId(integer(b["view"])),
+        _read_state(b["state"]),
+        Position(*map(integer, items(b["position"], 4))),
+        text(b["path"]),
     ),
-    "wanted": lambda b: WantedRecord(
-        *(None if b[what] is None else int(b[what]) for what in ("workers", "servers"))
-    ),
-    "error": lambda b: ErrorRecord(str(b["worker"]), str(b["signature"])),
-    "stopping": lambda b: StoppingRecord(str(b["reason"])),
+    "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
+    "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),
+    "stopping": lambda b: StoppingRecord(text(b["reason"])),
     "finished": lambda b: FinishedRecord(
-        ViewId(int(b["view"])),
-        StateId(*b["state"]),
-        str(b["path"]),
-        str(b["digest"]),
-        tuple((str(name), float(value)) for name, value in b["metrics"]),
+        ViewId(integer(b["view"])),
+        _read_state(b["state"]),
+        text(b["path"]),
+        text(b["digest"]),
+        tuple(map(_read_metric, items(b["metrics"]))),
     ),
-    "failed": lambda b: FailedRecord(str(b["reason"]), str(b["kind"]), str(b["worker"]), str(b["traceback"])),
-    "known": lambda b: KnownRecord(tuple(MemberId(member) for member in b["members"])),
-    "model": lambda b: ModelRecord(str(b["catalog"])),
+    "failed": lambda b: FailedRecord(
+        text(b["reason"]), text(b["kind"]), text(b["worker"]), text(b["traceback"])
+    ),
+    "known": lambda b: KnownRecord(tuple(MemberId(text(member)) for member in items(b["members"]))),
+    "model": lambda b: ModelRecord(text(b["catalog"])),
     "placement": lambda b: PlacementRecord(
-        tuple(Server(ServerId(int(n)), str(name), str(address)) for n, name, address in b["joined"]),
-        tuple(ServerId(int(number)) for number in b["gone"]),
-        tuple(_read_entry(entry) for entry in b["entries"]),
-        None if b["position"] is None else _read_done(b["position"]),
+        tuple(map(_read_server, items(b["joined"]))),
+        tuple(ServerId(integer(number)) for number in items(b["gone"])),
+        tuple(map(_read_entry, items(b["entries"]))),
+        _optional(_read_done, b["position"]),
     ),
-    "done": lambda b: DoneRecord(tuple(TaskNumber(int(task)) for task in b["tasks"]), int(b["roll_back"])),
+    "done": lambda b: DoneRecord(tuple(map(_task, items(b["tasks"]))), integer(b["roll_back"])),
     "cut": lambda b: CutRecord(
-        int(b["number"]), _read_done(b["position"]), int(b["roll_back"]), int(b["step"])
+        integer(b["number"]), _read_done(b["position"]), integer(b["roll_back"]), integer(b["step"])
     ),
-    "saved": lambda b: SavedRecord(int(b["number"]), str(b["path"])),
+    "saved": lambda b: SavedRecord(integer(b["number"]), text(b["path"])),
     "resumed": lambda b: ResumedRecord(
-        int(b["number"]),
-        str(b["path"]),
+        integer(b["number"]),
+        text(b["path"]),
         _read_done(b["position"]),
-        int(b["roll_back"]),
-        None if b["renumbered"] is None else TaskNumber(int(b["renumbered"])),
-        str(b["model"]),
-        int(b["step"]),
+        integer(b["roll_back"]),
+        _optional(_task, b["renumbered"]),
+        text(b["model"]),
+        integer(b["step"]),
     ),
-    "position": lambda b: PositionRecord(_read_done(b["done"]), int(b["roll_back"])),
+    "position": lambda b: PositionRecord(_read_done(b["done"]), integer(b["roll_back"])),
 }

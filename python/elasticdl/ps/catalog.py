@@ -14,9 +14,17 @@ from typing import Any
 
 from elasticdl._core import Catalog as CoreCatalog
 from elasticdl.errors import BadModel
+from elasticdl.spec import reading
+from elasticdl.spec.reading import integer
 
 SLOTS = 1024
 """Parts that a model is split into, each of which lives on one server or two."""
+MOST_SLOTS = 1 << 16
+"""Of any model, in the core."""
+_WORD = (1 << 64) - 1
+_WIDEST = 1 << 40
+"""Elements of a row, or of a variable: far more than fit anywhere, and still a number for the core."""
+_DIMENSIONS = 64
 LARGEST_BYTES = 192 << 20
 """Of the variables in one part: they travel in one message, which has room for 256 MiB, with rows beside them."""
 
@@ -167,27 +175,21 @@ class Catalog:
     def from_json(cls, body: Mapping[str, Any]) -> Catalog:
         """Read what `to_json` returned. Raises BadModel for anything else."""
         try:
+            rule = reading.fields(reading.field(body, "rule"))
+            parameters = reading.fields(reading.field(rule, "parameters"))
             return cls(
-                seed=int(body["seed"]),
-                slots=int(body["slots"]),
-                tables=tuple(_table(one) for one in body["tables"]),
-                variables=tuple(
-                    Variable(
-                        str(one["name"]),
-                        tuple(int(size) for size in one["shape"]),
-                        bool(one["decays"]),
-                        bool(one["adds"]),
-                    )
-                    for one in body["variables"]
-                ),
+                seed=integer(reading.field(body, "seed"), most=_WORD),
+                slots=integer(reading.field(body, "slots"), 1, MOST_SLOTS),
+                tables=tuple(_table(one) for one in reading.items(reading.field(body, "tables"))),
+                variables=tuple(_variable(one) for one in reading.items(reading.field(body, "variables"))),
                 rule=Rule(
-                    str(body["rule"]["name"]),
-                    {str(key): float(value) for key, value in body["rule"]["parameters"].items()},
-                    float(body["rule"]["weight_decay"]),
+                    reading.text(reading.field(rule, "name")),
+                    {reading.text(key): reading.number(value) for key, value in parameters.items()},
+                    reading.number(reading.field(rule, "weight_decay")),
                 ),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise BadModel(f"this is no description of a model on parameter servers: {error!r}") from None
+        except ValueError as error:
+            raise BadModel(f"this is no description of a model on parameter servers: {error}") from None
 
     def text(self) -> str:
         """Return its one text, by which two catalogs are compared; `read_catalog` is the inverse."""
@@ -221,18 +223,36 @@ def _named(whose: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> list
 def read_catalog(text: str) -> Catalog:
     """Read what `Catalog.text` returned. Raises BadModel for anything else."""
     try:
-        body = json.loads(text)
+        body = reading.load(text)
     except ValueError as error:
         raise BadModel(f"this is no description of a model on parameter servers: {error}") from None
     return Catalog.from_json(body)
 
 
-def _table(body: Mapping[str, Any]) -> Table:
-    initial = body["initial"]
+def _table(body: object) -> Table:
+    initial = reading.field(body, "initial")
     return Table(
-        name=str(body["name"]),
-        width=int(body["width"]),
-        initial=Initial(InitialKind(initial["kind"]), float(initial["first"]), float(initial["second"])),
-        admission=int(body["admission"]),
-        decays=bool(body["decays"]),
+        name=reading.text(reading.field(body, "name")),
+        width=integer(reading.field(body, "width"), 1, _WIDEST),
+        initial=Initial(
+            InitialKind(reading.text(reading.field(initial, "kind"))),
+            reading.number(reading.field(initial, "first")),
+            reading.number(reading.field(initial, "second")),
+        ),
+        admission=integer(reading.field(body, "admission"), most=(1 << 32) - 1),
+        decays=reading.flag(reading.field(body, "decays")),
+    )
+
+
+def _variable(body: object) -> Variable:
+    shape = tuple(integer(size, most=_WIDEST) for size in reading.items(reading.field(body, "shape")))
+    if len(shape) > _DIMENSIONS or math.prod(shape) > _WIDEST:
+        raise ValueError(
+            f"a variable can't have the {len(shape)} dimensions of its shape, or as many elements"
+        )
+    return Variable(
+        reading.text(reading.field(body, "name")),
+        shape,
+        reading.flag(reading.field(body, "decays")),
+        reading.flag(reading.field(body, "adds")),
     )

@@ -20,6 +20,7 @@ from elasticdl.errors import BadData, BadSetting
 from elasticdl.spec import folders, jobspec, refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
+from elasticdl.spec.reading import is_utf8
 from elasticdl.spec.result import check_replaceable
 from elasticdl.spec.setting import Setting
 
@@ -85,7 +86,9 @@ def build(given: Mapping[str, Given]) -> JobSpec:
             raise BadSetting(f"{raw.where} {sentence}")
         if name not in SETTINGS:
             raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
-        values[name] = _read(SETTINGS[name], raw)
+        values[name] = value = _read(SETTINGS[name], raw)
+        if isinstance(value, str) and not is_utf8(value):
+            raise BadSetting(f"{raw.where}: {value!r} is not text in UTF-8; rename what it names")
     for setting in SETTINGS.values():
         if setting.required and values.get(setting.name, "") == "":
             raise BadSetting(f"--{setting.name} is required. {setting.what}")
@@ -153,10 +156,13 @@ def check_summary(spec: JobSpec) -> None:
 
 
 def absolute(spec: JobSpec) -> JobSpec:
-    """Return the job with absolute paths, so that its processes may live in another directory than whoever started it."""
+    """Return the job with absolute paths, so that its processes may live in another directory. Raises BadSetting."""
 
     def full(path: str) -> str:
-        return os.path.abspath(path) if path else ""  # noqa: PTH100 (links must keep their names)
+        whole = os.path.abspath(path) if path else ""  # noqa: PTH100 (links must keep their names)
+        if not is_utf8(whole):
+            raise BadSetting(f"the working directory of {path!r} is not text in UTF-8: {whole!r}; rename it")
+        return whole
 
     data = spec.training_data
     local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))

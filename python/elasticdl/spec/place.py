@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.errors import BadSetting
+from elasticdl.spec import reading
 from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.ownership import check_own, make_own
 from elasticdl.spec.tls import Identity
 
 FORMAT = 1
@@ -35,6 +37,7 @@ _TOKEN_BYTES = 32
 _SOCKET_LIMIT = 107
 _MEMBER_LENGTH = 16  # of 32 hexadecimal digits: 64 random bits are unique enough inside one folder
 _SOCKETS_PREFIX = "edl-"
+_OTHER_STATE = "set XDG_STATE_HOME to a directory of yours, where jobs are kept"
 
 
 class Place(Protocol):
@@ -173,12 +176,11 @@ class JobPlace:
         return from_json(json.loads((self.path / "spec.json").read_text(encoding="utf-8")))
 
     def summary(self) -> dict[str, Any] | None:
-        """Read the job's summary, or None if there is none (yet)."""
+        """Read the job's summary, or None if there is none (yet) that can be read."""
         try:
-            body: dict[str, Any] = json.loads(self.summary_path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+            return reading.fields(reading.load_file(self.summary_path))
+        except (FileNotFoundError, ValueError):
             return None
-        return body
 
     def hold(self) -> int:
         """Take the lock that says "this job runs" and return its descriptor.
@@ -238,7 +240,7 @@ def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
     """
     root = jobs_directory()
     try:
-        root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_own(root, _OTHER_STATE)
         path = _unique(root, spec.job_name)
         try:
             return _fill(path, spec, time.time() if submitted_at is None else submitted_at)
@@ -254,14 +256,18 @@ def create(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
 def open_place(path: Path) -> JobPlace:
     """Open the place that lies at `path`. Raises BadSetting if it is none, or of another format."""
     try:
-        body = json.loads((path / "place.json").read_text(encoding="utf-8"))
+        body = reading.fields(reading.load_file(path / "place.json"))
     except (OSError, ValueError):
         raise BadSetting(f"{path} is not the folder of a job") from None
     if body.get("format") != FORMAT:
         raise BadSetting(
             f"the job {path.name} has format {body.get('format')!r}, this version of elasticdl reads format {FORMAT}"
         )
-    return JobPlace(path, Path(body["sockets"]), body["submitted_at"], Path(body["directory"]))
+    try:
+        sockets, directory = (reading.path(reading.field(body, name)) for name in ("sockets", "directory"))
+        return JobPlace(path, sockets, reading.number(reading.field(body, "submitted_at")), directory)
+    except ValueError as error:
+        raise BadSetting(f"{path} is not the folder of a job: {error} in place.json") from None
 
 
 def own_place() -> JobPlace:
@@ -275,9 +281,10 @@ def own_place() -> JobPlace:
 
 
 def places() -> list[JobPlace]:
-    """Return all jobs of this user, the oldest first."""
+    """Return all jobs of this user, the oldest first. Raises BadSetting if others may have put them there."""
     found = []
     with contextlib.suppress(FileNotFoundError):
+        check_own(jobs_directory(), _OTHER_STATE)
         for path in jobs_directory().iterdir():
             with contextlib.suppress(BadSetting):
                 found.append(open_place(path))
@@ -355,9 +362,12 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
 
 
 def _sockets() -> Path:
-    """Make a 0700 folder whose sockets' paths are short enough."""
+    """Make a 0700 folder whose sockets' paths are short enough. Raises BadSetting if others could put another in its place."""
     longest = len("/" + _SOCKETS_PREFIX + "12345678" + "/d") + _MEMBER_LENGTH
-    return Path(tempfile.mkdtemp(prefix=_SOCKETS_PREFIX, dir=base_for_sockets(longest)))
+    base = base_for_sockets(longest)
+    variable = "XDG_RUNTIME_DIR" if str(base) == os.environ.get("XDG_RUNTIME_DIR", "") else "TMPDIR"
+    check_own(base, f"set {variable} to a directory of yours, where the job's sockets are made")
+    return Path(tempfile.mkdtemp(prefix=_SOCKETS_PREFIX, dir=base))
 
 
 def base_for_sockets(longest: int) -> Path:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import tarfile
+import zlib
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO, cast
 
 from elasticdl.errors import BadSetting
-from elasticdl.spec import tls
+from elasticdl.spec import reading, tls
 from elasticdl.spec.jobspec import JobSpec, from_json
 from elasticdl.spec.modelfile import zoo_name
 from elasticdl.spec.tls import Identity
@@ -36,6 +38,10 @@ SECRET_FOLDER = "/elasticdl/secret"
 WORK_FOLDER = "/elasticdl/work"
 ZOO_ARCHIVE = "zoo.tar.gz"
 CONTROL_PORT, HEART_PORT = 50001, 50002
+_UNPACKED = 256 << 20
+"""Bytes of a model zoo that is sent with a job; packed it has much less."""
+_HEADERS = 16 << 10
+"""Bytes of a file's headers, and of what fills its last block and the archive's, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +141,7 @@ def job_text(
 def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master: bool) -> PodPlace:
     """Open the place of this pod. Raises BadSetting if what is mounted is not a job's, or of another format or version."""
     try:
-        body: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+        body = reading.fields(reading.load_file(folder / "job.json"))
     except (OSError, ValueError) as error:
         raise BadSetting(f"{folder} is not what a job's pod is given: {error}") from None
     if body.get("format") != FORMAT:
@@ -143,21 +149,29 @@ def open_pod(folder: Path, secret: Path, work: Path, address: str, *, is_master:
             f"the job has format {body.get('format')!r}, the image's version of elasticdl reads format {FORMAT}; "
             "submit the job with the version that the image has"
         )
-    if body["version"] != version("elasticdl"):
+    if body.get("version") != version("elasticdl"):
         raise BadSetting(
-            f"the job was submitted with elasticdl {body['version']}, and this image has {version('elasticdl')}: all processes of a job "
-            "are of one version; build the image again, or submit with its version"
+            f"the job was submitted with elasticdl {body.get('version')}, and this image has {version('elasticdl')}: all processes of a "
+            "job are of one version; build the image again, or submit with its version"
         )
+    try:
+        name, namespace, uid, master = (
+            reading.text(reading.field(body, what)) for what in ("name", "namespace", "uid", "master")
+        )
+        submitted_at = reading.number(reading.field(body, "submitted_at"))
+        own_policy = reading.flag(reading.field(body, "own_policy"))
+    except ValueError as error:
+        raise BadSetting(f"{folder} is not what a job's pod is given: {error} in job.json") from None
     return PodPlace(
-        name=body["name"],
-        namespace=body["namespace"],
-        uid=body["uid"],
-        submitted_at=body["submitted_at"],
+        name=name,
+        namespace=namespace,
+        uid=uid,
+        submitted_at=submitted_at,
         path=work,
         address=address,
         # The master listens at its own address; the others find it behind its Service.
-        master=address if is_master else body["master"],
-        own_policy=body["own_policy"],
+        master=address if is_master else master,
+        own_policy=own_policy,
         identity=tls.read_identity(secret),
         job_folder=folder,
         secret_folder=secret,
@@ -183,7 +197,7 @@ def pack_zoo(directory: Path, limit: int) -> bytes:
 
     Raises BadSetting if it is larger than `limit` bytes.
     """
-    buffer = io.BytesIO()
+    buffer, unpacked = io.BytesIO(), 0
     name = zoo_name(directory)
     import gzip
 
@@ -201,6 +215,12 @@ def pack_zoo(directory: Path, limit: int) -> bytes:
                 content = path.read_bytes()  # of what a link leads to: pods have nothing else
             except OSError as error:
                 raise BadSetting(f"--model_zoo: {path} can't be read: {error.strerror}") from None
+            unpacked += len(content) + _HEADERS
+            if unpacked > _UNPACKED:
+                raise BadSetting(
+                    f"--model_zoo: {str(directory)!r} has more than {_UNPACKED:,} bytes (up to {path.relative_to(directory)}); leave data "
+                    "out of it"
+                )
             entry = tarfile.TarInfo(f"{name}/{path.relative_to(directory)}")
             entry.size, entry.mode = len(content), path.stat().st_mode & 0o777
             files.addfile(entry, io.BytesIO(content))
@@ -216,15 +236,46 @@ def pack_zoo(directory: Path, limit: int) -> bytes:
 
 def _unpack(archive: Path, folder: Path) -> None:
     """Unpack what `pack_zoo` packed: plain files below `folder`. Raises BadSetting for anything else."""
+    import gzip
+
     folder.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive) as files:
-        for entry in files:
-            target = (folder / entry.name).resolve()
-            content = files.extractfile(entry) if entry.isfile() else None
-            if content is None or folder.resolve() not in target.parents:
-                raise BadSetting(f"{archive}: {entry.name!r} is no file of a model zoo")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(content.read())
+    try:
+        with (
+            gzip.open(archive) as packed,
+            tarfile.open(fileobj=cast(BinaryIO, _Bounded(cast(BinaryIO, packed))), mode="r|") as files,
+        ):
+            for entry in files:
+                target = (folder / entry.name).resolve()
+                content = files.extractfile(entry) if entry.isfile() else None
+                if content is None or folder.resolve() not in target.parents:
+                    raise BadSetting(f"{archive}: {entry.name!r} is no file of a model zoo")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with target.open("wb") as file:
+                    shutil.copyfileobj(content, file)
+    except _TooMuch:
+        raise BadSetting(f"{archive}: it has more than {_UNPACKED:,} bytes, as no model zoo has") from None
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, ValueError) as error:
+        raise BadSetting(f"{archive} is no packed model zoo: {error}") from None
+
+
+class _TooMuch(Exception):
+    """An archive has more in it than any model zoo."""
+
+
+class _Bounded:
+    """The content of an archive; a few kilobytes can be made of which gigabytes come out."""
+
+    def __init__(self, packed: BinaryIO) -> None:
+        self._packed = packed
+        self._left = _UNPACKED
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes, `size` of them if there are as many. Raises _TooMuch."""
+        content = self._packed.read(size)
+        self._left -= len(content)
+        if self._left < 0:
+            raise _TooMuch
+        return content
 
 
 def _host(address: str) -> str:

@@ -11,6 +11,7 @@ import json
 import struct
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from elasticdl._core import crc32c
 from elasticdl.control.view import StateId
 from elasticdl.data.shard import Position
 from elasticdl.errors import TransferFailed
+from elasticdl.spec import reading
 from elasticdl.spec.drafts import replacing
 from elasticdl.worker.adapter import StateImage
 
@@ -88,14 +90,26 @@ def decode(data: bytes | bytearray | memoryview) -> State:
     if crc32c(view[:size]) != expected:
         raise TransferFailed("the state's checksum does not match")
     start = _PREFIX.size + length
-    head = json.loads(bytes(view[_PREFIX.size : start]))
-    body = np.frombuffer(view, np.uint8, size - start, start)
-    return State(
-        StateId(**head["state"]),
-        Position(**head["position"]),
-        RunningSums(**head["sums"]),
-        StateImage(head["meta"], body),
-    )
+    if start > size:
+        raise TransferFailed(f"the state's head of {length} bytes is longer than the state")
+    try:
+        head = reading.load(bytes(view[_PREFIX.size : start]))
+        state, position, sums = (_numbers(head, name) for name in ("state", "position", "sums"))
+        return State(
+            StateId(**{name: reading.integer(value) for name, value in state.items()}),
+            Position(**{name: reading.integer(value) for name, value in position.items()}),
+            RunningSums(**{name: reading.number(value, finite=False) for name, value in sums.items()}),
+            StateImage(
+                reading.fields(reading.field(head, "meta")),
+                np.frombuffer(view, np.uint8, size - start, start),
+            ),
+        )
+    except (ValueError, TypeError) as error:  # TypeError: other names than those of the values
+        raise TransferFailed(f"the state's head is damaged: {error}") from None
+
+
+def _numbers(head: object, name: str) -> dict[str, Any]:
+    return reading.fields(reading.field(head, name))
 
 
 def write(path: Path, data: bytes | bytearray) -> None:

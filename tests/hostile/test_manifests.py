@@ -1,0 +1,440 @@
+"""JSON that a job reads again: any value in any field gives a valid object or our own error, and never a traceback."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import io
+import json
+import os
+import tarfile
+import tracemalloc
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from elasticdl.audit import audit
+from elasticdl.control import checkpoints
+from elasticdl.control.manifest import NAME
+from elasticdl.data.shard import Position
+from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
+from elasticdl.job.checkpoint import listed
+from elasticdl.job.export import export_tables
+from elasticdl.master.filepages import FilePages
+from elasticdl.master.journal import Journal
+from elasticdl.master.records import read_journal, record_from_json
+from elasticdl.ps.catalog import read_catalog
+from elasticdl.spec import place, podplace
+from elasticdl.worker import image
+
+HUGE = 10**15
+STRANGE = (
+    None, True, False, -1, 0, 1, 2**31, 2**53, 2**63, 2**64, 10**40, 10**400, 0.5, -0.0, float("nan"), float("inf"), 1e308,
+    "", "1", "..", "/etc/passwd", "a\0b", "\ud800", "é" * 300, [], [[]], [None], {}, {"": 0}, [[[[[[[[1]]]]]]]],
+)  # fmt: skip
+"""What a reader may not have thought of; hypothesis adds its own."""
+
+values = st.sampled_from(STRANGE) | st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+attacks = settings(
+    deadline=None,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+
+def places_in(body: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Yield the way to every value, that of the whole first."""
+    yield here
+    inside = body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ()
+    for key, value in inside:
+        yield from places_in(value, (*here, key))
+
+
+@st.composite
+def forged(draw: st.DrawFn, good: Any) -> Any:
+    """Draw a good value in which one or two values are others, or missing."""
+    body: Any = [copy.deepcopy(good)]
+    for _ in range(draw(st.integers(1, 2))):
+        *way, last = draw(st.sampled_from(list(places_in(body))[1:]))
+        around: Any = body
+        for key in way:
+            around = around[key]
+        if isinstance(around, dict) and draw(st.integers(0, 9)) == 0:
+            del around[last]
+        else:
+            around[last] = copy.deepcopy(draw(values))
+    return body[0]
+
+
+def sealed(body: Any) -> str:
+    if not isinstance(body, dict):
+        return json.dumps(body)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps({**body, "checksum": f"{zlib.crc32(text):08x}"})
+
+
+CATALOG = {
+    "seed": 7,
+    "slots": 1,
+    "tables": [
+        {"name": "rows", "width": 2, "initial": {"kind": "uniform", "first": -1.0, "second": 1.0}, "admission": 1, "decays": True}
+    ],
+    "variables": [{"name": "kernel", "shape": [2, 3], "decays": False, "adds": False}],
+    "rule": {"name": "sgd", "parameters": {"momentum": 0.0, "nesterov": 0.0}, "weight_decay": 0.0},
+}  # fmt: skip
+CHECKPOINT = {
+    "format": 1,
+    "number": 3,
+    "job": "deepfm-2",
+    "written_at": 1.5,
+    "position": {"low": 6, "above": [8, 9], "roll_back": 0, "step": 0, "begun": [[10, 1]]},
+    "data": {
+        "shards": [["a.csv", 0, 100], ["b.csv", 5, 20]],
+        "seed": 7,
+        "shuffle": True,
+        "records_per_task": 8,
+        "minibatch_size": 4,
+        "minibatches_per_task": 2,
+        "grads_to_wait": 2,
+    },
+    "model": CATALOG,
+    "slots": [["ps-0-1-00.slots", 0, 1, 0, 4, 1, 1, 0, 10, 5, 3, "0" * 32]],
+}
+
+
+def checkpoint(directory: Path, body: Any) -> Path:
+    folder = directory / "checkpoint-3"
+    folder.mkdir(exist_ok=True)
+    (folder / "ps-0-1-00.slots").write_bytes(b"slot")
+    (folder / NAME).write_text(sealed(body))
+    return folder
+
+
+def test_a_good_checkpoint_is_read(tmp_path: Path) -> None:
+    assert checkpoints.read(checkpoint(tmp_path, CHECKPOINT)).number == 3
+
+
+@attacks
+@given(body=forged(CHECKPOINT))
+def test_a_forged_checkpoint_ends_in_our_error(tmp_path: Path, body: Any) -> None:
+    folder = checkpoint(tmp_path, body)
+    try:
+        manifest = checkpoints.read(folder)
+    except BadData as error:
+        named = str(folder) in str(error)
+        with pytest.raises((BadData, BadModel)):
+            export_tables(str(folder), str(tmp_path / "out"))
+        assert named
+        return
+    assert manifest.sections[0][0].parent == folder
+    assert len(list(listed(tmp_path))) == 1
+    with suppress(BadData, BadModel):
+        checkpoints.verify(manifest)
+    with suppress(BadData, BadModel):
+        export_tables(str(folder), str(tmp_path / "out"))
+
+
+@attacks
+@given(body=forged(CATALOG))
+def test_a_forged_catalog_ends_in_our_error(body: Any) -> None:
+    with suppress(BadModel):
+        catalog = read_catalog(json.dumps(body))
+        assert read_catalog(catalog.text()) == catalog
+        with suppress(ValueError):  # of an optimizer that servers do not know
+            catalog.core()
+
+
+MANIFEST = {
+    "format": 1,
+    "shards": [["a.csv", 0, 8]],
+    "seed": 7,
+    "records_per_task": 4,
+    "minibatch_size": 4,
+    "num_epochs": 1,
+    "serving": True,
+}
+FINISHED = {"format": 1, "view": 0, "step": 2, "state_view": 0, "complete": True}
+ACCOUNTS = {"format": 1, "slots": [[0, 2, "0" * 32]]}
+BEGINNING = {
+    "format": 1,
+    "checkpoint": "checkpoint-1",
+    "low": 1,
+    "above": [3],
+    "begun": [[2, 1]],
+    "slots": [[0, 0, "0" * 32]],
+}
+
+
+@attacks
+@given(data=st.data(), name=st.sampled_from(["manifest", "finished", "accounts", "beginning"]))
+def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.DataObject, name: str) -> None:
+    good = {"manifest": MANIFEST, "finished": FINISHED, "accounts": ACCOUNTS, "beginning": BEGINNING}
+    for mark, body in good.items():
+        (tmp_path / mark).write_text(sealed(data.draw(forged(body)) if mark == name else body))
+    with suppress(AuditFailed, BadInput):
+        str(audit(tmp_path))
+
+
+RECORDS: tuple[dict[str, Any], ...] = (
+    {"type": "epoch", "epoch": 1},
+    {"type": "shards", "shards": [["a.csv", 0, 8]]},
+    {
+        "type": "view",
+        "view": {
+            "id": 1,
+            "members": [{"id": "a", "name": "worker-0-1", "address": "unix:/a"}],
+            "base": {"step": 0, "view": 1},
+            "position": {"epoch": 0, "first_task": 0, "slots": 1, "chunk": 0},
+            "first": [0],
+            "later": [0],
+            "wave_slots": 1,
+            "sources": ["initial", None],
+            "final": False,
+            "exporter": None,
+            "snapshot": None,
+            "reason": "",
+        },
+    },
+    {"type": "snapshot", "view": 1, "state": [1, 1], "position": [0, 0, 1, 0], "path": "/a"},
+    {"type": "wanted", "workers": 2, "servers": None},
+    {"type": "error", "worker": "worker-0-1", "signature": "E"},
+    {"type": "stopping", "reason": "asked"},
+    {"type": "finished", "view": 1, "state": [1, 1], "path": "/a", "digest": "d", "metrics": [["loss", 0.5]]},
+    {"type": "failed", "reason": "r", "kind": "program", "worker": "w", "traceback": "t"},
+    {"type": "known", "members": ["a"]},
+    {"type": "model", "catalog": "{}"},
+    {"type": "placement", "joined": [[0, "ps-0-1", "unix:/a"]], "gone": [1], "entries": [[0, 1, 1, 0, None, 0]], "position": [0, [2]]},
+    {"type": "done", "tasks": [1], "roll_back": 0},
+    {"type": "cut", "number": 1, "position": [0, []], "roll_back": 0, "step": 0},
+    {"type": "saved", "number": 1, "path": "/a"},
+    {"type": "position", "done": [0, []], "roll_back": 0},
+    {"type": "resumed", "number": 1, "path": "/a", "position": [0, []], "roll_back": 1, "renumbered": None, "model": "{}", "step": 0},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("good", RECORDS, ids=lambda good: good["type"])
+@settings(attacks, max_examples=20)
+@given(data=st.data())
+def test_a_forged_page_of_a_journal_ends_in_our_error(
+    tmp_path: Path, good: dict[str, Any], data: st.DataObject
+) -> None:
+    record_from_json(good)
+    page = data.draw(forged({"format": 1, "record": good}) | forged({"format": 1, "compacted": [good]}))
+    (tmp_path / "000001").write_text(json.dumps(page))
+    with suppress(JobFailed, BadSetting, BadData):
+        read_journal(*Journal(FilePages(tmp_path)).read())
+
+
+HEAD = {
+    "state": {"step": 1, "view": 1},
+    "position": {"epoch": 0, "first_task": 0, "slots": 1, "chunk": 0},
+    "sums": {"loss": 0.5, "examples": 3.0},
+    "meta": {"shapes": []},
+}
+
+
+@attacks
+@given(head=forged(HEAD), length=st.none() | st.integers(0, 2**32 - 1))
+def test_a_forged_state_ends_in_our_error(head: Any, length: int | None) -> None:
+    from elasticdl._core import crc32c
+
+    text = json.dumps(head).encode()
+    content = b"EDLSTATE" + (1).to_bytes(4, "little")
+    content += (len(text) if length is None else length).to_bytes(4, "little") + text + b"weights"
+    with suppress(TransferFailed):
+        state = image.decode(content + crc32c(content).to_bytes(4, "little"))
+        assert isinstance(state.position, Position)
+
+
+@attacks
+@given(body=forged({"format": 1, "sockets": "/s", "submitted_at": 1.5, "directory": "/d"}))
+def test_a_forged_place_of_a_job_ends_in_our_error(tmp_path: Path, body: Any) -> None:
+    (tmp_path / "place.json").write_text(json.dumps(body))
+    with suppress(BadSetting):
+        assert place.open_place(tmp_path).sockets
+
+
+@attacks
+@given(body=forged(json.loads(podplace.job_text("n", "ns", "u", 1.5, "m"))))
+def test_forged_settings_of_a_pod_end_in_our_error(tmp_path: Path, body: Any) -> None:
+    (tmp_path / "job.json").write_text(json.dumps(body))
+    with pytest.raises((BadSetting, OSError)):  # there is no certificate
+        podplace.open_pod(tmp_path, tmp_path / "secret", tmp_path, "a", is_master=False)
+
+
+DEEP = "[" * 200_000
+
+
+def _deep_checkpoint(folder: Path) -> None:
+    (folder / NAME).write_text(DEEP)
+    checkpoints.read(folder)
+
+
+def _deep_audit(folder: Path) -> None:
+    (folder / "manifest").write_text('{"shards": ' + DEEP)
+    audit(folder)
+
+
+def _deep_journal(folder: Path) -> None:
+    (folder / "000001").write_text(DEEP)
+    Journal(FilePages(folder)).read()
+
+
+def _deep_catalog(folder: Path) -> None:
+    read_catalog(DEEP)
+
+
+def _deep_place(folder: Path) -> None:
+    (folder / "place.json").write_text(DEEP)
+    place.open_place(folder)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [_deep_checkpoint, _deep_audit, _deep_journal, _deep_catalog, _deep_place],
+    ids=lambda read: read.__name__,
+)
+def test_what_is_nested_too_deeply_ends_in_our_error(tmp_path: Path, read: Callable[[Path], None]) -> None:
+    with pytest.raises((BadData, AuditFailed, JobFailed, BadModel, BadSetting)):
+        read(tmp_path)
+
+
+# ------------------------------------------------------------------ memory
+
+
+@contextmanager
+def little_memory(most: int = 100 << 20) -> Iterator[None]:
+    """Fail if Python takes more than so many bytes at any moment."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < most
+    finally:
+        tracemalloc.stop()
+
+
+def test_slots_that_a_manifest_only_names_take_no_memory(tmp_path: Path) -> None:
+    folder = checkpoint(tmp_path, {**CHECKPOINT, "model": {**CATALOG, "slots": HUGE}})
+    with little_memory(), pytest.raises(BadData, match="not every slot is there once"):
+        checkpoints.read(folder)
+
+
+def test_a_manifest_with_an_endless_file_behind_it_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / NAME).touch()
+    os.truncate(tmp_path / NAME, 1 << 40)  # a hole, which takes no room on the disk either
+    with little_memory(), pytest.raises(BadData, match="longer than"):
+        checkpoints.read(tmp_path)
+
+
+def lines(directory: Path, *content: str) -> None:
+    checksum, out = 0, ""
+    for line in ("elasticdl-audit 1 0 worker-0-1", *content):
+        checksum = zlib.crc32(line.encode(), checksum)
+        out += f"{line} {checksum:08x}\n"
+    (directory / "worker-0-1-0.audit").write_text(out)
+
+
+@pytest.mark.parametrize("complete", [True, False])
+@pytest.mark.parametrize("with_beginning", [True, False])
+def test_records_that_an_audit_only_names_take_no_memory(
+    tmp_path: Path, complete: bool, with_beginning: bool
+) -> None:
+    body = {**MANIFEST, "shards": [["a.csv", 0, HUGE]], "records_per_task": 1, "minibatch_size": 1}
+    (tmp_path / "manifest").write_text(sealed(body))
+    (tmp_path / "finished").write_text(sealed({**FINISHED, "complete": complete}))
+    (tmp_path / "accounts").write_text(sealed({**ACCOUNTS, "slots": [[0, 0, "0" * 32]]}))
+    if with_beginning:
+        (tmp_path / "beginning").write_text(sealed({**BEGINNING, "begun": []}))
+    lines(tmp_path, f"chunk {HUGE - 1} 0 0 {HUGE - 1} 1 0 0")
+    with little_memory():
+        if complete:
+            with pytest.raises(AuditFailed):
+                audit(tmp_path)
+        else:
+            assert audit(tmp_path).records == 1
+
+
+def test_records_that_the_audit_of_steps_only_names_take_no_memory(tmp_path: Path) -> None:
+    body = {**MANIFEST, "shards": [["a.csv", 0, HUGE]], "serving": False}
+    (tmp_path / "manifest").write_text(sealed(body))
+    lines(tmp_path, "base 1 0 1 0", "contributed 1 1 0 0 0 0 4 0", "committed 1 1 4 1")
+    with little_memory():
+        assert audit(tmp_path).records == 4
+
+
+@pytest.mark.parametrize("changes", [{"num_epochs": HUGE}, {"shards": [["a.csv", 0, 0]]}, {"num_epochs": 0}])
+def test_epochs_that_an_audit_only_names_take_no_memory(tmp_path: Path, changes: dict[str, Any]) -> None:
+    (tmp_path / "manifest").write_text(sealed({**MANIFEST, **changes}))
+    lines(tmp_path, f"chunk {2 * HUGE} 0 {HUGE} 0 4 0 0")
+    with little_memory(), pytest.raises(AuditFailed):
+        audit(tmp_path)
+
+
+def test_a_line_without_an_end_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "manifest").write_text(sealed(MANIFEST))
+    lines(tmp_path)
+    os.truncate(tmp_path / "worker-0-1-0.audit", 1 << 28)
+    with little_memory(), pytest.raises(AuditFailed, match="line 2: it has no end"):
+        audit(tmp_path)
+
+
+def zoo(tmp_path: Path, content: bytes) -> podplace.PodPlace:
+    (tmp_path / podplace.ZOO_ARCHIVE).write_bytes(content)
+    from elasticdl.spec.edge import build, from_arguments
+
+    spec = build(from_arguments({"model_def": "a.b", "training_data": "x"}))
+    (tmp_path / "spec.json").write_text(json.dumps(spec.to_json()))
+    work = tmp_path / "work"
+    return podplace.PodPlace("n", "ns", "u", 1.5, work, "a", "m", None, tmp_path, tmp_path)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE], ids=["a member", "a header"])
+def test_a_zoo_of_gigabytes_in_a_small_archive_takes_no_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: bytes
+) -> None:
+    monkeypatch.setattr(podplace, "_UNPACKED", 8 << 20)
+    entry = tarfile.TarInfo("model.py")
+    entry.size, entry.type = 1 << 30, kind
+    content = gzip.compress(entry.tobuf() + bytes(64 << 20), 1)
+    with little_memory(40 << 20), pytest.raises(BadSetting, match="no model zoo has"):
+        zoo(tmp_path, content).spec()
+    assert not (tmp_path / "work" / "model_zoo").exists()
+
+
+def test_a_zoo_is_unpacked_as_it_was_packed(tmp_path: Path) -> None:
+    (tmp_path / "zoo" / "folder").mkdir(parents=True)
+    (tmp_path / "zoo" / "folder" / ("long" * 40 + ".py")).write_text("x = 1\n")
+    spec = zoo(tmp_path, podplace.pack_zoo(tmp_path / "zoo", 10_000)).spec()
+    (found,) = Path(spec.model_zoo).rglob("*.py")
+    assert found.read_text() == "x = 1\n"
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no archive" * 100), b"\x1f\x8b\x08"])
+def test_what_is_no_archive_ends_in_our_error(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(BadSetting, match=r"zoo.tar.gz"):
+        zoo(tmp_path, content).spec()
+
+
+def test_a_zoo_reaches_nothing_beside_it(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as files:
+        files.addfile(tarfile.TarInfo("../model.py"), io.BytesIO())
+    with pytest.raises(BadSetting, match="is no file of a model zoo"):
+        zoo(tmp_path, out.getvalue()).spec()
+
+
+def test_a_zoo_that_no_pod_would_unpack_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podplace, "_UNPACKED", 1 << 20)
+    (tmp_path / "data.bin").write_bytes(bytes(1 << 20))
+    with pytest.raises(BadSetting, match=r"more than 1,048,576 bytes .*data.bin"):
+        podplace.pack_zoo(tmp_path, 10_000)
