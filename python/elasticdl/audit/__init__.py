@@ -38,9 +38,9 @@ the source that the name stands for, so a shard has the records start to start +
 TASK is the number of the task in the order of the shards, each cut in tasks of ``records_per_task`` records and a shorter last one (an
 empty shard has none); EPOCH and TASK count from 0, as do SLOT and CHUNK. RECORDS of a chunk are the records of its range, BAD of which
 were skipped as corrupt. APPLIED is 1, or 0 if the step's loss or gradient was not finite and the step changed nothing. A chunk that is
-empty because its task is short may be written with 0 records or left out. A line has less than 1 MiB. Lines are handed to the kernel before what they announce
-happens, so that a killed process loses none that counts. A file may end in a line that was cut by its writer's death; it counts for
-nothing.
+empty because its task is short may be written with 0 records or left out. A line has less than 1 MiB. Lines are handed to the kernel
+before what they announce happens, so that a killed process loses none that counts. A file may end in a line that was cut by its writer's
+death; it counts for nothing.
 
 With parameter servers
 ----------------------
