@@ -53,6 +53,7 @@ from elasticdl.data.writing import write_tfrecord
 from elasticdl.errors import MasterAway
 from elasticdl.master.placement import ServerId, first
 from elasticdl.ps.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.spec.keys import data_key
 from elasticdl.spec.place import JobPlace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -378,7 +379,7 @@ class Worker:
         self._core: Any = importlib.import_module("elasticdl._core")
         self._number = number
         self._catalog = catalog()
-        self.client = self._core.ParameterClient(f"worker-{number}", TOKEN, self._catalog)
+        self.client = self._core.ParameterClient(f"worker-{number}", data_key(TOKEN), self._catalog)
         self._minibatches = itertools.cycle(np.load(data))
         self._slopes = np.full(IDS * WIDTH, 0.01, np.float32)
         self._open: list[int] = []

@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +53,11 @@ from elasticdl.control.stream import (
 from elasticdl.control.view import MemberId, StateId, ViewId
 from elasticdl.data.shard import Position, Shard
 from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.tls import Identity, read_identity
 
 TOKEN = b"the job's token"
+KEY = derive(TOKEN, Key.WORKER)
 MEMBER = MemberId("5" * 32)
 SECONDS = 20.0
 
@@ -95,7 +98,7 @@ def close() -> Iterator[Callable[[Any], Any]]:
 def member(
     address: str, events: Events, token: bytes = TOKEN, identity: Identity | None = None
 ) -> MemberStream:
-    return MemberStream(address, token, "worker-0-1", MEMBER, events, identity)
+    return MemberStream(address, derive(token, Key.WORKER), "worker-0-1", MEMBER, events, identity)
 
 
 def test_messages_go_both_ways_in_order(address: str, close: Callable[[Any], Any]) -> None:
@@ -241,7 +244,8 @@ def test_a_killed_member_is_noticed(address: str, close: Callable[[Any], Any]) -
     close(ControlServer(address, TOKEN, here))
     script = (
         "import sys, threading; from elasticdl.control.stream import MemberStream;"
-        "s = MemberStream(sys.argv[1], b\"the job's token\", 'worker-1-1', '0'*32, print); threading.Event().wait()"
+        'from elasticdl.spec.keys import Key, derive; key = derive(b"the job\'s token", Key.WORKER);'
+        "s = MemberStream(sys.argv[1], key, 'worker-1-1', '0'*32, print); threading.Event().wait()"
     )
     process = subprocess.Popen([sys.executable, "-c", script, address], stdout=subprocess.DEVNULL)
     opened = here.until(MemberOpened)
@@ -274,12 +278,12 @@ def test_another_version_is_refused_with_both_numbers(
 ) -> None:
     here, there = Events(), Events()
     close(ControlServer(address, TOKEN, here))
-    metadata = credentials.Credentials.metadata
+    metadata = credentials.Caller.announcement
 
-    def older(mine: credentials.Credentials) -> tuple[tuple[str, str], ...]:
+    def older(mine: credentials.Caller) -> tuple[tuple[str, str], ...]:
         return tuple((key, "0.0.7" if key == "elasticdl-version" else value) for key, value in metadata(mine))
 
-    monkeypatch.setattr(credentials.Credentials, "metadata", older)
+    monkeypatch.setattr(credentials.Caller, "announcement", older)
     close(member(address, there))
     refused = there.next()
     assert isinstance(refused, StreamRefused)
@@ -291,15 +295,14 @@ def test_another_version_is_refused_with_both_numbers(
 def test_a_false_master_is_told_nothing(address: str, close: Callable[[Any], Any]) -> None:
     """It may let everybody in, but it can't prove that it knows the token."""
     here, there = Events(), Events()
-    server = close(ControlServer(address, b"a guess", here))
-    server._token = TOKEN  # admits the caller …
-    proof = credentials.answer
+    server = close(ControlServer(address, TOKEN, here))
+    admit = credentials.Challenges.admit
 
-    def lie(token: bytes, opening: Any) -> Any:  # … and answers with a guess
-        return None if proof(token, opening) is None else (("elasticdl-proof", "0" * 64),)
+    def lie(self: credentials.Challenges, opening: Any, method: str) -> credentials.Admitted:
+        return replace(admit(self, opening, method), answer=(("elasticdl-proof", "0" * 64),))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(credentials, "answer", lie)
+        patch.setattr(credentials.Challenges, "admit", lie)
         stream = close(member(address, there))
         refused = there.next()
         assert isinstance(refused, StreamRefused)
@@ -474,7 +477,7 @@ def test_another_machine_is_reached_with_certificates_only() -> None:
     with pytest.raises(BadSetting, match="only with the job's certificates"):
         ControlServer("tcp:0.0.0.0:0", TOKEN, Events())
     with pytest.raises(BadSetting, match="only with the job's certificates"):
-        MemberStream("tcp:10.1.2.3:5", TOKEN, "worker-0-1", MEMBER, Events())
+        MemberStream("tcp:10.1.2.3:5", KEY, "worker-0-1", MEMBER, Events())
 
 
 def test_both_ends_show_certificates_of_the_job(close: Callable[[Any], Any]) -> None:
@@ -482,20 +485,20 @@ def test_both_ends_show_certificates_of_the_job(close: Callable[[Any], Any]) -> 
     job, other = make_identities(), make_identities()
     server = close(ControlServer("tcp:127.0.0.1:0", TOKEN, here, job[Role.MASTER]))
     mine = Events()
-    close(MemberStream(server.address, TOKEN, "worker-0-1", MEMBER, mine, job[Role.WORKER]))
+    close(MemberStream(server.address, KEY, "worker-0-1", MEMBER, mine, job[Role.WORKER]))
     assert mine.next() == StreamOpened()
     opened = here.next()
     assert isinstance(opened, MemberOpened)
     assert opened.worker == "worker-0-1"
     for stranger in (other[Role.WORKER], None):
-        close(MemberStream(server.address, TOKEN, "worker-1-1", MEMBER, Events(), stranger))
+        close(MemberStream(server.address, KEY, "worker-1-1", MEMBER, Events(), stranger))
     # a master of another job knows the token and is not believed all the same
     false = close(ControlServer("tcp:127.0.0.1:0", TOKEN, here, other[Role.MASTER]))
-    close(MemberStream(false.address, TOKEN, "worker-2-1", MEMBER, Events(), job[Role.WORKER]))
+    close(MemberStream(false.address, KEY, "worker-2-1", MEMBER, Events(), job[Role.WORKER]))
     # nor is a worker's certificate that of a master
     worker = close(ControlServer("tcp:127.0.0.1:0", TOKEN, here, job[Role.WORKER]))
-    close(MemberStream(worker.address, TOKEN, "worker-3-1", MEMBER, Events(), job[Role.WORKER]))
-    close(MemberStream(server.address, TOKEN, "worker-4-1", MEMBER, Events(), job[Role.WORKER]))
+    close(MemberStream(worker.address, KEY, "worker-3-1", MEMBER, Events(), job[Role.WORKER]))
+    close(MemberStream(server.address, KEY, "worker-4-1", MEMBER, Events(), job[Role.WORKER]))
     later = here.next()
     assert isinstance(later, MemberOpened)
     assert later.worker == "worker-4-1"
@@ -556,7 +559,7 @@ def test_a_slow_member_gets_everything_through_the_gate(close: Callable[[Any], A
         seen(event)
 
     server = ControlServer(AT, TOKEN, here, JOB[Role.MASTER])
-    close(MemberStream(server.address, TOKEN, "worker-0-1", MEMBER, slowly, JOB[Role.WORKER]))
+    close(MemberStream(server.address, KEY, "worker-0-1", MEMBER, slowly, JOB[Role.WORKER]))
     connection = here.next().connection
     seen.until(StreamOpened)
     data = Data(tuple(Shard("x" * 1000, 0, n) for n in range(1000)))
@@ -602,7 +605,7 @@ def test_strangers_before_the_gate_are_logged_and_counted(
     server = close(ControlServer(AT, TOKEN, here, JOB[Role.MASTER]))
     log = RefusalLog(server, "control plane")
     log.look(0.0)
-    close(MemberStream(server.address, TOKEN, "worker-1-1", MEMBER, there, shown))
+    close(MemberStream(server.address, KEY, "worker-1-1", MEMBER, there, shown))
     eventually(lambda: server.refused)
     log.look(1.0)
     line = caplog.records[0].getMessage()

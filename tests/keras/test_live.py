@@ -25,6 +25,7 @@ from elasticdl.keras.embedding import Given, looking_up
 from elasticdl.keras.modelfile import load
 from elasticdl.keras.served import KerasServedAdapter
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.keys import data_key
 from elasticdl.worker.pulled import Pulled
 from tests.keras.test_streaming import PLAIN
 
@@ -79,7 +80,7 @@ class Live:
         entries = [(slot, 1, 1, slot % 2, None, 0) for slot in range(self.catalog.slots)]
         for server in self.servers:
             server.learn(addresses, entries, 0, 1000)
-        self.client = ParameterClient("worker", TOKEN, self.core)
+        self.client = ParameterClient("worker", data_key(TOKEN), self.core)
         self.client.learn(addresses, entries, 0)
         self.variables = list(range(len(self.catalog.variables)))
         first = [(number, value.data) for number, value in enumerate(self.adapter.first_values())]

@@ -14,6 +14,7 @@ from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
 from elasticdl.control.stream import MemberStream, StreamEvent
 from elasticdl.control.view import MemberId
+from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.podplace import CONTROL_PORT, HEART_PORT
 from elasticdl.spec.tls import Identity
 
@@ -45,14 +46,16 @@ def test_strangers_are_refused_logged_and_counted(start: Start, tmp_path: Path) 
         log = job.kubectl("logs", master["metadata"]["name"])
         return any(f"{door}: connection from " in line and why in line for line in log.splitlines())
 
-    with closing(_core.Heart(f"tcp:{host}:{HEART_PORT}", "0" * 32, token, 0.1, other)):
+    with closing(_core.Heart(f"tcp:{host}:{HEART_PORT}", "0" * 32, derive(token, Key.DATA), 0.1, other)):
         wait_for(
             "a line in the master's log",
             lambda: told("heartbeats", "refused: it does not accept this end"),
             60.0,
         )
     address, member = f"tcp:{host}:{CONTROL_PORT}", MemberId("0" * 32)
-    with closing(MemberStream(address, token, "worker-0-9", member, heard.append, believing)):
+    with closing(
+        MemberStream(address, derive(token, Key.WORKER), "worker-0-9", member, heard.append, believing)
+    ):
         wait_for(
             "another line",
             lambda: told("control plane", "refused: its certificate is not of this job's authority"),

@@ -20,6 +20,7 @@ from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import pod, podjob, podrun
 from elasticdl.job.podjob import PodJob
 from elasticdl.master.board import ItemBoard
+from elasticdl.spec.keys import Key
 from elasticdl.spec.podplace import PodPlace, open_pod
 
 from .control_plane import ControlPlane
@@ -176,7 +177,12 @@ def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path
     assert Path(read.model_zoo, "parts", "loss.py").read_text() == "def loss(labels, predictions): ...\n"
     assert not Path(read.model_zoo, ".git").exists()
     assert read.num_workers == submitted.num_workers
-    assert len(place.token()) == 32
+    assert place.key(Key.WORKER) != place.key(Key.DATA)
+    assert "token" not in [item["path"] for item in mounted["items"]]
+    with pytest.raises(BadSetting, match="the job's token can't be read"):
+        place.token()
+    with pytest.raises(BadSetting, match="can't be read"):
+        place.key(Key.CLIENT)
     told = json.loads((folder / "job.json").read_text())
     (folder / "job.json").write_text(json.dumps({**told, "version": "0.0.7"}))
     with pytest.raises(

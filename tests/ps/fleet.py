@@ -25,6 +25,7 @@ from elasticdl.master.placement import (
     next_copies,
     outcome,
 )
+from elasticdl.spec.keys import data_key
 
 from .model import SLOTS, TOKEN, catalog
 
@@ -77,7 +78,7 @@ class Fleet:
 
     def client(self, name: str) -> ParameterClient:
         """Return a client that is told whatever the servers are told."""
-        client = ParameterClient(name, TOKEN, catalog().core())
+        client = ParameterClient(name, data_key(TOKEN), catalog().core())
         self.clients.append(client)
         self.tell()
         return client

@@ -15,6 +15,7 @@ from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
 from elasticdl.errors import BadModel
 from elasticdl.keras.optimizer import describe
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Table, Variable
+from elasticdl.spec.keys import data_key
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 SLOTS, WIDTH, ROWS, STEPS = 7, 5, 23, 40
@@ -78,7 +79,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Servers]]:
     tables = [Table("table", WIDTH, Initial(InitialKind.NORMAL, 0.0, 0.5))]
     catalog = Catalog(3, tables, [Variable("dense", (WIDTH,))], describe(given), SLOTS).core()
     server = ParameterServer(Listener("tcp:127.0.0.1:0"), 0, TOKEN, catalog)
-    client = ParameterClient("worker", TOKEN, catalog)
+    client = ParameterClient("worker", data_key(TOKEN), catalog)
     entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
     server.learn({}, entries, 0, 1000)
     client.learn({0: server.address}, entries, 0)

@@ -14,6 +14,9 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Be the process `elasticdl`."""
+    from elasticdl.spec.coredumps import forbid_core_dumps
+
+    forbid_core_dumps()
     code = run()
     with contextlib.suppress(OSError):
         sys.stdout.flush()

@@ -8,22 +8,26 @@ starts, signals, and starts the master again; what workers there should be is no
 from __future__ import annotations
 
 import contextlib
-import hmac
+import errno
 import os
 import queue
+import secrets
 import selectors
 import signal
 import socket
 import subprocess
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster import lifeline, wire
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.supervision import JobEnded, Record, Restart, after_master
+from elasticdl.cluster.supervision import JobEnded, Record, Restart, after_master, launcher_failed
+from elasticdl.control.credentials import is_proof, proof
 from elasticdl.spec import place as places
+from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.place import JobPlace
 
 PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
@@ -37,6 +41,12 @@ _FAILED_LEAVE_SECONDS = 0.5
 """After a failure some workers may not even have been heard of; nobody waits for what they are preparing."""
 _TERMINATE_SECONDS = 2.0
 _CONNECT_SECONDS = 10.0
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of `accept` that say that this process or its machine lacks something; the connection waits in the kernel's queue."""
+_ACCEPT_PAUSE = 0.1
+"""Seconds until the next attempt to accept a connection after such an error."""
+_HELLO_SECONDS = 5.0
+"""How long a connection may take to prove itself once descriptors are short."""
 
 
 @dataclass(slots=True)
@@ -58,7 +68,20 @@ class _Child:
 
 @dataclass(slots=True)
 class _Connection:
+    """One who speaks to the launcher.
+
+    Attributes:
+        socket: non-blocking.
+        since: when it was accepted, by the monotonic clock.
+        nonces: the client's and the launcher's, once it has said hello.
+        authenticated: it has proven that it has the launcher's key.
+        incoming: bytes without a line's end yet.
+        outgoing: bytes that the socket has not taken yet.
+    """
+
     socket: socket.socket
+    since: float
+    nonces: tuple[str, str] | None = None
     authenticated: bool = False
     incoming: bytearray = field(default_factory=bytearray)
     outgoing: bytearray = field(default_factory=bytearray)
@@ -87,7 +110,7 @@ class Launcher:
         self._argv = argv
         self._notice = notice
         self._first = first
-        self._token = place.token()
+        self._key = derive(place.token(), Key.LAUNCHER)
         self._lock = threading.Lock()  # children, and `_killed`
         self._children: dict[ProcessName, _Child] = {}
         self._killed = False
@@ -96,30 +119,50 @@ class Launcher:
         self._record = Record()
         self._master = ProcessName(Role.MASTER, 0, 1)
         self._restart_at: float | None = None
+        self._accept_at: float | None = None
+        """When connections are accepted again; None: they are."""
+        self._opened = contextlib.ExitStack()
         self._result: JobEnded | None = None
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="launcher", daemon=True)
 
     def start(self) -> None:
-        """Start the master, and the processes that it is going to ask for, then listen to it."""
-        self._lifeline, self._own_end = os.pipe()
-        self._wake, self._waker = socket.socketpair()
-        for end in (self._wake, self._waker):
-            end.setblocking(False)
-        # Listening comes first: a master may connect as soon as it runs.
-        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        """Start the master, and the processes that it is going to ask for, then listen to it.
+
+        Where that fails the job has ended: `wait` says why, and nothing of it runs.
+        """
+        try:
+            self._open()
+            for name in (self._master, *self._first):
+                self._launch(name)
+            self._thread.start()
+        except Exception as error:
+            self._fail(error)
+            self._kill_all()
+            self._close()
+
+    def _open(self) -> None:
+        """Open all descriptors. Listening comes before launching: a master may connect as soon as it runs."""
+        self._opened.callback(self._selector.close)
+        self._lifeline, own_end = os.pipe()
+        for end in (self._lifeline, own_end):
+            self._opened.callback(os.close, end)
+        self._wake, self._waker = map(self._opened.enter_context, socket.socketpair())
+        for side in (self._wake, self._waker):
+            side.setblocking(False)
+        self._listener = self._opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
         self._listener.bind(self._place.launcher_address.removeprefix("unix:"))
         self._listener.listen()
         self._listener.setblocking(False)
-        for name in (self._master, *self._first):
-            self._launch(name)
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._selector.register(self._wake, selectors.EVENT_READ)
-        self._thread.start()
 
     def wait(self, seconds: float | None = None) -> JobEnded | None:
         """Wait for the job's end and the end of all its processes; None if the time is over before."""
-        return self._result if self._done.wait(seconds) else None
+        if not self._done.wait(seconds):
+            return None
+        assert self._result is not None, "every way to the end leaves a result"
+        return self._result
 
     def kill(self) -> None:
         """Kill everything at once; `wait` returns soon after, with the code of an interruption."""
@@ -142,10 +185,22 @@ class Launcher:
 
     def _run(self) -> None:
         try:
-            self._serve()
+            try:
+                self._serve()
+            except Exception as error:
+                self._fail(error)
             self._end_all()
+        except Exception as error:
+            self._fail(error)
+            self._kill_all()
         finally:
             self._close()
+
+    def _fail(self, error: Exception) -> None:
+        """End the job by an error of the launcher's, unless it has ended already."""
+        traceback.print_exception(error)
+        if self._result is None:
+            self._result = launcher_failed(error)
 
     def _serve(self) -> None:
         while self._result is None:
@@ -158,13 +213,19 @@ class Launcher:
                 self._launch(self._master)
 
     def _poll(self, seconds: float | None) -> None:
+        if self._accept_at is not None:
+            left = max(0.0, self._accept_at - time.monotonic())
+            seconds = left if seconds is None else min(seconds, left)
+            if left == 0.0:
+                self._accept_at = None
+                self._selector.register(self._listener, selectors.EVENT_READ)
         for key, _ in self._selector.select(seconds):
             if key.fileobj is self._wake:
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(4096)
             elif key.fileobj is self._listener:
                 self._accept()
-            else:
+            elif key.data.socket.fileno() >= 0:  # not dropped a moment ago
                 self._exchange(key.data)
         while True:
             try:
@@ -177,7 +238,7 @@ class Launcher:
 
     def _master_ended(self, ended: ProcessEnded) -> None:
         lived = time.monotonic() - self._children[ended.name].started
-        match after_master(self._record, lived, ended.code, ended.signal):
+        match after_master(self._record, lived, ended.code, ended.signal, ended.text):
             case JobEnded() as result:
                 self._result = result
             case Restart(record, delay, reason):
@@ -207,15 +268,23 @@ class Launcher:
         while self.processes():
             self._poll(None)
 
+    def _kill_all(self) -> None:
+        """Kill all children and wait until they have ended, with nothing but what waits for each of them."""
+        with self._lock:
+            self._killed = True
+            for child in self._children.values():
+                _send(child, signal.SIGKILL)
+        while self.processes():
+            self._inbox.get()
+
     def _close(self) -> None:
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
-        self._selector.close()
-        self._waker.close()
-        os.close(self._own_end)
-        os.close(self._lifeline)
-        self._done.set()
+        try:
+            for key in list((self._selector.get_map() or {}).values()):
+                if isinstance(key.data, _Connection):
+                    key.data.socket.close()
+            self._opened.close()
+        finally:
+            self._done.set()
 
     # ------------------------------------------------------------------ children
 
@@ -224,16 +293,28 @@ class Launcher:
             if self._killed or name in self._children:
                 return
             try:
-                process = self._spawn(name)
-            except OSError as error:
-                self._children[name] = _Child(None, time.monotonic())
-                self._notice(f"{name} can't be started: {error}")
-                self._inbox.put(ProcessEnded(name, CANNOT_START, None, Blame.START, str(error)))
-                self._poke()
-                return
-            self._children[name] = child = _Child(process, time.monotonic())
-        threading.Thread(target=self._await, args=(name, child), name=f"wait {name}", daemon=True).start()
-        self._tell(ProcessStarted(name, process.pid))
+                child = self._begin(name)
+            except (OSError, RuntimeError) as error:
+                child, why = _Child(None, time.monotonic()), str(error)
+            self._children[name] = child
+        if child.process is None:
+            self._notice(f"{name} can't be started: {why}")
+            self._inbox.put(ProcessEnded(name, CANNOT_START, None, Blame.START, why))
+            self._poke()
+        else:
+            self._tell(ProcessStarted(name, child.process.pid))
+
+    def _begin(self, name: ProcessName) -> _Child:
+        """Start a process and the thread that waits for its end; neither without the other. Raises OSError, RuntimeError."""
+        process = self._spawn(name)
+        child = _Child(process, time.monotonic())
+        try:
+            threading.Thread(target=self._await, args=(name, child), name=f"wait {name}", daemon=True).start()
+        except RuntimeError:
+            _kill_group(process)
+            process.wait()
+            raise
+        return child
 
     def _spawn(self, name: ProcessName) -> subprocess.Popen[bytes]:
         environment = dict(os.environ)
@@ -264,8 +345,7 @@ class Launcher:
         assert process is not None
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         # Not reaped yet, so neither its pid nor its group can have been used again.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_group(process)
         with self._lock:
             status = process.wait()
             child.reaped = True
@@ -279,10 +359,28 @@ class Launcher:
     # ------------------------------------------------------------------ the master's connection
 
     def _accept(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             accepted, _ = self._listener.accept()
-            accepted.setblocking(False)
-            self._selector.register(accepted, selectors.EVENT_READ, _Connection(accepted))
+        except OSError as error:
+            if error.errno in _SHORT:
+                self._pause_accepting(error)
+            return  # otherwise it has gone again
+        accepted.setblocking(False)
+        self._selector.register(accepted, selectors.EVENT_READ, _Connection(accepted, time.monotonic()))
+
+    def _pause_accepting(self, error: OSError) -> None:
+        """Let connections wait in the kernel's queue for a moment; who has not proven itself in time makes room."""
+        self._notice(f"a connection to the launcher has to wait: {error.strerror}")
+        self._accept_at = time.monotonic() + _ACCEPT_PAUSE
+        self._selector.unregister(self._listener)
+        strangers = [
+            key.data
+            for key in self._selector.get_map().values()
+            if isinstance(key.data, _Connection) and not key.data.authenticated
+        ]
+        for connection in strangers:
+            if time.monotonic() > connection.since + _HELLO_SECONDS:
+                self._drop(connection)
 
     def _exchange(self, connection: _Connection) -> None:
         try:
@@ -295,7 +393,7 @@ class Launcher:
                 self._carry_out(connection, wire.read_request(line))
         except BlockingIOError:
             pass
-        except (wire.Malformed, ConnectionError) as error:
+        except (wire.Malformed, OSError) as error:
             if isinstance(error, wire.Malformed):
                 self._notice(f"a connection to the launcher was refused: {error}")
             self._drop(connection)
@@ -304,9 +402,15 @@ class Launcher:
 
     def _carry_out(self, connection: _Connection, request: wire.Request) -> None:
         match request:
-            case wire.Hello(token):
-                if not hmac.compare_digest(token, self._token):
-                    raise wire.Malformed("wrong token")
+            case wire.Hello(nonce):
+                if connection.nonces is not None:
+                    raise wire.Malformed("a second hello")
+                connection.nonces = nonces = (nonce, secrets.token_hex(16))
+                challenge = wire.Challenge(nonces[1], proof(self._key, "launcher", *nonces))
+                connection.outgoing += wire.write_challenge(challenge)
+            case wire.Proof(given):
+                if connection.nonces is None or not is_proof(given, self._key, "master", *connection.nonces):
+                    raise wire.Malformed("it does not know the job's token")
                 connection.authenticated = True
                 for event in self._history():
                     connection.outgoing += wire.write_event(event)
@@ -355,13 +459,30 @@ class LocalCluster:
     """The master's side: `Cluster` over a connection to the launcher. Calls may come from several threads."""
 
     def __init__(self, address: str, token: bytes) -> None:
-        """Connect to `unix:PATH`. The launcher repeats its history at once."""
+        """Connect to `unix:PATH`; both ends prove that they know the job's token. The launcher repeats its history at once.
+
+        Raises OSError if no launcher listens there, or one of another job.
+        """
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(_CONNECT_SECONDS)
         self._socket.connect(address.removeprefix("unix:"))
         self._sending = threading.Lock()
         self._incoming = bytearray()
-        self._ask(wire.Hello(token))
+        try:
+            self._introduce(derive(token, Key.LAUNCHER))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _introduce(self, key: bytes) -> None:
+        nonce = secrets.token_hex(16)
+        self._ask(wire.Hello(nonce))
+        # Without a limit: a launcher that is stopped for a while is no reason to end, and one that dies ends the connection.
+        challenge = wire.read_challenge(self._lines(None)[0])
+        nonces = (nonce, challenge.nonce)
+        if not is_proof(challenge.proof, key, "launcher", *nonces):
+            raise ConnectionError("what listens at the launcher's address does not know the job's token")
+        self._ask(wire.Proof(proof(key, "master", *nonces)))
 
     def launch(self, name: ProcessName, memory: int = 0) -> None:
         """Start a process; a name that was launched before is ignored."""
@@ -376,20 +497,24 @@ class LocalCluster:
 
     def events(self, seconds: float) -> list[wire.Event]:
         """Wait at most `seconds` for events. Raises ConnectionError if the launcher has gone."""
+        return [wire.read_event(line) for line in self._lines(seconds)]
+
+    def _lines(self, seconds: float | None) -> list[bytes]:
+        """Wait for lines, without a limit if `seconds` is None; return none if the time is over before."""
         import select
 
-        until = time.monotonic() + seconds
+        until = None if seconds is None else time.monotonic() + seconds
         while not (lines := wire.cut_lines(self._incoming)):
             # poll, not select: the latter fails for descriptors above 1023.
             poll = select.poll()
             poll.register(self._socket, select.POLLIN)
-            if not poll.poll(max(0.0, until - time.monotonic()) * 1000):
+            if not poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000):
                 return []
             received = self._socket.recv(65536)
             if not received:
                 raise ConnectionError("the launcher closed the connection")
             self._incoming += received
-        return [wire.read_event(line) for line in lines]
+        return lines
 
     def close(self) -> None:
         """Release the connection; processes go on."""
@@ -398,6 +523,12 @@ class LocalCluster:
     def _ask(self, request: wire.Request) -> None:
         with self._sending:
             self._socket.sendall(wire.write_request(request))
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child that has not been reaped, with all that it has started in its session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _send(child: _Child, number: int) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.spec import fragments, podplace
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.pods import Volume
 from elasticdl.spec.tls import Identity
 
@@ -313,9 +314,18 @@ def service(spec: JobSpec, uid: str) -> Object:
     return fitted
 
 
+_KEYS: Mapping[Role, tuple[Key, ...]] = {
+    Role.MASTER: (),
+    Role.WORKER: (Key.WORKER, Key.DATA),
+    Role.PS: (Key.PS, Key.SERVERS, Key.DATA),
+}
+"""The keys that each role's pods see; the master has the token, from which all follow."""
+
+
 def secret(spec: JobSpec, uid: str, token: bytes, identities: Mapping[Role, Identity]) -> Object:
-    """Return the Secret with the token, and the certificates of each role."""
+    """Return the Secret with the token, and the keys and certificates of each role."""
     files = {"token": token}
+    files |= {podplace.key_file(key): derive(token, key) for keys in _KEYS.values() for key in keys}
     for role, identity in identities.items():
         files["ca.crt"] = identity.authority
         files[f"{role}.crt"], files[f"{role}.key"] = identity.certificate, identity.key
@@ -444,9 +454,10 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
 
 
 def _secret_items(role: Role) -> list[Object]:
-    """Return what a role sees of the Secret: the master's key is nobody else's, and parameter servers are workers to all."""
+    """Return what a role sees of the Secret: its own keys. A parameter server's certificate is that of a worker."""
     own = Role.WORKER if role is Role.PS else role
-    files = {"token": "token", "ca.crt": "ca.crt", f"{own}.crt": "tls.crt", f"{own}.key": "tls.key"}
+    names = [podplace.key_file(key) for key in _KEYS[role]] or ["token"]
+    files = {name: name for name in (*names, "ca.crt")} | {f"{own}.crt": "tls.crt", f"{own}.key": "tls.key"}
     return [{"key": key, "path": path, "mode": 0o440} for key, path in files.items()]
 
 

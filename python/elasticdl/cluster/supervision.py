@@ -51,17 +51,35 @@ class JobEnded:
     reason: str
 
 
-def after_master(record: Record, lived: float, code: int | None, signal: int | None) -> Restart | JobEnded:
-    """Decide what follows the end of a master that lived `lived` seconds and ended by `code` or `signal`.
+def launcher_failed(error: Exception) -> JobEnded:
+    """Return the end of a job whose launcher can't go on."""
+    return JobEnded(1, f"the job's launcher failed: {type(error).__name__}: {error}")
+
+
+def after_master(
+    record: Record, lived: float, code: int | None, signal: int | None, why: str = ""
+) -> Restart | JobEnded:
+    """Decide what follows the end of a master.
 
     The first restart comes at once; further short lives double the delay, from FIRST_DELAY to LONGEST_DELAY.
+
+    Args:
+        record: of the masters before.
+        lived: seconds.
+        code: its exit code, or None.
+        signal: the signal that ended it, or None.
+        why: why it could not be started at all; empty if it was.
     """
     if code is not None and code in FINAL_CODES:
         return JobEnded(code, f"the master ended with code {code}")
     short = record.short_lives + 1 if lived < SHORT_LIFE else 1
     errors = (record.errors + 1 if lived < SHORT_LIFE else 1) if code is not None else 0
+    if errors >= ERRORS_IN_A_ROW and why:
+        return JobEnded(1, f"the master can't be started, tried {errors} times: {why}")
     if errors >= ERRORS_IN_A_ROW:
         return JobEnded(1, f"the master ended {errors} times in a row with code {code}; its log says why")
     delay = 0.0 if short == 1 else min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 2))
+    if why:
+        return Restart(Record(short, errors), delay, f"the master can't be started: {why}")
     how = f"signal {signal}" if code is None else f"code {code}"
     return Restart(Record(short, errors), delay, f"the master ended by {how} after {lived:.1f} s")

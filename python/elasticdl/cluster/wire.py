@@ -1,7 +1,13 @@
 """What master and launcher say to each other: one JSON object a line over a Unix socket.
 
-Encoding and reading only. Lines are limited in length, and whatever is not understood is an error that closes the connection;
-the first line of a client is `hello` with the job's token.
+Encoding and reading only. Lines are limited in length, and whatever is not understood is an error that closes the connection.
+The conversation begins with a proof both ways that the other end has the launcher's key, which itself is never sent:
+
+    client                          launcher
+    hello (format, nonce)       →
+                                ←   challenge (nonce, the launcher's proof over both)
+    proof (over both nonces)    →
+                                ←   events, those of the past first
 """
 
 from __future__ import annotations
@@ -13,7 +19,7 @@ from typing import Any
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, process_name
 
-FORMAT = 1
+FORMAT = 2
 """Format number of `hello`."""
 
 LINE_LIMIT = 4096
@@ -26,9 +32,24 @@ class Malformed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """First line of a client."""
+    """First line of a client: its nonce."""
 
-    token: bytes
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Challenge:
+    """First line of the launcher: its nonce, and its proof over both."""
+
+    nonce: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Second line of a client: its proof over both nonces."""
+
+    proof: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +67,17 @@ class Signal:
     number: int
 
 
-Request = Hello | Launch | Signal
+Request = Hello | Proof | Launch | Signal
 Event = ProcessStarted | ProcessEnded
 
 
 def write_request(request: Request) -> bytes:
     """Encode one line of a client."""
     match request:
-        case Hello(token):
-            return _line({"hello": FORMAT, "token": token.hex()})
+        case Hello(nonce):
+            return _line({"hello": FORMAT, "nonce": nonce})
+        case Proof(proof):
+            return _line({"proof": proof})
         case Launch(name):
             return _line({"launch": str(name)})
         case Signal(name, number):
@@ -68,11 +91,27 @@ def read_request(line: bytes) -> Request:
         if "hello" in body:
             if body["hello"] != FORMAT:
                 raise Malformed(f"hello has format {body['hello']!r}, the launcher's is {FORMAT}")
-            return Hello(bytes.fromhex(body["token"]))
+            return Hello(_text(body["nonce"]))
+        if "proof" in body:
+            return Proof(_text(body["proof"]))
         if "launch" in body:
             return Launch(process_name(body["launch"]))
         return Signal(process_name(body["signal"]), signal.Signals(body["number"]))
     except (KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise Malformed(f"{line[:80]!r}: {error}") from None
+
+
+def write_challenge(challenge: Challenge) -> bytes:
+    """Encode the launcher's first line."""
+    return _line({"challenge": challenge.nonce, "proof": challenge.proof})
+
+
+def read_challenge(line: bytes) -> Challenge:
+    """Decode the launcher's first line. Raises Malformed."""
+    body = _body(line)
+    try:
+        return Challenge(_text(body["challenge"]), _text(body["proof"]))
+    except (KeyError, TypeError) as error:
         raise Malformed(f"{line[:80]!r}: {error}") from None
 
 
@@ -113,10 +152,16 @@ def _line(body: dict[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
 def _body(line: bytes) -> dict[str, Any]:
     try:
         body = json.loads(line)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # the latter for a thousand nested lists
         raise Malformed(f"{line[:80]!r}: {error}") from None
     if not isinstance(body, dict):
         raise Malformed(f"{line[:80]!r} is not an object")

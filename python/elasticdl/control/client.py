@@ -12,8 +12,9 @@ from typing import Any
 
 from elasticdl.control import credentials as proofs
 from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.control.stream import connect
+from elasticdl.control.stream import connect, refusal
 from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.spec.keys import Key, derive
 
 _SECONDS = 5.0
 _ANSWER_SECONDS = 35.0
@@ -34,7 +35,7 @@ class JobClient:
         self._grpc = grpc
         self._codec = codec
         self._wire = wire
-        self._token = token
+        self._caller = proofs.Caller(derive(token, Key.CLIENT), Key.CLIENT, "client")
         self._channel = connect(address, None)
         self._stub = service.ControlStub(self._channel)
 
@@ -46,27 +47,25 @@ class JobClient:
 
     def status(self) -> JobStatus:
         """Return how the job stands. Raises MasterAway."""
-        return self._codec.decode_status(self._call(self._stub.Status, self._wire.StatusRequest(), _SECONDS))
+        return self._codec.decode_status(self._call("Status", self._wire.StatusRequest(), _SECONDS))
 
     def stop(self, reason: str) -> str:
         """Ask for an early end; return a sentence once it is recorded. Raises MasterAway, BadSetting if it is refused."""
-        return self._answered(self._stub.Stop, self._wire.StopJob(reason=reason))
+        return self._answered("Stop", self._wire.StopJob(reason=reason))
 
     def scale(self, workers: int | None = None, servers: int | None = None) -> str:
         """Ask for another number of workers or parameter servers, None: as many as now; return a sentence once it is recorded.
 
         Raises MasterAway, BadSetting if it is refused; then both numbers stay.
         """
-        return self._answered(
-            self._stub.Scale, self._wire.ScaleRequest(num_workers=workers, num_ps_pods=servers)
-        )
+        return self._answered("Scale", self._wire.ScaleRequest(num_workers=workers, num_ps_pods=servers))
 
     def watch(self, since: float = 0.0) -> Iterator[JobStatus | JobEvent]:
         """Yield the events later than `since` (seconds since the Unix epoch), then statuses and events as they come.
 
         Ends when the master has ended in order; raises MasterAway when it is lost.
         """
-        opening = proofs.credentials(self._token, "client")
+        opening = self._open("Watch")
         call = self._stub.Watch(self._wire.WatchRequest(since=since), metadata=opening.metadata())
         try:
             self._believe(opening, call.initial_metadata(), call)
@@ -81,16 +80,28 @@ class JobClient:
         """Close the connection."""
         self._channel.close()
 
-    def _answered(self, method: Any, request: Any) -> str:
+    def _open(self, method: str) -> proofs.Credentials:
+        """Ask for a challenge, and answer it."""
+        try:
+            challenge = self._stub.Challenge(
+                self._wire.ChallengeRequest(), metadata=self._caller.announcement(), timeout=_SECONDS
+            )
+        except self._grpc.RpcError as error:
+            raise self._away(error) from error
+        return self._caller.answer(challenge.text, method)
+
+    def _answered(self, method: str, request: Any) -> str:
         answer = self._call(method, request, _ANSWER_SECONDS)
         if not answer.accepted:
             raise BadSetting(answer.text)
         return str(answer.text)
 
-    def _call(self, method: Any, request: Any, seconds: float) -> Any:
-        opening = proofs.credentials(self._token, "client")
+    def _call(self, method: str, request: Any, seconds: float) -> Any:
+        opening = self._open(method)
         try:
-            answer, call = method.with_call(request, metadata=opening.metadata(), timeout=seconds)
+            answer, call = getattr(self._stub, method).with_call(
+                request, metadata=opening.metadata(), timeout=seconds
+            )
         except self._grpc.RpcError as error:
             raise self._away(error) from error
         self._believe(opening, call.initial_metadata(), None)
@@ -105,9 +116,8 @@ class JobClient:
         raise MasterAway("what listens at the job's control address does not know the job's token")
 
     def _away(self, error: Any) -> MasterAway | BadSetting:
-        codes = self._grpc.StatusCode
-        if error.code() in (codes.UNAUTHENTICATED, codes.FAILED_PRECONDITION):
-            return BadSetting(error.details())
+        if (refused := refusal(error, self._grpc)) is not None:
+            return BadSetting(refused)
         return MasterAway(
             "the job's master does not answer: it is starting again, or the job has just ended; try again in a moment"
         )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.control import credentials as proofs
 from elasticdl.control.messages import MasterMessage, MemberMessage, Progress
+from elasticdl.control.rights import objection
 from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.errors import BadSetting
@@ -43,6 +44,8 @@ _STREAMS = 2048
 """Connections at once, each with a thread while it lasts: 1,024 workers, and others in their place before their end is noticed."""
 _EVENTS = 10_000
 """Events that are kept for those who begin to watch."""
+_UNREAD = 2 * _EVENTS
+"""Messages that a watcher may leave unread: all that are kept, which it gets at once, and as many again."""
 _ANSWER_SECONDS = 30.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 """Seconds between two attempts to reach a master: a restart takes some tenths of a second and nothing else waits for it."""
@@ -104,6 +107,19 @@ def connect(address: str, identity: Identity | None) -> grpc.Channel:
     return grpc.secure_channel(at, shown, options=[*chosen, ("grpc.ssl_target_name_override", MASTER)])
 
 
+def refusal(call: Any, grpc: Any) -> str | None:
+    """Return why a master refuses this caller for good; None if the call ended otherwise, and may be made again."""
+    codes = grpc.StatusCode
+    if call.code() is codes.UNIMPLEMENTED:
+        return (
+            f"the job's master is of another version (control format 1), this process is of version {proofs.version()} "
+            f"(control format {proofs.FORMAT}); all processes of a job must be of one version"
+        )
+    if call.code() in (codes.UNAUTHENTICATED, codes.FAILED_PRECONDITION, codes.PERMISSION_DENIED):
+        return str(call.details())
+    return None
+
+
 # ------------------------------------------------------------------ the master's end
 
 
@@ -161,6 +177,22 @@ class ScaleWanted:
 ServerEvent = MemberOpened | MemberSaid | MemberClosed | StopWanted | ScaleWanted
 
 
+class _Watcher:
+    """What one who watches has not read yet; bounded, because it may never read. Messages are shared by all watchers."""
+
+    def __init__(self, peer: str, disconnect: Callable[[], object]) -> None:
+        self.peer = peer
+        self.disconnect = disconnect
+        self.outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def put(self, message: Any) -> bool:
+        """Tell it something; False if it has left too much unread."""
+        if self.outbox.qsize() >= _UNREAD:
+            return False
+        self.outbox.put(message)
+        return True
+
+
 class ControlServer:
     """Where members and clients reach the master.
 
@@ -192,14 +224,16 @@ class ControlServer:
         self._grpc = grpc
         self._codec = codec
         self._wire = wire
-        self._token = token
+        self._challenges = proofs.Challenges(token)
         self._deliver = deliver
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._outboxes: dict[int, queue.SimpleQueue[Any]] = {}
-        self._watchers: set[queue.SimpleQueue[Any]] = set()
+        self._watchers: set[_Watcher] = set()
         self._status: JobStatus | None = None
-        self._events: deque[JobEvent] = deque(maxlen=_EVENTS)
+        self._events: deque[tuple[float, Any]] = deque(
+            maxlen=_EVENTS
+        )  # with their times; encoded once for all
         self._closed = False
         self._refused = 0
         self._gate: Gate | None = None
@@ -264,9 +298,16 @@ class ControlServer:
             if isinstance(seen, JobStatus):
                 self._status = seen
             else:
-                self._events.append(seen)
-            for watcher in self._watchers:
-                watcher.put(message)
+                self._events.append((seen.time, message))
+            behind = [watcher for watcher in self._watchers if not watcher.put(message)]
+            self._watchers.difference_update(behind)
+        for watcher in behind:
+            _log.warning(
+                "%s watches the job and does not read what it is told: disconnected with %d messages unread",
+                watcher.peer,
+                _UNREAD,
+            )
+            watcher.disconnect()
 
     def close(self) -> None:
         """End all connections once what was sent has been delivered, then stop listening and remove the socket.
@@ -275,7 +316,7 @@ class ControlServer:
         """
         with self._lock:
             self._closed = True
-            waiting = [*self._outboxes.values(), *self._watchers]
+            waiting = [*self._outboxes.values(), *(watcher.outbox for watcher in self._watchers)]
         for outbox in waiting:
             outbox.put(None)
         self._server.stop(_FLUSH_SECONDS).wait()
@@ -288,6 +329,10 @@ class ControlServer:
 
         class Servicer(service.ControlServicer):  # type: ignore[misc]
             """gRPC's face of the server."""
+
+            def Challenge(self, request: Any, context: grpc.ServicerContext) -> Any:
+                """Return what the caller's next call is to answer."""
+                return server._challenge(context)
 
             def Member(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
                 """Carry one member's messages both ways."""
@@ -303,61 +348,75 @@ class ControlServer:
 
             def Stop(self, request: Any, context: grpc.ServicerContext) -> Any:
                 """Ask for an early end."""
-                return server._ask(lambda answer: StopWanted(request.reason, answer), context)
+                return server._ask("Stop", lambda answer: StopWanted(request.reason, answer), context)
 
             def Scale(self, request: Any, context: grpc.ServicerContext) -> Any:
                 """Ask for another number of workers or parameter servers."""
                 workers = request.num_workers if request.HasField("num_workers") else None
                 servers = request.num_ps_pods if request.HasField("num_ps_pods") else None
-                return server._ask(lambda answer: ScaleWanted(workers, servers, answer), context)
+                return server._ask("Scale", lambda answer: ScaleWanted(workers, servers, answer), context)
 
         return Servicer()
 
-    def _admit(self, context: grpc.ServicerContext) -> dict[str, str | bytes]:
-        opening = dict(context.invocation_metadata())
-        proof = proofs.answer(self._token, opening)
-        if proof is None:
-            self._refuse(
-                context, self._grpc.StatusCode.UNAUTHENTICATED, "the caller does not know the job's token"
-            )
-        other = proofs.other_version(opening)
-        if other is not None:
+    def _challenge(self, context: grpc.ServicerContext) -> Any:
+        if other := proofs.other_version(dict(context.invocation_metadata())):
             self._refuse(context, self._grpc.StatusCode.FAILED_PRECONDITION, other)
-        context.send_initial_metadata(proof)
-        return opening
+        return self._wire.ChallengeText(text=self._challenges.make())
+
+    def _admit(self, method: str, context: grpc.ServicerContext) -> proofs.Admitted:
+        codes = {
+            proofs.Refusal.UNKNOWN: self._grpc.StatusCode.UNAUTHENTICATED,
+            proofs.Refusal.OTHER_VERSION: self._grpc.StatusCode.FAILED_PRECONDITION,
+            proofs.Refusal.STALE: self._grpc.StatusCode.ABORTED,
+            proofs.Refusal.NOT_ALLOWED: self._grpc.StatusCode.PERMISSION_DENIED,
+        }
+        try:
+            admitted = self._challenges.admit(dict(context.invocation_metadata()), method)
+        except proofs.Refused as refused:
+            self._refuse(context, codes[refused.kind], str(refused))
+        context.send_initial_metadata(admitted.answer)
+        return admitted
 
     def _refuse(self, context: grpc.ServicerContext, code: grpc.StatusCode, reason: str) -> NoReturn:
         with self._lock:
             self._refused += 1
+        _log.warning("connection from %s refused: %s", self._peer(context), reason)
+        context.abort(code, reason)
+        raise AssertionError("abort raises")
+
+    def _peer(self, context: grpc.ServicerContext) -> str:
         peer = urllib.parse.unquote(context.peer())
         if self._gate is not None:
             # The gate calls its ends of the socket as the addresses for which they are.
             _, _, peer = peer.rpartition("/")
-        _log.warning("connection from %s refused: %s", peer or "a socket", reason)
-        context.abort(code, reason)
-        raise AssertionError("abort raises")
+        return peer or "a socket"
 
     def _member(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Iterator[Any]:
-        opening = self._admit(context)
+        admitted = self._admit("Member", context)
         outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         with self._lock:
             if self._closed:
                 return
             connection = next(self._numbers)
             self._outboxes[connection] = outbox
-        worker, member = str(opening.get(proofs.CALLER, "")), MemberId(str(opening.get(proofs.MEMBER, "")))
-        self._deliver(MemberOpened(connection, worker, member))
+        self._deliver(MemberOpened(connection, admitted.name, MemberId(admitted.member)))
         reader = threading.Thread(
-            target=self._read, args=(connection, requests), name=f"control-{connection}", daemon=True
+            target=self._read,
+            args=(connection, admitted, requests),
+            name=f"control-{connection}",
+            daemon=True,
         )
         reader.start()
         while (message := outbox.get()) is not None:
             yield message
 
-    def _read(self, connection: int, requests: Iterator[Any]) -> None:
+    def _read(self, connection: int, admitted: proofs.Admitted, requests: Iterator[Any]) -> None:
         try:
             for request in requests:
-                self._deliver(MemberSaid(connection, self._codec.decode_member(request)))
+                message = self._codec.decode_member(request)
+                if why := objection(admitted, message):
+                    raise self._codec.Malformed(why)
+                self._deliver(MemberSaid(connection, message))
         except self._codec.Malformed as error:
             _log.warning("connection %d is closed: %s", connection, error)
         except Exception:
@@ -369,7 +428,7 @@ class ControlServer:
         self._deliver(MemberClosed(connection))
 
     def _show(self, context: grpc.ServicerContext) -> Any:
-        self._admit(context)
+        self._admit("Status", context)
         status = self._status
         if status is None:
             context.abort(self._grpc.StatusCode.UNAVAILABLE, "the master is starting")
@@ -377,27 +436,27 @@ class ControlServer:
         return self._codec.encode_status(status)
 
     def _watch(self, since: float, context: grpc.ServicerContext) -> Iterator[Any]:
-        self._admit(context)
-        outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        context.add_callback(lambda: outbox.put(None))
+        self._admit("Watch", context)
+        watcher = _Watcher(self._peer(context), context.cancel)
+        context.add_callback(lambda: watcher.outbox.put(None))
         with self._lock:
             if self._closed:
                 return
-            for event in self._events:
-                if event.time > since:
-                    outbox.put(self._codec.encode_seen(event))
+            for time_of, message in self._events:
+                if time_of > since:
+                    watcher.outbox.put(message)
             if self._status is not None:
-                outbox.put(self._codec.encode_seen(self._status))
-            self._watchers.add(outbox)
+                watcher.outbox.put(self._codec.encode_seen(self._status))
+            self._watchers.add(watcher)
         try:
-            while (message := outbox.get()) is not None:
+            while (message := watcher.outbox.get()) is not None:
                 yield message
         finally:
             with self._lock:
-                self._watchers.discard(outbox)
+                self._watchers.discard(watcher)
 
-    def _ask(self, make: Callable[[Answer], ServerEvent], context: grpc.ServicerContext) -> Any:
-        self._admit(context)
+    def _ask(self, method: str, make: Callable[[Answer], ServerEvent], context: grpc.ServicerContext) -> Any:
+        self._admit(method, context)
         answers: queue.SimpleQueue[tuple[bool, str]] = queue.SimpleQueue()
         self._deliver(make(lambda accepted, text: answers.put((accepted, text))))
         try:
@@ -449,7 +508,7 @@ class MemberStream:
     def __init__(
         self,
         address: str,
-        token: bytes,
+        key: bytes,
         name: str,
         member: MemberId,
         on_event: Callable[[StreamEvent], None],
@@ -459,8 +518,8 @@ class MemberStream:
 
         Args:
             address: where the master listens.
-            token: the job's.
-            name: the process's, `worker-3-2`.
+            key: of its role.
+            name: the process's, `worker-3-2`; its role follows from it.
             member: its member id.
             on_event: takes what happens, on the stream's thread.
             identity: the member's certificate; then the master has to show one too.
@@ -468,9 +527,9 @@ class MemberStream:
         target(address, identity)  # refuses a bad address here, not on the thread
         self._identity = identity
         self._address = address
-        self._token = token
-        self._name = name
-        self._member = member
+        role = proofs.role_of(name)
+        assert role is not None, f"{name} is the name of no member's process"
+        self._caller = proofs.Caller(key, role, name, member)
         self._on_event = on_event
         self._closing = threading.Event()
         self._lock = threading.Lock()
@@ -537,19 +596,22 @@ class MemberStream:
         """Hold one connection as long as it lasts; return whether it was opened, None if the master refused for good."""
         import grpc
 
+        from elasticdl.control.generated import control_pb2 as wire
         from elasticdl.control.generated import control_pb2_grpc as service
 
         outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        opening = proofs.credentials(self._token, self._name, self._member)
         with contextlib.closing(connect(self._address, self._identity)) as channel:
-            call: Any = service.ControlStub(channel).Member(
-                iter(outbox.get, None), metadata=opening.metadata()
-            )
-            with self._lock:
-                if self._closing.is_set():
-                    call.cancel()
-                    return False
-                self._call = call
+            stub = service.ControlStub(channel)
+            asked: Any = stub.Challenge.future(wire.ChallengeRequest(), metadata=self._caller.announcement())
+            if not self._hold(asked):
+                return False
+            try:
+                opening = self._caller.answer(asked.result().text, "Member")
+            except (grpc.RpcError, grpc.FutureCancelledError):
+                return self._not_confirmed(asked, grpc)
+            call: Any = stub.Member(iter(outbox.get, None), metadata=opening.metadata())
+            if not self._hold(call):
+                return False
             try:
                 confirmed = opening.confirmed_by(dict(call.initial_metadata() or ()))
                 if not confirmed:
@@ -569,13 +631,22 @@ class MemberStream:
             self._tell(StreamClosed())
             return True
 
+    def _hold(self, call: Any) -> bool:
+        """Let `close` cancel this call; False if it came before, then the call is cancelled."""
+        with self._lock:
+            if self._closing.is_set():
+                call.cancel()
+                return False
+            self._call = call
+            return True
+
     def _not_confirmed(self, call: Any, grpc: Any) -> bool | None:
-        """Tell a master that is away from one that refuses, and from somebody who is no master of this job."""
+        """Tell a master that is away from one that refuses, and from a process that is no master of this job."""
         ended = threading.Event()
         if call.add_callback(ended.set) and not ended.wait(_FLUSH_SECONDS):
             reason = f"what listens at {self._address} does not know the job's token"
-        elif call.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.FAILED_PRECONDITION):
-            reason = call.details()
+        elif (refused := refusal(call, grpc)) is not None:
+            reason = refused
         else:
             return False
         self._tell(StreamRefused(reason))

@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +23,10 @@ from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local import Launcher
-from elasticdl.cluster.supervision import JobEnded
+from elasticdl.cluster.supervision import JobEnded, launcher_failed
 from elasticdl.control.status import INTERRUPT
 from elasticdl.job.display import Display, PlainDisplay
+from elasticdl.spec.coredumps import forbid_core_dumps
 from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace, open_place
@@ -89,6 +91,11 @@ def supervise(
             # In turns: a signal that comes just before a wait begins would be handled only after it.
             while (end := launcher.wait(_TURN_SECONDS)) is None:
                 pass
+    except Exception as error:
+        traceback.print_exc()
+        launcher.kill()
+        launcher.wait(_DRAW_SECONDS)
+        end = launcher_failed(error)
     except BaseException:
         launcher.kill()
         launcher.wait(_DRAW_SECONDS)
@@ -103,14 +110,18 @@ def supervise(
 def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | None) -> dict[str, Any]:
     """Complete the master's summary, or write one if there is none, and copy it to where the job wants it.
 
+    A master that was killed in its last moments, or whose launcher failed, may have written another end than the job's.
+
     Args:
         place: the job's place.
         spec: its settings.
         end: how the master ended.
         first_step: when the first step was seen, in seconds since the Unix epoch, or None.
     """
-    summary: dict[str, Any] = {"job": place.name, "status": STATUS_OF_CODE[end.code], "reason": end.reason}
-    summary |= place.summary() or {}
+    own = {"status": STATUS_OF_CODE[end.code], "reason": end.reason}
+    summary: dict[str, Any] = {"job": place.name, **own, **(place.summary() or {})}
+    if summary["status"] != own["status"]:
+        summary |= {**own, "exit_code": end.code}
     summary.setdefault("seconds", round(time.time() - place.submitted_at, 3))
     if first_step is not None:
         summary.setdefault("seconds_to_first_step", round(first_step - place.submitted_at, 3))
@@ -287,6 +298,7 @@ def _ask_to_stop(launcher: Stoppable, place: JobPlace, token: bytes, watch: Watc
 
 def main(argv: Sequence[str]) -> int:
     """Be the launcher of a detached job: `python -m elasticdl.job.launcher JOB_FOLDER`; its output is the launcher's log."""
+    forbid_core_dumps()
     place = open_place(Path(argv[0]))
     spec = place.spec()
     outcome = supervise(

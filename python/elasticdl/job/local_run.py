@@ -11,12 +11,13 @@ import os
 import queue
 import signal
 import threading
+import traceback
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import replace
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.supervision import JobEnded
+from elasticdl.cluster.supervision import JobEnded, launcher_failed
 from elasticdl.job.display import open_display
 from elasticdl.job.launcher import STATUS_OF_CODE, Outcome, Watch, interrupts, sum_up
 from elasticdl.job.worker import WorkerProcess
@@ -24,6 +25,8 @@ from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.place import JobPlace
 
 _WORKER = ProcessName(Role.WORKER, 0, 1)
+_END_SECONDS = 5.0
+"""How long a master may take to end a job whose member has failed by an error that is not the user's."""
 
 
 class OwnProcess:
@@ -66,14 +69,14 @@ class _Ending:
 
     def __init__(self, place: JobPlace) -> None:
         self._place = place
-        self._code: Future[int] = Future()
+        self._end: Future[JobEnded] = Future()
 
-    def set(self, code: int) -> None:
-        self._code.set_result(code)
+    def set(self, end: JobEnded) -> None:
+        self._end.set_result(end)
 
     def wait(self, seconds: float | None = None) -> JobEnded | None:
         try:
-            return JobEnded(self._code.result(seconds), "the job has ended")
+            return self._end.result(seconds)
         except TimeoutError:
             return None
 
@@ -100,22 +103,35 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     shell = make_shell(place, spec, cluster, FilePages(place.journal), FileBoard(place))
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
 
+    made: Future[WorkerProcess] = Future()
+
     def lead() -> None:
-        code = 1
         try:
             code = shell.run()
-        finally:
-            ending.set(code if code in STATUS_OF_CODE else 1)
+        except Exception as error:
+            traceback.print_exc()
+            end = launcher_failed(error)
+            made.add_done_callback(lambda worker: worker.result().fail(end.reason))
+        else:
+            end = JobEnded(code if code in STATUS_OF_CODE else 1, f"the master ended with code {code}")
+        ending.set(end)
 
     master = threading.Thread(target=lead, name="master", daemon=True)
-    with interrupts(ending, place, watch):
-        master.start()
-        watch.start()
-        worker = WorkerProcess(place, str(_WORKER), leaving=lambda _: None)
-        cluster.drain.add_done_callback(lambda _: worker.drain())
-        cluster.ended(worker.run())
-        end = ending.wait()
-        assert end is not None, "it waits without a limit"
+    end: JobEnded | None = None
+    try:
+        with interrupts(ending, place, watch):
+            master.start()
+            watch.start()
+            worker = WorkerProcess(place, str(_WORKER), leaving=lambda _: None)
+            made.set_result(worker)
+            cluster.drain.add_done_callback(lambda _: worker.drain())
+            cluster.ended(worker.run())
+            end = ending.wait()
+    except Exception as error:
+        traceback.print_exc()
+        cluster.ended(1)  # the master writes down what it knows
+        end = (ending.wait(_END_SECONDS) if master.is_alive() else None) or launcher_failed(error)
+    assert end is not None, "it is waited for without a limit"
     watch.close()
     first_step = watch.first_step
     place.close()

@@ -29,7 +29,9 @@ from elasticdl.master.journal import REPLACED, Journal, Pages
 from elasticdl.master.records import Record, read_journal
 from elasticdl.master.story import Told
 from elasticdl.spec import podplace
+from elasticdl.spec.coredumps import forbid_core_dumps
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.place import Place, own_place
 from elasticdl.spec.pods import amount
 
@@ -154,7 +156,7 @@ def _facts(spec: JobSpec) -> dict[str, Any]:
 def _monitor(place: Place) -> Monitor:
     from elasticdl._core import HeartMonitor
 
-    return HeartMonitor(place.heart_address, place.token(), place.identity)
+    return HeartMonitor(place.heart_address, derive(place.token(), Key.DATA), place.identity)
 
 
 def _refuse(place: Place, board: Board, error: ElasticDLError) -> int:
@@ -228,6 +230,7 @@ def _break(failed: threading.ExceptHookArgs) -> None:
 
 def main() -> int:
     """Run the master that the environment names."""
+    forbid_core_dumps()
     threading.excepthook = _break
     code = _run_in_pod() if podplace.POD_ENVIRONMENT in os.environ else _run_local()
     logging.shutdown()

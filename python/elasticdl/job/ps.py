@@ -61,6 +61,8 @@ from elasticdl.control.view import MemberId
 from elasticdl.errors import BadData
 from elasticdl.ps.catalog import read_catalog
 from elasticdl.spec import podplace
+from elasticdl.spec.coredumps import forbid_core_dumps
+from elasticdl.spec.keys import Key
 from elasticdl.spec.place import Place, own_place
 
 _log = logging.getLogger(__name__)
@@ -103,12 +105,14 @@ class ServerProcess:
         self._orders: dict[int, CopyOrdered] = {}
         self._ready: dict[int, CopyReady] = {}
         self._leaving = False
-        token, spec = place.token(), place.spec()
+        spec = place.spec()
         # The master tells others the address together with the number, without which nothing can be served: so it is taken before.
         self._listener = Listener(place.data_address(self._id))
-        self._heart = Heart(place.heart_address, self._id, token, spec.heartbeat_seconds, place.identity)
+        self._heart = Heart(
+            place.heart_address, self._id, place.key(Key.DATA), spec.heartbeat_seconds, place.identity
+        )
         self._stream = MemberStream(
-            place.control_address, token, name, self._id, self._inbox.put, place.identity
+            place.control_address, place.key(Key.PS), name, self._id, self._inbox.put, place.identity
         )
 
     def drain(self) -> None:
@@ -206,7 +210,7 @@ class ServerProcess:
         self._server = ParameterServer(
             self._listener,
             self._number,
-            self._place.token(),
+            self._place.key(Key.SERVERS),
             read_catalog(self._catalog)
             .core()
             .with_policy(
@@ -304,6 +308,7 @@ class ServerProcess:
 
 def main() -> int:
     """Run the parameter server that the environment names."""
+    forbid_core_dumps()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
     watch_lifeline()
     exit_without_memory(NO_MEMORY)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl._core import Heart
 from elasticdl.cluster.lifeline import watch_lifeline
 from elasticdl.cluster.local import PROCESS_ENVIRONMENT
-from elasticdl.control.messages import Data, FoundShards, MemberMessage, Note, Verdict
+from elasticdl.control.messages import Data, Failed, FoundShards, MemberMessage, Note, Verdict
 from elasticdl.control.refusals import RefusalLog
 from elasticdl.control.serving import Model
 from elasticdl.control.stream import (
@@ -37,7 +37,9 @@ from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.errors import Cancelled
 from elasticdl.spec import podplace, pods
+from elasticdl.spec.coredumps import forbid_core_dumps
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.keys import Key
 from elasticdl.spec.machine import cores
 from elasticdl.spec.place import Place, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
@@ -83,10 +85,10 @@ class WorkerProcess:
         self._ended = threading.Event()
         # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
         self._heart = Heart(
-            place.heart_address, self._id, place.token(), self._spec.heartbeat_seconds, place.identity
+            place.heart_address, self._id, place.key(Key.DATA), self._spec.heartbeat_seconds, place.identity
         )
         self._stream = MemberStream(
-            place.control_address, place.token(), name, self._id, self._on_stream, place.identity
+            place.control_address, place.key(Key.WORKER), name, self._id, self._on_stream, place.identity
         )
 
     # ------------------------------------------------------------------ events, on other threads
@@ -138,6 +140,10 @@ class WorkerProcess:
         if worker is None:
             os._exit(0)
         worker(DrainRequested())
+
+    def fail(self, reason: str) -> None:
+        """End this worker as if the master had said that the job has failed: there is no master any more."""
+        self._on_stream(StreamReceived(Failed(reason)))
 
     # ------------------------------------------------------------------ the main thread
 
@@ -289,8 +295,8 @@ class WorkerProcess:
         ledger = schedule.ledger
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
-        token = place.token()
-        endpoint = Endpoint(place.data_address(self._id), self._id, token, place.identity)
+        key = place.key(Key.DATA)
+        endpoint = Endpoint(place.data_address(self._id), self._id, key, place.identity)
         self._refusals = RefusalLog(endpoint, "data plane")
         output = Path(spec.output) if spec.output else None
         return SynchronousWorker(
@@ -323,7 +329,7 @@ class WorkerProcess:
         from elasticdl.worker.serving import ServingWorker
         from elasticdl.worker.synchronous import AHEAD, LoopSettings
 
-        spec, token = self._spec, place.token()
+        spec, key = self._spec, place.key(Key.DATA)
         order = tasks_of(spec, self._shards.result())
         ledger = order.ledger
         first = ledger.task(0, 0)
@@ -334,7 +340,7 @@ class WorkerProcess:
             member=self._id,
             name=self._name,
             adapter=adapter,
-            client=ParameterClient(self._name, token, adapter.catalog.core(), place.identity),
+            client=ParameterClient(self._name, key, adapter.catalog.core(), place.identity),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             order=order,
             pacing=Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance),
@@ -369,6 +375,7 @@ def _no_schedule() -> Schedule:
 
 def main() -> int:
     """Run the worker that the environment names."""
+    forbid_core_dumps()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
     watch_lifeline()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()

@@ -24,6 +24,7 @@ from elasticdl.errors import BadSetting
 from elasticdl.spec import reading
 from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.ownership import check_own, make_own
 from elasticdl.spec.tls import Identity
 
@@ -71,7 +72,10 @@ class Place(Protocol):
         """Return where a member's data plane listens; `member` is its id of 32 hexadecimal digits."""
 
     def token(self) -> bytes:
-        """Read the job's token."""
+        """Read the job's token, which only the master needs. Raises BadSetting where it is not."""
+
+    def key(self, key: Key) -> bytes:
+        """Read a key of this process's role. Raises BadSetting where it is not."""
 
     def spec(self) -> JobSpec:
         """Read the job's settings."""
@@ -170,6 +174,10 @@ class JobPlace:
             raise BadSetting(
                 f"the job {self.name} has ended; `elasticdl logs {self.name}` shows how"
             ) from None
+
+    def key(self, key: Key) -> bytes:
+        """Derive a key from the job's token. Raises BadSetting once the job has ended."""
+        return derive(self.token(), key)
 
     def spec(self) -> JobSpec:
         """Read the job's settings."""

@@ -20,6 +20,7 @@ from typing import BinaryIO, cast
 from elasticdl.errors import BadSetting
 from elasticdl.spec import reading, tls
 from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.keys import Key
 from elasticdl.spec.modelfile import zoo_name
 from elasticdl.spec.tls import Identity
 
@@ -59,7 +60,7 @@ class PodPlace:
         own_policy: whether the job has a NetworkPolicy of its own.
         identity: the certificate of this pod's role.
         job_folder: where the settings are mounted.
-        secret_folder: where the token is mounted.
+        secret_folder: where the keys of this pod's role are mounted, and the token in the master's.
     """
 
     name: str
@@ -89,8 +90,18 @@ class PodPlace:
         return f"tcp:{_host(self.address)}:0"
 
     def token(self) -> bytes:
-        """Read the job's token."""
-        return (self.secret_folder / "token").read_bytes()
+        """Read the job's token. Raises BadSetting in a pod that is not the master's: its role has keys of its own."""
+        return self._read("token")
+
+    def key(self, key: Key) -> bytes:
+        """Read a key of this pod's role. Raises BadSetting for that of another role."""
+        return self._read(key_file(key))
+
+    def _read(self, name: str) -> bytes:
+        try:
+            return (self.secret_folder / name).read_bytes()
+        except OSError as error:
+            raise BadSetting(f"the job's {name} can't be read: {error.filename}: {error.strerror}") from None
 
     def spec(self) -> JobSpec:
         """Read the job's settings; a model zoo that was sent with them is unpacked."""
@@ -119,6 +130,11 @@ class PodPlace:
     def last_words(self, process: str) -> str:
         """Return nothing: another pod's log is told with its end."""
         return ""
+
+
+def key_file(key: Key) -> str:
+    """Return the name of a key's file in the Secret; `KEY.key` would be that of a certificate."""
+    return f"{key}.secret"
 
 
 def job_text(

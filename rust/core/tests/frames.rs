@@ -3,7 +3,9 @@ use elasticdl_core::net::frame::{HEADER, Header, Kind, Malformed};
 use elasticdl_core::net::handshake::{
     Acceptor, Caller, Denied, Heard, Hello, Purpose, Said, Token, Verdict,
 };
+use hmac::{Hmac, KeyInit, Mac};
 use proptest::prelude::*;
+use sha2::Sha256;
 
 fn decode(frame: &[u8]) -> (Header, &[u8]) {
     (
@@ -117,8 +119,66 @@ fn a_proof_can_not_be_reflected() {
     assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
 }
 
+/// Introduce a dialer for `purpose` to an acceptor.
+fn introduce(ours: Token, theirs: Token, purpose: Purpose) -> Result<Heard, Denied> {
+    let hello = Hello {
+        purpose,
+        ..hello("dialer")
+    };
+    let mut caller = Caller::new(ours, hello, "acceptor".into()).unwrap();
+    let mut acceptor = Acceptor::new(theirs, "acceptor".into()).unwrap();
+    let challenge = challenge(&caller, &mut acceptor);
+    let (header, payload) = decode(&challenge);
+    match caller.hear(&header, payload)? {
+        Said::Reply(frame) => {
+            let (header, payload) = decode(&frame);
+            acceptor.hear(&header, payload)
+        }
+        Said::Verdict(_) => panic!("a challenge is no verdict"),
+    }
+}
+
+#[test]
+fn only_servers_prove_that_they_are_servers() {
+    let server = || Token::of_server(b"the servers' key").unwrap();
+    let mut mac = Hmac::<Sha256>::new_from_slice(b"the servers' key").unwrap();
+    mac.update(b"elasticdl key data\x01");
+    let shared = mac.finalize().into_bytes();
+    let worker = || Token::new(&shared).unwrap();
+    let is_in = |ours, theirs, purpose| introduce(ours, theirs, purpose).is_ok();
+    assert!(is_in(server(), server(), Purpose::Stream));
+    assert!(is_in(worker(), server(), Purpose::Parameters));
+    assert!(is_in(server(), worker(), Purpose::Heart));
+    assert_eq!(
+        introduce(worker(), server(), Purpose::Stream),
+        Err(Denied::Token)
+    );
+    // Nor by taking what all share for the servers' key.
+    let confused = Token::of_server(&shared).unwrap();
+    assert!(introduce(confused, server(), Purpose::Stream).is_err());
+}
+
+#[test]
+fn another_format_is_refused_with_both_numbers() {
+    let mut bytes = Header {
+        kind: Kind::Nonce,
+        length: 32,
+        view: 0,
+        step: 0,
+    }
+    .encode();
+    bytes[3] = 1;
+    let refused = Header::decode(&bytes).unwrap_err();
+    assert_eq!(refused, Malformed::Format(1));
+    assert_eq!(
+        refused.to_string(),
+        "the other end's data plane has format 1, this end's has format 2"
+    );
+}
+
 #[test]
 fn an_empty_token_is_none() {
+    assert!(Token::of_server(b"").is_err());
     assert!(Token::new(b"").is_err());
 }
 

@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use elasticdl_core::net::address::{Address, Listener};
 use elasticdl_core::net::frame::{HEADER, Header, Kind};
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+
 use elasticdl_core::net::handshake::{Caller, Hello, Purpose, Said, Token, Verdict};
 use elasticdl_core::ps::asking::{End, Wanted};
 use elasticdl_core::ps::batch::Batch;
@@ -587,6 +590,13 @@ fn server() -> (Server, Address) {
     (server, address)
 }
 
+/// The key that follows from the servers': HMAC-SHA256, as in `elasticdl.spec.keys`.
+fn worker_key() -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(TOKEN).unwrap();
+    mac.update(b"elasticdl key data\x01");
+    mac.finalize().into_bytes().to_vec()
+}
+
 /// Read a whole frame.
 fn frame(stream: &mut TcpStream) -> (Header, Vec<u8>) {
     let mut head = [0; HEADER];
@@ -610,7 +620,7 @@ fn stranger(server: &Server, purpose: Purpose) -> TcpStream {
         view: 7,
         digest: 0,
     };
-    let mut caller = Caller::new(Token::new(TOKEN).unwrap(), hello, name_of(0)).unwrap();
+    let mut caller = Caller::new(Token::of_server(TOKEN).unwrap(), hello, name_of(0)).unwrap();
     stream.write_all(&caller.open()).unwrap();
     loop {
         let (header, payload) = frame(&mut stream);
@@ -647,7 +657,7 @@ struct Worker {
 
 impl Worker {
     fn new(address: &Address) -> Worker {
-        let client = Client::open("worker", TOKEN, None, catalog()).unwrap();
+        let client = Client::open("worker", &worker_key(), None, catalog()).unwrap();
         client.learn(
             [(0, address.clone())],
             (0..SLOTS).map(|slot| (slot, ENTRY)),

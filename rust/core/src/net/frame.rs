@@ -26,7 +26,9 @@ pub const SEGMENT: usize = 256 * 1024;
 pub const MESSAGE: usize = 256 << 20;
 /// Largest trailer of a ring, in f64 values.
 pub const TRAILER: usize = 1 << 20;
-const MAGIC: [u8; 4] = *b"EDL\x01";
+const MAGIC: [u8; 3] = *b"EDL";
+/// Number of the data plane's format: of the handshake, and of what follows.
+const FORMAT: u8 = 2;
 const SMALL: usize = 512;
 
 /// What a frame carries.
@@ -120,8 +122,10 @@ pub const PREFIX: usize = 16;
 /// Why bytes are not a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    #[error("not a frame of this protocol version")]
+    #[error("not a frame of the data plane")]
     Magic,
+    #[error("the other end's data plane has format {0}, this end's has format {FORMAT}")]
+    Format(u8),
     #[error("header checksum differs")]
     Checksum,
     #[error("unknown kind of frame")]
@@ -160,8 +164,9 @@ impl Header {
             let halves: [[u8; 4]; 2] = bytemuck::cast(number.to_le_bytes());
             halves
         });
+        let [e, d, l] = MAGIC;
         let mut parts: Parts = [
-            MAGIC,
+            [e, d, l, FORMAT],
             [self.kind as u8, 0, 0, 0],
             self.length.to_le_bytes(),
             [0; 4],
@@ -178,8 +183,12 @@ impl Header {
     pub fn decode(bytes: &[u8; HEADER]) -> Result<Header, Malformed> {
         let parts: Parts = bytemuck::cast(*bytes);
         let [magic, kind, length, said, view @ .., step_low, step_high] = parts;
-        if magic != MAGIC {
+        let [e, d, l, format] = magic;
+        if [e, d, l] != MAGIC {
             return Err(Malformed::Magic);
+        }
+        if format != FORMAT {
+            return Err(Malformed::Format(format));
         }
         if check(parts) != said {
             return Err(Malformed::Checksum);

@@ -1,7 +1,8 @@
-//! Who is at the other end: both prove that they hold the job's token before anything else is believed.
+//! Who is at the other end: both prove that they hold the job's key before anything else is believed.
 //!
-//! Challenge and response with HMAC-SHA256 (RFC 2104) over fresh nonces; the token itself never crosses the wire. The two ends' proofs
-//! start with different words, so that neither can be reflected. Not encryption: TLS is a matter of the transport between hosts.
+//! Challenge and response with HMAC-SHA256 (RFC 2104) over fresh nonces; no key ever crosses the wire. The two ends' proofs
+//! start with different words, so that neither can be reflected. A parameter server's stream to another is proven with a key that only
+//! servers hold. Not encryption: TLS is a matter of the transport between hosts.
 //!
 //! ```text
 //! dialer                                   acceptor
@@ -21,22 +22,48 @@ const PROOF: usize = 32;
 /// Longest member id.
 pub const MEMBER: usize = 128;
 
-/// The job's secret.
+/// What a process can prove.
 #[derive(Clone)]
-pub struct Token(Vec<u8>);
+pub struct Token {
+    /// All members of the job hold it.
+    shared: Vec<u8>,
+    /// Only parameter servers hold it.
+    servers: Option<Vec<u8>>,
+}
 
 impl Token {
-    /// Take the job's token; an empty one is refused.
+    /// Take the key that all members share; an empty one is refused.
     pub fn new(bytes: &[u8]) -> Result<Token> {
         if bytes.is_empty() {
-            return Err(Error::BadArgument("the job's token is empty".into()));
+            return Err(Error::BadArgument("the job's key is empty".into()));
         }
-        Ok(Token(bytes.into()))
+        Ok(Token {
+            shared: bytes.into(),
+            servers: None,
+        })
     }
 
-    fn mac(&self, role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
-        let mut mac =
-            Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+    /// Take the key of the parameter servers, from which the one that all share follows.
+    pub fn of_server(bytes: &[u8]) -> Result<Token> {
+        let shared = shared_key(bytes);
+        Ok(Token {
+            servers: Some(Token::new(bytes)?.shared),
+            shared,
+        })
+    }
+
+    /// Return the key that proves a dialer's right to the purpose of a hello; nothing of it has been checked. Without the key at this
+    /// end nobody can prove it here.
+    fn of_dialer(&self, content: &[u8]) -> std::result::Result<&[u8], Denied> {
+        if content.first() == Some(&(Purpose::Stream as u8)) {
+            self.servers.as_deref().ok_or(Denied::Token)
+        } else {
+            Ok(&self.shared)
+        }
+    }
+
+    fn mac(key: &[u8], role: &str, parts: &[&[u8]]) -> Hmac<Sha256> {
+        let mut mac = keyed(key);
         mac.update(role.as_bytes());
         for part in parts {
             // Lengths keep the parts apart.
@@ -45,6 +72,17 @@ impl Token {
         }
         mac
     }
+}
+
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
+    Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
+}
+
+/// The same derivation as `elasticdl.spec.keys.data_key`.
+fn shared_key(servers: &[u8]) -> Vec<u8> {
+    let mut mac = keyed(servers);
+    mac.update(b"elasticdl key data\x01");
+    mac.finalize().into_bytes().to_vec()
 }
 
 impl std::fmt::Debug for Token {
@@ -171,9 +209,8 @@ impl Acceptor {
             (None, Kind::Nonce) => {
                 let theirs: [u8; NONCE] = payload.try_into().map_err(|_| Malformed::Content)?;
                 self.theirs = Some(theirs);
-                let proof = self
-                    .token
-                    .mac("accept", &[&theirs, &self.nonce, self.member.as_bytes()])
+                let parts: [&[u8]; 3] = [&theirs, &self.nonce, self.member.as_bytes()];
+                let proof = Token::mac(&self.token.shared, "accept", &parts)
                     .finalize()
                     .into_bytes();
                 let mut reply = self.nonce.to_vec();
@@ -184,17 +221,14 @@ impl Acceptor {
             (Some(theirs), Kind::Hello) => {
                 let content = payload.len().checked_sub(PROOF).ok_or(Malformed::Content)?;
                 let (content, proof) = payload.split_at(content);
-                self.token
-                    .mac(
-                        "dial",
-                        &[
-                            &theirs,
-                            &self.nonce,
-                            self.member.as_bytes(),
-                            &header.view.to_le_bytes(),
-                            content,
-                        ],
-                    )
+                let parts: [&[u8]; 5] = [
+                    &theirs,
+                    &self.nonce,
+                    self.member.as_bytes(),
+                    &header.view.to_le_bytes(),
+                    content,
+                ];
+                Token::mac(self.token.of_dialer(content)?, "dial", &parts)
                     .verify_slice(proof)
                     .map_err(|_| Denied::Token)?;
                 if content.len() < 9 || content.len() > 9 + MEMBER {
@@ -259,8 +293,7 @@ impl Caller {
                 }
                 let (theirs, rest) = payload.split_at(NONCE);
                 let (proof, member) = rest.split_at(PROOF);
-                self.token
-                    .mac("accept", &[&self.nonce, theirs, member])
+                Token::mac(&self.token.shared, "accept", &[&self.nonce, theirs, member])
                     .verify_slice(proof)
                     .map_err(|_| Denied::Token)?;
                 if member != self.to.as_bytes() {
@@ -270,18 +303,14 @@ impl Caller {
                 let mut content = vec![self.hello.purpose as u8];
                 content.extend_from_slice(&self.hello.digest.to_le_bytes());
                 content.extend_from_slice(self.hello.member.as_bytes());
-                let proof = self
-                    .token
-                    .mac(
-                        "dial",
-                        &[
-                            &self.nonce,
-                            theirs,
-                            member,
-                            &self.hello.view.to_le_bytes(),
-                            &content,
-                        ],
-                    )
+                let parts: [&[u8]; 5] = [
+                    &self.nonce,
+                    theirs,
+                    member,
+                    &self.hello.view.to_le_bytes(),
+                    &content,
+                ];
+                let proof = Token::mac(self.token.of_dialer(&content)?, "dial", &parts)
                     .finalize()
                     .into_bytes();
                 content.extend_from_slice(&proof);

@@ -128,7 +128,7 @@ impl Server {
     ) -> Result<Server> {
         let name = name_of(me);
         check_member(&name)?;
-        let token = Token::new(token)?;
+        let token = Token::of_server(token)?;
         let address = listener.address().to_string();
         let refusals = Arc::new(Refusals::default());
         let door = Door::new(
