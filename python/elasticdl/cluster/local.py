@@ -393,9 +393,13 @@ class Launcher:
                 self._carry_out(connection, wire.read_request(line))
         except BlockingIOError:
             pass
-        except (wire.Malformed, OSError) as error:
-            if isinstance(error, wire.Malformed):
-                self._notice(f"a connection to the launcher was refused: {error}")
+        except OSError:
+            self._drop(connection)
+            return
+        except Exception as error:
+            if connection.authenticated and not isinstance(error, wire.Malformed):
+                raise  # carrying out what the master wants failed: no fault of what was said
+            self._notice(f"a connection to the launcher was refused: {error}")
             self._drop(connection)
             return
         self._watch(connection)

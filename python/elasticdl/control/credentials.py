@@ -77,14 +77,14 @@ def proof(key: bytes, *fields: str) -> str:
     """Return the proof of `key` over `fields`; each goes in with its length, so that no boundary between two can be moved."""
     mac = hmac.new(key, digestmod=hashlib.sha256)
     for field in fields:
-        content = field.encode(errors="surrogateescape")
+        content = field.encode(errors="surrogatepass")
         mac.update(len(content).to_bytes(8, "little") + content)
     return mac.hexdigest()
 
 
 def is_proof(given: str | bytes, key: bytes, *fields: str) -> bool:
     """Tell whether `given` is the proof of `key` over `fields`, in a time that tells nothing about it."""
-    said = given if isinstance(given, bytes) else given.encode(errors="surrogateescape")
+    said = given if isinstance(given, bytes) else given.encode(errors="surrogatepass")
     return hmac.compare_digest(said, proof(key, *fields).encode())
 
 

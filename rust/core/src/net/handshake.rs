@@ -35,7 +35,7 @@ impl Token {
     /// Take the key that all members share; an empty one is refused.
     pub fn new(bytes: &[u8]) -> Result<Token> {
         if bytes.is_empty() {
-            return Err(Error::BadArgument("the job's key is empty".into()));
+            return Err(Error::BadArgument("the job's token is empty".into()));
         }
         Ok(Token {
             shared: bytes.into(),
