@@ -10,6 +10,7 @@ import pytest
 
 from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
 from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.spec.keys import data_key
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 SECONDS = 20.0
@@ -29,7 +30,7 @@ class Job:
         self.server.learn({}, self.entries, 0, TASKS)
 
     def client(self, roll_back: int = 0) -> ParameterClient:
-        client = ParameterClient("worker", TOKEN, self.core)
+        client = ParameterClient("worker", data_key(TOKEN), self.core)
         client.learn({0: self.server.address}, self.entries, roll_back)
         return client
 
