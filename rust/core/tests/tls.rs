@@ -191,7 +191,7 @@ fn a_member_without_tls_gets_in_nowhere() {
     assert!(
         plain.refusals().take().first[0]
             .1
-            .contains("not a frame of this protocol")
+            .contains("not a frame of the data plane")
     );
 }
 
