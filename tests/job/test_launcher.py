@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -204,10 +203,10 @@ def test_without_the_masters_summary_there_is_one_all_the_same(place: JobPlace, 
 def test_a_full_disk_does_not_hide_how_the_job_ended(
     place: JobPlace, spec: JobSpec, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Path, *args: Any, **kwargs: Any) -> int:
+    def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(os, "fsync", full)
     summary = sum_up(place, replace(spec, summary=""), JobEnded(0, "done"), None)
     assert summary["status"] == "finished"
     assert (

@@ -38,7 +38,12 @@ class Saved:
         self.catalog = Catalog.from_json(manifest.model)
         self.values: dict[int, Floats] = {}
         """Of variables that have one, by number, flat."""
-        self._core = self.catalog.core()
+        try:
+            self._core = self.catalog.core()
+        except ValueError as error:
+            raise BadData(
+                f"{manifest.sections[0][0].parent}: the checkpoint's model can't be used: {error}"
+            ) from None
         self._room = room
         self._rows = rows
         self._held: dict[int, list[npt.NDArray[np.void]]] = {}
