@@ -265,7 +265,7 @@ def test_a_forged_place_of_a_job_ends_in_our_error(tmp_path: Path, body: Any) ->
 
 
 @attacks
-@given(body=forged(json.loads(podplace.job_text("n", "ns", "u", 1.5, "m"))))
+@given(body=forged(json.loads(podplace.job_text("n", "ns", "u", 1.5, "m", own_policy=True))))
 def test_forged_settings_of_a_pod_end_in_our_error(tmp_path: Path, body: Any) -> None:
     (tmp_path / "job.json").write_text(json.dumps(body))
     with pytest.raises((BadSetting, OSError)):  # there is no certificate
@@ -395,7 +395,7 @@ def zoo(tmp_path: Path, content: bytes) -> podplace.PodPlace:
     spec = build(from_arguments({"model_def": "a.b", "training_data": "x"}))
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_json()))
     work = tmp_path / "work"
-    return podplace.PodPlace("n", "ns", "u", 1.5, work, "a", "m", None, tmp_path, tmp_path)  # type: ignore[arg-type]
+    return podplace.PodPlace("n", "ns", "u", 1.5, work, "a", "m", False, None, tmp_path, tmp_path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.XHDTYPE], ids=["a member", "a header"])
@@ -408,7 +408,7 @@ def test_a_zoo_of_gigabytes_in_a_small_archive_takes_no_memory(
     content = gzip.compress(entry.tobuf() + bytes(64 << 20), 1)
     with little_memory(40 << 20), pytest.raises(BadSetting, match="no model zoo has"):
         zoo(tmp_path, content).spec()
-    assert not (tmp_path / "work" / "model_zoo").exists()
+    assert not (tmp_path / "work" / "zoo").exists()
 
 
 def test_a_zoo_is_unpacked_as_it_was_packed(tmp_path: Path) -> None:
@@ -430,6 +430,15 @@ def test_a_zoo_reaches_nothing_beside_it(tmp_path: Path) -> None:
     with tarfile.open(fileobj=out, mode="w:gz") as files:
         files.addfile(tarfile.TarInfo("../model.py"), io.BytesIO())
     with pytest.raises(BadSetting, match="is no file of a model zoo"):
+        zoo(tmp_path, out.getvalue()).spec()
+
+
+def test_a_zoo_that_is_not_one_directory_is_refused(tmp_path: Path) -> None:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as files:
+        for name in ("a/model.py", "b/model.py"):
+            files.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with pytest.raises(BadSetting, match="2 directories, not one"):
         zoo(tmp_path, out.getvalue()).spec()
 
 

@@ -46,7 +46,7 @@ def test_a_zoo_has_its_name_in_pods_too(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "job" / "spec.json").write_text(json.dumps(asked.to_json()))
     place = PodPlace(
         "job", "default", "uid", 0.0, tmp_path / "work", "127.0.0.1", "127.0.0.1",
-        Identity(b"", b"", b""), tmp_path / "job", tmp_path / "secret",
+        False, Identity(b"", b"", b""), tmp_path / "job", tmp_path / "secret",
     )  # fmt: skip
     zoo = Path(place.spec().model_zoo)
     assert place.spec().model_zoo == str(zoo)  # the second time it is there

@@ -114,8 +114,12 @@ class PodPlace:
             draft = self.path / "zoo.draft"
             _unpack(archive, draft)
             draft.rename(folder)
-        (zoo,) = folder.iterdir()
-        return replace(spec, model_zoo=str(zoo))
+        directories = [path for path in folder.iterdir() if path.is_dir()]
+        if len(directories) != 1:
+            raise BadSetting(
+                f"{archive} is no packed model zoo: it has {len(directories)} directories, not one"
+            )
+        return replace(spec, model_zoo=str(directories[0]))
 
     def snapshots(self, spec: JobSpec) -> Path | None:
         """Return the folder of the job's snapshots, on a volume; without one a job whose workers all die at once begins anew.
