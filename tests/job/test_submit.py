@@ -88,7 +88,8 @@ def test_train_returns_the_summary(
 def test_train_raises_what_happened(
     monkeypatch: pytest.MonkeyPatch, code: int, error: type[Exception]
 ) -> None:
-    pretend(monkeypatch, f"end({code}, status='x', reason='the reason')")
+    status = launcher.STATUS_OF_CODE[code]
+    pretend(monkeypatch, f"end({code}, status={status!r}, reason='the reason')")
     with pytest.raises(error, match="the reason"):
         elasticdl.train(**LEAST)
 
