@@ -123,7 +123,7 @@ def test_the_command_prints_a_line_for_each_thing(cluster: Testbed, api: Api, tm
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert run.returncode == 2, run.stdout + run.stderr
     *good, wrong, todo = run.stdout.splitlines()
-    assert len(good) == 7
+    assert len(good) == 8
     assert all(line.startswith("ok        ") for line in good)
     assert wrong.startswith("wrong     the image elasticdl:none can't be used: ErrImageNeverPull")
     assert todo.startswith("          look at --image_name")
