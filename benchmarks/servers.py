@@ -49,6 +49,7 @@ import numpy as np
 from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, seconds
 from elasticdl.control.client import JobClient
 from elasticdl.control.status import JobStatus
+from elasticdl.data.tasks import ENDLESS
 from elasticdl.data.writing import write_tfrecord
 from elasticdl.errors import MasterAway
 from elasticdl.master.placement import ServerId, first
@@ -361,7 +362,7 @@ def be_server(number: int, folder: Path) -> None:
         order = json.loads(line)
         if "entries" in order:
             addresses = {int(number): place for number, place in order["addresses"].items()}
-            server.learn(addresses, [tuple(entry) for entry in order["entries"]])
+            server.learn(addresses, [tuple(entry) for entry in order["entries"]], 0, ENDLESS)
             slots = [(slot, reign) for slot, _, reign, *_ in order["entries"]]
         elif "cut" in order:
             began = time.perf_counter()

@@ -180,7 +180,8 @@ DIRECT = [kind for kind in GROUP if kind not in (FaultKind.DONOR, FaultKind.JOIN
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("kind", DIRECT)
 def test_each_kind_hits_a_whole_job(kind: FaultKind, seed: int) -> None:
-    job, plan = FakeJob(), one(kind, seed)
+    # a worker that is to hang while it starts has to start for longer than the script waits
+    job, plan = FakeJob(joining_seconds=4.0 if kind is FaultKind.STARTING else 1.0), one(kind, seed)
     job.run(plan, 60)
     assert [fault.hit for fault in plan.injected] == [True]
     assert job.stopped - {name for name in job.stopped if name not in job.states} == set()

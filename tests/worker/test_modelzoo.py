@@ -14,7 +14,9 @@ from elasticdl.worker.modelzoo import ModelZoo, open_zoo
 
 @pytest.fixture(autouse=True)
 def imports() -> Iterator[None]:
-    """Put back what importing changes in this process."""
+    """Begin without the zoo of an earlier test, and put back what importing changes in this process."""
+    for zoo in [one for one in sys.meta_path if isinstance(one, ModelZoo)]:
+        zoo.close()
     path, finders, modules = [*sys.path], [*sys.meta_path], {*sys.modules}
     yield
     sys.path[:], sys.meta_path[:] = path, finders
