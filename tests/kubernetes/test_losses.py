@@ -124,7 +124,7 @@ def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
     (job.data / "fail").touch()
     assert job.process.wait(SECONDS) == 1
     said = job.output.read_text()
-    assert said.count("ArithmeticError: the mistake of the user") == 1
+    assert said.count('raise ArithmeticError("the mistake of the user")') == 1
     wait_for("the Job's failure", lambda: "Failed" in job.conditions(), 60.0)
     assert not job.names("worker")
 
