@@ -1,4 +1,4 @@
-"""Files that are written beside their place and renamed into it: each is whole or not there, whoever else may write in its folder.
+"""Files that are written beside their place and renamed into it: each is whole or not there, also where others may write in its folder.
 
 A draft's name is random, and the file is created for it alone: where somebody has put a link of a name that could be guessed, what
 the link leads to would be overwritten. A process that is killed leaves its draft, `.NAME.16-DIGITS.draft`, beside the place.
