@@ -70,6 +70,7 @@ FILL = 4096
 UNSETTLED = 2
 BATCH = 256
 WARM = 8
+MOST_WORKERS = 8
 """Steps before those that are timed."""
 STATE = 1
 """Numbers of Adagrad's state for each weight."""
@@ -352,6 +353,11 @@ def catalog() -> Any:
     ).core()
 
 
+def worker_name(number: int) -> str:
+    """Return the name under which a worker comes to the servers."""
+    return f"worker-{number}"
+
+
 def be_server(number: int, folder: Path) -> None:
     """Serve until the process is killed."""
     core = importlib.import_module("elasticdl._core")
@@ -363,6 +369,9 @@ def be_server(number: int, folder: Path) -> None:
         if "entries" in order:
             addresses = {int(number): place for number, place in order["addresses"].items()}
             server.learn(addresses, [tuple(entry) for entry in order["entries"]], 0, ENDLESS)
+            # Workers are believed whatever they call done, as if a master had just said the same.
+            server.limit(0, ENDLESS, (), 0)
+            server.know({worker_name(number) for number in range(MOST_WORKERS)})
             slots = [(slot, reign) for slot, _, reign, *_ in order["entries"]]
         elif "cut" in order:
             began = time.perf_counter()
@@ -380,7 +389,7 @@ class Worker:
         self._core: Any = importlib.import_module("elasticdl._core")
         self._number = number
         self._catalog = catalog()
-        self.client = self._core.ParameterClient(f"worker-{number}", data_key(TOKEN), self._catalog)
+        self.client = self._core.ParameterClient(worker_name(number), data_key(TOKEN), self._catalog)
         self._minibatches = itertools.cycle(np.load(data))
         self._slopes = np.full(IDS * WIDTH, 0.01, np.float32)
         self._open: list[int] = []

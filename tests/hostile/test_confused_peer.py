@@ -28,9 +28,11 @@ class Job:
         self.server = ParameterServer(Listener("tcp:127.0.0.1:0"), 0, TOKEN, self.core)
         self.entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
         self.server.learn({}, self.entries, 0, TASKS)
+        self.server.limit(0, 0, (), 2 * TASKS if accumulates else 0)
+        self.server.know({"worker"})
 
-    def client(self, roll_back: int = 0) -> ParameterClient:
-        client = ParameterClient("worker", data_key(TOKEN), self.core)
+    def client(self, roll_back: int = 0, name: str = "worker") -> ParameterClient:
+        client = ParameterClient(name, data_key(TOKEN), self.core)
         client.learn({0: self.server.address}, self.entries, roll_back)
         return client
 
@@ -80,6 +82,41 @@ def test_progress_from_nowhere(job: Job, roll_back: int, low: int, task: int) ->
             assert found is not None
             assert found[2] == []
     assert job.server.complete() == (0, 0)
+
+
+def test_a_watermark_closes_no_task_that_the_master_has_not_called_done(job: Job) -> None:
+    with closing(job.client()) as confused, closing(job.client()) as worker:
+        assert confused.settled(job.push(confused, TASKS - 1, TASKS), SECONDS) == "settled"
+        confused.confirm(0, TASKS, [])
+        confused.rows(confused.pull(None, [Batch(job.core, 0, np.arange(ROWS))], []), 0.5)
+        assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
+        assert job.applied() == 2 * SLOTS
+        found = worker.rows(worker.pull((1, 0), [Batch(job.core, 0, np.arange(ROWS))], []), SECONDS)
+        assert found is not None
+        assert found[2] == []
+        # As soon as the master says so, it does.
+        job.server.limit(0, 2, (), 2)
+        assert worker.settled(job.push(worker, 1, 2), SECONDS) == "settled"
+        assert job.applied() == 2 * SLOTS
+
+
+def test_rows_of_a_step_come_as_soon_as_the_master_says_what_is_done(job: Job) -> None:
+    with closing(job.client()) as worker:
+        ticket = worker.pull(None, [Batch(job.core, 0, np.arange(ROWS))], [], (1, 0, 2, 1))
+        assert worker.rows(ticket, 0.2) is None
+        job.server.limit(0, 1, (1,), 2)
+        assert worker.rows(ticket, SECONDS) is not None
+
+
+def test_a_worker_waits_until_the_master_has_named_it(job: Job) -> None:
+    with closing(job.client(name="another")) as another:
+        ticket = job.push(another, 0)
+        assert another.settled(ticket, 0.3) is None
+        assert job.applied() == 0
+        job.server.know({"worker", "another"})
+        assert another.settled(ticket, SECONDS) == "settled"
+    assert job.applied() == SLOTS
+    assert job.server.refused == 0
 
 
 def test_steps_from_nowhere(job: Job) -> None:

@@ -80,6 +80,7 @@ class Live:
         entries = [(slot, 1, 1, slot % 2, None, 0) for slot in range(self.catalog.slots)]
         for server in self.servers:
             server.learn(addresses, entries, 0, 1000)
+            server.know({"worker"})
         self.client = ParameterClient("worker", data_key(TOKEN), self.core)
         self.client.learn(addresses, entries, 0)
         self.variables = list(range(len(self.catalog.variables)))

@@ -432,14 +432,14 @@ def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
     rig.connect("ps-0-2")
     copied(rig)
     assert reason() == "1 worker and 2 parameter servers"
-    rig.say("ps-1-1", Leave(()))
+    rig.say("ps-1-1", Leave((), 0))
     assert reason() == "1 worker and 2 parameter servers; 4 of 4 slots have no second copy yet"
 
 
 def test_a_server_that_is_lost_while_it_leaves_is_not_said_to_be_empty() -> None:
     rig = Rig()
     rig.start("worker-0-1")
-    rig.say("ps-0-1", Leave(()))
+    rig.say("ps-0-1", Leave((), 0))
     rig.connect("ps-0-2")
     rig.die("ps-0-1")
     assert rig.announced("drained") == []
@@ -556,7 +556,7 @@ def test_a_server_that_counts_as_lost_may_not_come_back() -> None:
 def test_a_server_that_leaves_is_emptied_first() -> None:
     rig = Rig(servers=3)
     rig.start("worker-0-1")
-    rig.say("ps-0-1", Leave(()))
+    rig.say("ps-0-1", Leave((), 0))
     for _ in range(10):
         rig.tick()
         for name in ("ps-0-1", "ps-1-1", "ps-2-1"):
@@ -575,7 +575,7 @@ def test_a_copy_to_a_server_that_leaves_before_it_has_anything_is_void() -> None
     (copy, *_) = rig.master.copies.values()
     assert copy.to == 3
     name = f"ps-{rig.master.journal.entries[copy.slot].primary}-1"
-    rig.say("ps-3-1", Leave(()))
+    rig.say("ps-3-1", Leave((), 0))
     assert rig.heard("ps-3-1", Released) == [Released("it is empty")]
     assert copy not in rig.master.copies.values()
     entry = rig.master.journal.entries[copy.slot]
@@ -613,8 +613,8 @@ def test_servers_are_added_and_taken_away() -> None:
     assert events.Scale(None, 2) in rig.out
     for server in range(4):
         rig.connect(f"ps-{server}-1", server=server)
-    rig.say("ps-3-1", Leave(()))
-    rig.say("ps-2-1", Leave(()))
+    rig.say("ps-3-1", Leave((), 0))
+    rig.say("ps-2-1", Leave((), 0))
     copied(rig)
     for name in ("ps-2-1", "ps-3-1"):
         assert rig.heard(name, Released) == [Released("it is empty")]
@@ -646,7 +646,7 @@ def test_a_server_is_asked_to_leave_as_often_as_it_takes() -> None:
 def test_the_only_server_hands_over_to_its_successor() -> None:
     rig = Rig(servers=1, replicas=1)
     rig.start("worker-0-1")
-    rig.say("ps-0-1", Leave(()))
+    rig.say("ps-0-1", Leave((), 0))
     copied(rig)
     assert rig.heard("ps-0-1", Released) == []
     rig.connect("ps-0-2")
@@ -659,7 +659,7 @@ def test_the_only_server_hands_over_to_its_successor() -> None:
 def test_one_of_two_servers_waits_a_while_for_its_successor() -> None:
     rig = Rig()
     rig.start("worker-0-1")
-    rig.say("ps-0-1", Leave(()))
+    rig.say("ps-0-1", Leave((), 0))
     rig.tick(SUCCESSOR_SECONDS - 1)
     rig.disconnect("ps-0-1")
     rig.connect("ps-0-1", server=0, leaving=True)  # that does not make it wait longer
@@ -673,7 +673,7 @@ def test_a_server_that_scale_takes_away_stays_until_others_have_its_copies() -> 
     rig = Rig(servers=3)
     rig.start("worker-0-1")
     rig.event(events.ScaleAsked(1, None, 2))
-    rig.say("ps-2-1", Leave(()))
+    rig.say("ps-2-1", Leave((), 0))
     rig.tick(1)
     had = [slot for slot, entry in enumerate(rig.master.journal.entries) if entry.names(ServerId(2))]
     rig.die("ps-0-1")
@@ -895,11 +895,23 @@ def test_the_last_checkpoint_tells_what_it_has_of_tasks_that_are_not_done() -> N
     rig.finish("worker-0-1", 0)
     rig.say("worker-0-1", Settled(1, 1, 0, 0.5))
     rig.event(events.StopAsked(1, "enough"))
-    rig.say("worker-0-1", Leave((Holding(1, 1),)))
+    rig.say("worker-0-1", Leave((Holding(1, 1),), 0))
     rig.tick()
     write_cut(rig)
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
     assert (manifest.position, manifest.begun) == (Done(TaskNumber(1)), ((1, 1),))
+
+
+def test_a_worker_that_leaves_says_nothing_of_after_a_roll_back_that_it_has_not_heard_of() -> None:
+    rig = Rig(servers=2, replicas=1)
+    rig.start("worker-0-1", "worker-1-1")
+    rig.die("ps-0-1")
+    rig.told.clear()
+    rig.say("worker-0-1", Leave((Holding(0, 1), Holding(1, 1)), 0))
+    rig.finish("worker-1-1", 2, 3)
+    leased = rig.heard("worker-1-1", Leased)
+    assert {(0, 0), (1, 0)} <= {(one.task, one.chunk) for one in leased}
+    assert rig.master.journal.roll_back == 1
 
 
 def resumed(renumbered: TaskNumber | None = None) -> ResumedRecord:
@@ -1020,9 +1032,9 @@ def test_a_stopped_job_writes_what_there_is_when_nobody_computes() -> None:
     rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
     rig.event(events.StopAsked(1, "enough"))
     assert rig.heard("worker-0-1", WriteResult) == []
-    rig.say("worker-0-1", Leave((Holding(0, 1), Holding(1, 0))))
+    rig.say("worker-0-1", Leave((Holding(0, 1), Holding(1, 0)), 0))
     assert not rig.master.ends
-    rig.say("worker-1-1", Leave(()))
+    rig.say("worker-1-1", Leave((), 0))
     assert rig.heard("worker-0-1", WriteResult) == [WriteResult(1, 1)]
 
 
@@ -1030,9 +1042,9 @@ def test_a_stopped_job_writes_when_what_is_reported_is_journalled() -> None:
     rig = Rig()
     rig.start("worker-0-1", "worker-1-1")
     rig.event(events.StopAsked(1, "enough"))
-    rig.say("worker-1-1", Leave(()))
+    rig.say("worker-1-1", Leave((), 0))
     rig.say("worker-0-1", TaskDone(0, 0))
-    rig.say("worker-0-1", Leave((Holding(1, 0),)))
+    rig.say("worker-0-1", Leave((Holding(1, 0),), 0))
     assert rig.heard("worker-0-1", WriteResult) == []
     rig.tick()
     order = rig.master.order
@@ -1284,7 +1296,7 @@ def test_a_job_that_is_stopped_within_a_wave_ends_without_a_last_checkpoint() ->
     rig.finish("worker-0-1", 0, 1, 2, 3)
     rig.say("worker-0-1", Settled(4, 1, 0, 0.5))
     rig.event(events.StopAsked(1, "enough"))
-    rig.say("worker-0-1", Leave((Holding(4, 1), Holding(5, 0))))
+    rig.say("worker-0-1", Leave((Holding(4, 1), Holding(5, 0)), 0))
     rig.say("ps-0-1", accounts_of(rig, 0, steps=2))
     rig.say("ps-1-1", accounts_of(rig, 1, steps=1))
     (wanted,) = rig.heard("worker-0-1", WriteResult)
@@ -1317,7 +1329,7 @@ def test_a_result_has_the_steps_that_servers_heard_of_from_a_worker_that_is_lost
     rig.event(events.StopAsked(1, "enough"))
     rig.die("worker-0-1")
     rig.connect("worker-1-1")
-    rig.say("worker-1-1", Leave(()))
+    rig.say("worker-1-1", Leave((), 0))
     rig.say("ps-0-1", accounts_of(rig, 0, steps=3))
     # what a server heard before a roll-back means nothing
     rig.say("ps-1-1", replace(accounts_of(rig, 1, steps=9), roll_back=1))

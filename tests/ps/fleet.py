@@ -44,6 +44,7 @@ class Fleet:
         self.leaving: set[ServerId] = set()
         self.copies: dict[int, Copy] = {}
         self.clients: list[ParameterClient] = []
+        self.workers: list[str] = []
         self._ready: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         self._next = 0
         self.entries: list[Entry] = []
@@ -80,6 +81,7 @@ class Fleet:
         """Return a client that is told whatever the servers are told."""
         client = ParameterClient(name, data_key(TOKEN), catalog().core())
         self.clients.append(client)
+        self.workers.append(name)
         self.tell()
         return client
 
@@ -90,7 +92,7 @@ class Fleet:
             for slot, entry in enumerate(self.entries)
         ]
         for server in self.processes:
-            self._order(server, learn=rows, addresses=self.addresses)
+            self._order(server, learn=rows, addresses=self.addresses, workers=self.workers)
         for client in self.clients:
             client.learn(self.addresses, rows, 0)
 

@@ -31,6 +31,7 @@ def main() -> None:
         if "learn" in order:
             addresses = {int(number): address for number, address in order["addresses"].items()}
             server.learn(addresses, [tuple(entry) for entry in order["learn"]], 0, TASKS)
+            server.know(set(order["workers"]))
         elif "copy" in order:
             server.copy(*order["copy"])
         elif "dead" in order:

@@ -82,6 +82,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Servers]]:
     client = ParameterClient("worker", data_key(TOKEN), catalog)
     entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
     server.learn({}, entries, 0, 1000)
+    server.know({"worker"})
     client.learn({0: server.address}, entries, 0)
     yield type(given).from_config(given.get_config()), Servers(server, client, catalog)
     client.close()
@@ -92,6 +93,9 @@ def test_a_step_is_a_step_of_keras(case: tuple[Any, Servers]) -> None:
     optimizer, servers = case
     numbers = np.random.default_rng(5)
     first = numbers.normal(size=WIDTH).astype(np.float32)
+    # Before there is a first value, a gradient's worker has to look again.
+    early = servers.client.push(((0, 0), 0, 0, 1.0, 0), [], [(0, first)])
+    assert servers.client.settled(early, 10.0) == "stale"
     head = (None, 0, 0, 0.0, 0)
     ticket = servers.client.push(head, [], [(0, first)], True)
     assert servers.client.settled(ticket, 10.0) == "settled"

@@ -132,3 +132,9 @@ def test_weights_of_another_number_are_refused() -> None:
         come(copy, [1, 2, 3], 0)
     with pytest.raises(ValueError, match="variable kernel has 2 numbers, received 1"):
         copy.change(slopes([1], 0), RATE)
+
+
+def test_all_are_asked_for_at_once_if_servers_have_lost_something() -> None:
+    copy = copy_of(3)
+    asked = [bool(copy.ask(0, at_once)) for at_once in (False, False, True, False, False, False)]
+    assert asked == [True, False, True, False, False, True]

@@ -53,6 +53,7 @@ from elasticdl.control.serving import (
     Leave,
     LeaveWanted,
     LetGo,
+    Limits,
     Model,
     Placed,
     Settled,
@@ -63,6 +64,7 @@ from elasticdl.control.serving import (
     TaskDone,
     Unreached,
     Watermark,
+    Workers,
     WriteResult,
 )
 from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
@@ -111,6 +113,8 @@ _TO_MEMBER: dict[type, str] = {
     Placed: "placed",
     Leased: "leased",
     Watermark: "watermark",
+    Limits: "limits",
+    Workers: "workers",
     LetGo: "let_go",
     CopyOrdered: "copy_ordered",
     CopiesVoid: "copies_void",

@@ -175,9 +175,15 @@ class SlotsCut:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """A worker has let go of all tasks, or a server wants to be emptied: it waits for `Released`."""
+    """A worker has let go of all tasks, or a server wants to be emptied: it waits for `Released`.
+
+    Attributes:
+        holds: the tasks that a worker computed.
+        roll_back: the roll-back that these are of; what was settled before a later one means nothing (R24).
+    """
 
     holds: tuple[Holding, ...]
+    roll_back: int
 
 
 ServingMemberMessage = (
@@ -241,6 +247,30 @@ class Watermark:
     low: int
     roll_back: int
     above: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a server may believe of workers in a roll-back: not that more tasks are done, nor that more steps are complete (R10, A3).
+
+    Attributes:
+        roll_back: the last one.
+        low: all tasks before are done.
+        above: of others these are, where a step waits for several tasks.
+        steps: so many can be complete, with the tasks that workers may have by now; 0 where each push is applied by itself.
+    """
+
+    roll_back: int
+    low: int
+    above: tuple[int, ...]
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workers:
+    """Names of the workers that a server serves; others wait until they are named."""
+
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +340,6 @@ class WriteResult:
 
 
 ServingMasterMessage = (
-    Enrolled | Model | Placed | Leased | Watermark | LetGo | CopyOrdered | CopiesVoid | CutOrdered | AccountsWanted
-    | LeaveWanted | WriteResult
+    Enrolled | Model | Placed | Leased | Watermark | Limits | Workers | LetGo | CopyOrdered | CopiesVoid | CutOrdered
+    | AccountsWanted | LeaveWanted | WriteResult
 )  # fmt: skip

@@ -43,12 +43,14 @@ from elasticdl.control.serving import (
     Enrolled,
     Leave,
     LeaveWanted,
+    Limits,
     Model,
     Placed,
     SlotAccount,
     SlotsCut,
     SlotSection,
     Unreached,
+    Workers,
 )
 from elasticdl.control.stream import (
     MemberStream,
@@ -162,7 +164,7 @@ class ServerProcess:
 
     def _leave(self) -> None:
         self._leaving = True
-        self._send(Leave(()))
+        self._send(Leave((), 0))
 
     def _send(self, message: MemberMessage) -> None:
         self._stream.send(message)
@@ -180,6 +182,10 @@ class ServerProcess:
                 self._open()
             case Placed():
                 self._learn(message)
+            case Limits():
+                self._serving().limit(message.roll_back, message.low, message.above, message.steps)
+            case Workers(names):
+                self._serving().know(set(names))
             case CopyOrdered():
                 self._orders[message.slot] = message
                 self._begin_copies()

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.frozen import replace
-from elasticdl.control.serving import Enroll
+from elasticdl.control.serving import Enroll, Limits
 from elasticdl.control.view import MemberId
 from elasticdl.master import keeper, placement
 from elasticdl.master.events import Beat
@@ -35,6 +35,8 @@ class Link(keeper.Link):
         model: `Model` was told.
         placed: the servers and the newest change of a slot that were told, None before the first `Placed`.
         low: roll-back, watermark and tasks done beyond it that were told.
+        limits: what a server was told to believe of workers last.
+        workers: which workers a server was told of last.
         leased: tasks that it knows to have.
         copies: copies that were ordered.
         cut: number of the snapshot for which slots were asked for last.
@@ -48,6 +50,8 @@ class Link(keeper.Link):
     model: bool = False
     placed: tuple[frozenset[ServerId], int] | None = None
     low: tuple[int, int, tuple[int, ...]] = (-1, -1, ())
+    limits: Limits | None = None
+    workers: frozenset[str] | None = None
     leased: frozenset[TaskNumber] = frozenset()
     copies: frozenset[Copy] = frozenset()
     cut: int = 0

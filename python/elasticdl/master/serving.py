@@ -44,6 +44,7 @@ from elasticdl.control.serving import (
     Leave,
     LeaveWanted,
     LetGo,
+    Limits,
     Model,
     Placed,
     Settled,
@@ -53,6 +54,7 @@ from elasticdl.control.serving import (
     TaskDone,
     Unreached,
     Watermark,
+    Workers,
     WriteResult,
 )
 from elasticdl.control.view import MemberId, ViewId
@@ -96,6 +98,10 @@ AWAY_SECONDS = 1.0
 """A master that takes in nothing for so long was stopped: ticks come every few milliseconds."""
 ECHO_SECONDS = 0.1
 """For so long after that it hears what was said meanwhile."""
+LIMITS_TASKS = 32
+"""Servers learn of a watermark that is so much higher: until then they keep, for each slot, a bit of each chunk more."""
+WAVES = 3
+"""Workers have tasks of two waves; with the third one's steps, servers need not learn of new ones before workers do."""
 NO_VIEW = ViewId(0)
 
 RUNS = 8
@@ -527,7 +533,8 @@ class ServingMaster(Cutting):
         master = self._note(link.member, seen)
         if link.is_server:
             return master
-        tasks = {TaskNumber(task): chunk for task, chunk in leave.holds}
+        goes_on = leave.roll_back == self.journal.roll_back
+        tasks = {TaskNumber(task): chunk for task, chunk in leave.holds} if goes_on else {}
         return replace(master, leases=self.leases.taken_up(link.name, tasks).released(link.name))
 
     def _tell_leaving(self, name: str, out: Out) -> None:
@@ -884,6 +891,7 @@ class ServingMaster(Cutting):
             self._tell(connection, LeaveWanted(), out)
             link = replace(link, left=True)
         link = self._tell_placement(connection, link, out)
+        link = self._tell_limits(connection, link, out)
         mine = {copy for slot, copy in self.copies.items() if self.journal.entries[slot].primary == number}
         for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):
             self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
@@ -894,6 +902,38 @@ class ServingMaster(Cutting):
             self._tell(connection, AccountsWanted(), out)
             link = replace(link, accounts=self.newest)
         return link
+
+    def _tell_limits(self, connection: int, link: Link, out: Out) -> Link:
+        """Tell a server what it may believe of workers, and who they are."""
+        workers = frozenset(
+            seen.name for seen in self.seen.values() if not seen.is_server and seen.name not in self.gone
+        )
+        if workers != link.workers:
+            self._tell(connection, Workers(tuple(sorted(workers))), out)
+            link = replace(link, workers=workers)
+        if not self.journal.entries:
+            return link
+        limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), self._possible_steps())
+        told = link.limits
+        is_due = (
+            told is None
+            or limits.roll_back != told.roll_back
+            or (limits != told if self._accumulates else limits.low >= told.low + LIMITS_TASKS)
+        )
+        if is_due:
+            self._tell(connection, limits, out)
+            link = replace(link, limits=limits)
+        return link
+
+    def _possible_steps(self) -> int:
+        """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits."""
+        waves, end = self.leases.waves, self.low
+        if waves is None:
+            return 0
+        for _ in range(WAVES):
+            if end < self.leases.total:
+                end = waves.tasks(end).stop
+        return waves.steps_before(end)
 
     def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
         if not link.welcomed:

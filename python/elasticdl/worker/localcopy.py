@@ -29,9 +29,12 @@ class LocalCopy:
         self._then: dict[int, Weights] = {}
         """The own ones when they were asked for, of those that have not come since."""
 
-    def ask(self, roll_back: int) -> list[int]:
-        """Return the variables to be asked for with one chunk more: all, or none; it is all with the first chunk of another roll-back."""
-        if self._left and roll_back == self._roll_back:
+    def ask(self, roll_back: int, at_once: bool = False) -> list[int]:
+        """Return the variables to be asked for with one chunk more: all, or none; it is all with the first chunk of another roll-back.
+
+        `at_once`: all, whenever they were asked for last.
+        """
+        if self._left and roll_back == self._roll_back and not at_once:
             self._left -= 1
             return []
         self._left, self._roll_back = self._every - 1, roll_back

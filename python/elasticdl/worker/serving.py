@@ -248,7 +248,7 @@ class ServingWorker:
             if message is not None:
                 self._send(message)
         if self._left:
-            self._send(Leave(self._holds()))
+            self._send(Leave(self._holds(), self._roll_back))
 
     def _repeat(self) -> None:
         for task, roll_back in self._done.items():
@@ -350,7 +350,7 @@ class ServingWorker:
                     raise _Over(self._end)
                 if (self._draining or self._stopping) and not self._left:
                     self._left = True
-                    self._send(Leave(self._holds()))
+                    self._send(Leave(self._holds(), self._roll_back))
                     self._leases.clear()
                 self._beat(False)
                 self._news.wait()
@@ -457,9 +457,11 @@ class ServingWorker:
         task = self._order.task(chunk.task)
         return task.epoch, task.id, chunk.chunk
 
-    def _wish(self, fetched: _Fetched) -> tuple[tuple[int, int], Sequence[Batch], list[int]]:
+    def _wish(
+        self, fetched: _Fetched, is_again: bool = False
+    ) -> tuple[tuple[int, int], Sequence[Batch], list[int]]:
         chunk = fetched.chunk
-        variables = self._variables if self._copy is None else self._copy.ask(chunk.roll_back)
+        variables = self._variables if self._copy is None else self._copy.ask(chunk.roll_back, is_again)
         return (chunk.task, chunk.chunk), fetched.batch.batches, variables
 
     def _need(self, fetched: _Fetched) -> Needed | None:
@@ -647,12 +649,15 @@ class ServingWorker:
         return end
 
     def _compute_again(self, fetched: _Fetched) -> None:
-        """Compute a chunk of which a part was too stale, until no part is: the slots that hold it say so, and take nothing."""
+        """Compute a chunk of which a part was too stale, until no part is: the slots that hold it say so, and take nothing.
+
+        A part is stale, too, if its variable's first value is lost: it was seen at a server that was lost before another one had it (R11).
+        """
         chunk, batch = fetched.chunk, fetched.batch
         _log.info("chunk %d of task %d was too stale, and is computed again", chunk.chunk, chunk.task)
         end = "stale"
         while end == "stale":
-            ticket = self._client.pull(*self._wish(fetched))
+            ticket = self._client.pull(*self._wish(fetched, is_again=True))
             rows, _ = self._await_rows(ticket, chunk.roll_back)
             gradients = self._compute(fetched, rows)
             if gradients is None:

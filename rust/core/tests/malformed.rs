@@ -21,7 +21,7 @@ use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::catalog::Catalog;
 use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::{Data, Pace};
-use elasticdl_core::ps::node::{Bounds, Node};
+use elasticdl_core::ps::node::{Bounds, Limits, Node};
 use elasticdl_core::ps::part::{self, Part, Rows};
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
@@ -290,7 +290,7 @@ fn answers() -> impl Strategy<Value = Vec<u64>> {
 
 fn node(ids: &[u64]) -> Node {
     let node = Node::new(0, catalog());
-    node.bound(Bounds::NONE);
+    node.bound(&Bounds::NONE);
     node.learn((0..SLOTS).map(|slot| (slot, ENTRY)))
         .expect("first entries");
     let head = |task| Head {
@@ -574,6 +574,16 @@ fn a_slot_of_another_model_or_another_slot_is_refused() {
 
 // ---------------------------------------------------------------------------- a server, and who sends it that
 
+/// What a master says that lets a step be complete, and all tasks before `low` be done.
+fn limits(low: u64) -> Limits {
+    Limits {
+        roll_back: 0,
+        low,
+        above: vec![],
+        steps: 1,
+    }
+}
+
 /// A server with all slots, and its address.
 fn server() -> (Server, Address) {
     let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
@@ -581,12 +591,14 @@ fn server() -> (Server, Address) {
     let address: Address = server.address().parse().unwrap();
     let entries = (0..SLOTS).map(|slot| (slot, ENTRY));
     let bounds = Bounds {
-        roll_back: 0,
         tasks: TASKS,
+        ..Bounds::default()
     };
     server
         .learn([(0, address.clone())], entries, bounds)
         .unwrap();
+    server.limit(&limits(0));
+    server.know(["stranger", "worker"].map(String::from).into());
     (server, address)
 }
 

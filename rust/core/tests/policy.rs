@@ -40,7 +40,7 @@ impl Pair {
         };
         let node = |me, catalog: &Catalog| {
             let node = Node::new(me, catalog.clone());
-            node.bound(Bounds::NONE);
+            node.bound(&Bounds::NONE);
             node.learn([(0, entry)]).unwrap();
             node
         };

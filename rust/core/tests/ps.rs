@@ -26,7 +26,7 @@ const COLUMNS: usize = TASKS as usize * CHUNKS as usize;
 /// A server of a job whose master says nothing of how far it may come.
 fn unbounded(me: Server, catalog: &Catalog) -> Node {
     let node = Node::new(me, catalog.clone());
-    node.bound(Bounds::NONE);
+    node.bound(&Bounds::NONE);
     node
 }
 

@@ -768,6 +768,7 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     let bounds = |roll_back| Bounds {
         roll_back,
         tasks: 1,
+        ..Bounds::default()
     };
     peer.learn(
         (0..SLOTS).map(|slot| (slot, entry(1, 0))).collect(),

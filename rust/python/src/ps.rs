@@ -1,6 +1,6 @@
 //! Binding of the parameter server and its client; see the module of the same name in `elasticdl-core`.
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use elasticdl_core::ps::catalog::{Catalog, Policy, Table, Variable};
 use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::Pace;
 use elasticdl_core::ps::initial::Initial;
-use elasticdl_core::ps::node::Bounds;
+use elasticdl_core::ps::node::{Bounds, Limits};
 use elasticdl_core::ps::optimizer::Rule;
 use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::push::Pushed;
@@ -358,10 +358,28 @@ impl PyServer {
         tasks: u64,
     ) -> PyResult<()> {
         let addresses = self::addresses(py, addresses)?;
-        let bounds = Bounds { roll_back, tasks };
+        let bounds = Bounds {
+            roll_back,
+            tasks,
+            ..Bounds::default()
+        };
         blocking(py, |_| {
             self.0.learn(addresses, self::entries(entries), bounds)
         })
+    }
+
+    fn limit(&self, py: Python<'_>, roll_back: u64, low: u64, above: Vec<u64>, steps: u64) {
+        let limits = Limits {
+            roll_back,
+            low,
+            above,
+            steps,
+        };
+        py.detach(|| self.0.limit(&limits));
+    }
+
+    fn know(&self, py: Python<'_>, workers: BTreeSet<String>) {
+        py.detach(|| self.0.know(workers));
     }
 
     fn copy(

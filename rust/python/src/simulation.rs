@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use elasticdl_core::ps::asking::{Asking, End, Errand, Wanted};
 use elasticdl_core::ps::batch::Batch;
 use elasticdl_core::ps::data::Pace;
-use elasticdl_core::ps::node::Bounds;
+use elasticdl_core::ps::node::{Bounds, Limits};
 use elasticdl_core::ps::push::Pushed;
 use elasticdl_core::ps::simulation::{self, Outcome, Peer, Stopped};
 use elasticdl_core::ps::slot::{Head, UNSEEN};
@@ -77,11 +77,33 @@ impl PyPeer {
         roll_back: u64,
         tasks: u64,
     ) -> PyResult<PyOutcome<'py>> {
-        let bounds = Bounds { roll_back, tasks };
+        let bounds = Bounds {
+            roll_back,
+            tasks,
+            ..Bounds::default()
+        };
         let told = self
             .0
             .learn(entries(given).collect(), bounds)
             .map_err(stopped)?;
+        Ok(outcome(py, told))
+    }
+
+    fn limit<'py>(
+        &mut self,
+        py: Python<'py>,
+        roll_back: u64,
+        low: u64,
+        above: Vec<u64>,
+        steps: u64,
+    ) -> PyResult<PyOutcome<'py>> {
+        let limits = Limits {
+            roll_back,
+            low,
+            above,
+            steps,
+        };
+        let told = self.0.limit(&limits).map_err(stopped)?;
         Ok(outcome(py, told))
     }
 

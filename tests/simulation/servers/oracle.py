@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit.stamps import _hash
-from elasticdl.control.serving import SlotAccount, Watermark
+from elasticdl.control.serving import Limits, SlotAccount, Watermark
 from elasticdl.master.leases import Done
 from elasticdl.master.placement import Entry
 from elasticdl.master.records import FinishedRecord, Journal, PlacementRecord, Record, read_journal
@@ -70,7 +70,7 @@ class Oracle:
 
     def tells(self, master: Any, message: Any) -> None:
         """`low` passes no task that is not done."""
-        if isinstance(message, Watermark):
+        if isinstance(message, Watermark | Limits):
             journal = self.journal()
             if message.roll_back == journal.roll_back and message.low > journal.done.low:
                 raise Violation(f"{master.name} tells low {message.low}, and only {journal.done} is done")

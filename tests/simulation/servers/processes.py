@@ -24,6 +24,7 @@ from elasticdl.control.serving import (
     Enroll,
     Enrolled,
     Leave,
+    Limits,
     Model,
     Placed,
     SlotAccount,
@@ -198,7 +199,7 @@ class ServerProcess(Member):
         if self.machine is None:
             self.exit("exit code 0")
         else:
-            self.send(Leave(()))
+            self.send(Leave((), 0))
 
     def told(self, message: MasterMessage) -> None:
         match message:
@@ -210,6 +211,8 @@ class ServerProcess(Member):
                 self._open()
             case Placed():
                 self._learn(message)
+            case Limits():
+                self.take(self.machine.limit(message.roll_back, message.low, message.above, message.steps))
             case CopyOrdered():
                 self.orders[message.slot] = message
                 self._begin_copies()
@@ -578,7 +581,7 @@ class WorkerProcess(Member):
     def settled(self, ticket: int, timeout: float) -> str | None:
         self._await(lambda: ticket in self.ended, timeout)
         end = self.ended.pop(ticket, None)
-        if end not in (None, "settled", "rolled back"):
+        if end not in (None, "settled", "rolled back", "stale"):
             raise Violation(f"{self.name}: a push is refused: {end}")
         return end
 

@@ -23,9 +23,9 @@ def test_no_schedule_breaks_a_promise() -> None:
             pytest.fail(f"{violation}; replay: tests.simulation.servers.schedules.run({seed}, trace=print)")
 
 
-@pytest.mark.parametrize("seed", [88, 211, 215, 386, 425])
+@pytest.mark.parametrize("seed", [45, 103])
 def test_schedules_that_found_something_are_well(seed: int) -> None:
-    """88: words after a worker's end; 211, 215: pushes over a roll-back; 386: "done" of before it; 425: a receiver that leaves."""
+    """45: a first value that was seen and is lost with its server; 103: progress of before a roll-back from a worker that leaves."""
     schedules.run(seed)
 
 

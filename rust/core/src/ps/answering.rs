@@ -201,7 +201,7 @@ mod tests {
     #[test]
     fn a_list_that_does_not_fit_beside_the_rows_comes_another_time() {
         let node = Node::new(0, catalog());
-        node.bound(Bounds::NONE);
+        node.bound(&Bounds::NONE);
         let entry = Entry {
             term: 1,
             reign: 1,

@@ -107,15 +107,15 @@ impl Data {
         ))
     }
 
-    /// Say which variable of a part has no first value yet, and is not given one by it.
-    pub fn lacks(&self, part: &Part<'_>) -> Option<usize> {
+    /// Tell whether a variable of a part has no first value yet, and is not given one by it.
+    pub fn lacks(&self, part: &Part<'_>) -> bool {
         let given = |variable| {
             part.dense
                 .iter()
                 .any(|dense| dense.is_first && dense.variable == variable)
         };
         let mut named = part.dense.iter().map(|dense| dense.variable);
-        named.find(|variable| !self.variables.contains_key(variable) && !given(*variable))
+        named.any(|variable| !self.variables.contains_key(&variable) && !given(variable))
     }
 
     /// Whether a part would change anything: first values of variables that have theirs do not.

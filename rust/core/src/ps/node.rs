@@ -31,11 +31,6 @@ pub enum Unheard {
     Broken(#[from] Broken),
 }
 
-/// Return how many steps so many tasks can have.
-fn steps_of(tasks: u64) -> u64 {
-    tasks.saturating_mul(WHOLE.into())
-}
-
 /// The stream to another server, and who is to be woken when something is put into it.
 #[derive(Debug)]
 pub struct Way {
@@ -67,6 +62,10 @@ pub struct Bounds {
     pub roll_back: u64,
     /// How many tasks there are in all epochs.
     pub tasks: u64,
+    /// All tasks before are done, in the last roll-back.
+    pub low: u64,
+    /// So many steps can be complete, in the last roll-back.
+    pub steps: u64,
 }
 
 impl Bounds {
@@ -74,7 +73,33 @@ impl Bounds {
     pub const NONE: Bounds = Bounds {
         roll_back: u64::MAX,
         tasks: u64::MAX,
+        low: u64::MAX,
+        steps: u64::MAX,
     };
+
+    /// Add what the master says next; watermark and steps of before a roll-back mean nothing after it.
+    fn raise(&mut self, other: &Bounds) {
+        if other.roll_back > self.roll_back {
+            (self.roll_back, self.low, self.steps) = (other.roll_back, 0, 0);
+        }
+        if other.roll_back == self.roll_back {
+            self.low = self.low.max(other.low);
+            self.steps = self.steps.max(other.steps);
+        }
+        self.tasks = self.tasks.max(other.tasks);
+    }
+}
+
+/// What the master says of the tasks of a roll-back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    pub roll_back: u64,
+    /// All tasks before are done.
+    pub low: u64,
+    /// Of others these are, where a step waits for several tasks.
+    pub above: Vec<u64>,
+    /// So many steps can be complete, with the tasks that workers may have by now.
+    pub steps: u64,
 }
 
 /// A server's memory.
@@ -154,27 +179,44 @@ impl Node {
     }
 
     /// Take note of how far the master has let the job come.
-    pub fn bound(&self, bounds: Bounds) {
-        let mut known = lock(&self.bounds);
-        known.roll_back = known.roll_back.max(bounds.roll_back);
-        known.tasks = known.tasks.max(bounds.tasks);
+    pub fn bound(&self, bounds: &Bounds) {
+        lock(&self.bounds).raise(bounds);
     }
 
-    fn is_within(&self, roll_back: u64, tasks: u64) -> bool {
-        let bounds = lock(&self.bounds);
-        roll_back <= bounds.roll_back && tasks <= bounds.tasks
+    /// Take note of which tasks are done, as the master says, and of how many steps can be complete; tell whether it is new that any is
+    /// done: rows may have waited for it.
+    pub fn limit(&self, limits: &Limits) -> bool {
+        self.bound(&Bounds {
+            roll_back: limits.roll_back,
+            low: limits.low,
+            steps: limits.steps,
+            ..Bounds::default()
+        });
+        let mut confirmed = Confirmed::new(limits.roll_back);
+        confirmed.raise_low(limits.low);
+        for task in &limits.above {
+            confirmed.confirm(*task, WHOLE);
+        }
+        lock(&self.confirmed).merge(&confirmed)
+    }
+
+    fn bounds(&self) -> Bounds {
+        *lock(&self.bounds)
     }
 
     /// Tell whether a client is no further than the master has let the job come, as far as this server knows.
     pub fn believes(&self, need: &Need, confirmed: &Confirmed) -> bool {
-        let tasks = need.end.max(confirmed.end());
-        self.is_within(confirmed.roll_back(), tasks)
-            && need.number.max(confirmed.steps()) <= steps_of(lock(&self.bounds).tasks)
+        let bounds = self.bounds();
+        confirmed.roll_back() <= bounds.roll_back
+            && need.end.max(confirmed.end()) <= bounds.tasks
+            && need.number.max(confirmed.steps()) <= bounds.steps
     }
 
     /// Learn what somebody knows of settled chunks, if that can be; tell whether anything of it is new.
     pub fn confirm(&self, confirmed: &Confirmed) -> bool {
-        self.believes(&Need::default(), confirmed) && lock(&self.confirmed).merge(confirmed)
+        let low = self.bounds().low;
+        self.believes(&Need::default(), confirmed)
+            && lock(&self.confirmed).merge(&confirmed.held_to(low))
     }
 
     /// Tell whether rows may be read by one who needs this, in this roll-back; one from before a later roll-back waits for nothing.
@@ -241,10 +283,16 @@ impl Node {
         let Some(one) = self.slots.get(slot as usize) else {
             return Some(Answer::Refused(format!("there is no slot {slot}")));
         };
+        let bounds = self.bounds();
         let task = head.stamp.map_or(0, |stamp| stamp.task.saturating_add(1));
-        if !self.is_within(head.roll_back, head.low.max(task)) {
+        if head.roll_back > bounds.roll_back || head.low.max(task) > bounds.tasks {
             return Some(Answer::Busy);
         }
+        // A lower watermark closes fewer tasks: a push may always have been sent before its client knew of more (R10).
+        let head = &Head {
+            low: head.low.min(bounds.low),
+            ..*head
+        };
         let answer = lock(one).push(&self.catalog, head, term, words, ticket, &mut Ways(self));
         if let Some(expiry) = self.catalog.policy().expiry {
             // Other slots at each push, in turn: one whose rows nobody touches has no pushes of its own.

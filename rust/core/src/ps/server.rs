@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::answering;
 use super::catalog::Catalog;
 use super::data::Data;
-use super::node::{Bounds, Node, Unheard};
+use super::node::{Bounds, Limits, Node, Unheard};
 use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
 use super::snapshot::{self, Position, Section, Unreadable};
@@ -22,7 +22,7 @@ use super::wire::{self, Ask};
 use super::words::Reader;
 use crate::net::address::{Address, Listener, Stream};
 use crate::net::channel::{Channel, Packet};
-use crate::net::dial::Dialer;
+use crate::net::dial::{Dialer, PARKED};
 use crate::net::door::{Door, Refusals};
 use crate::net::endpoint::{check_member, lock};
 use crate::net::error::{Error, Result};
@@ -33,6 +33,8 @@ use crate::net::wake::{Wake, ignore_signals, readable, wait};
 
 /// Messages that may wait for a client that does not read before it is left alone.
 const BACKLOG: usize = 64;
+/// Workers that may wait for the master to name them.
+const WAITING: usize = 1024;
 /// Words of one packet of a stream: messages are put together up to 256 KiB.
 const PACKET: usize = 32 * 1024;
 /// Packets of a stream under way in the kernel and here; the rest waits as messages.
@@ -77,6 +79,13 @@ struct Parked {
     words: Vec<u64>,
 }
 
+/// The job's workers, and processes with a worker's key that the master has not named yet: a new worker may come here before its name does.
+#[derive(Debug, Default)]
+struct Guests {
+    workers: BTreeSet<String>,
+    waiting: Vec<(String, Stream, Instant)>,
+}
+
 #[derive(Debug, Default)]
 struct News {
     ready: Vec<Ready>,
@@ -93,6 +102,7 @@ struct Shared {
     refusals: Arc<Refusals>,
     desks: Mutex<HashMap<u32, Arc<Desk>>>,
     next_desk: AtomicU32,
+    guests: Mutex<Guests>,
     addresses: Mutex<BTreeMap<placement::Server, Address>>,
     /// Other servers to which a thread sends.
     streams: Mutex<BTreeSet<placement::Server>>,
@@ -114,6 +124,13 @@ pub struct Server {
 /// Return the name by which a server is known to those that connect to it.
 pub fn name_of(server: placement::Server) -> String {
     format!("ps-{server}")
+}
+
+/// Send a verdict; false if it can't be sent: a fresh socket's buffer holds these few bytes, and where it does not, the other end is broken.
+fn say(stream: &Stream, verdict: Verdict) -> bool {
+    let mut outbound = Outbound::default();
+    outbound.push(&verdict.frame());
+    outbound.flush(stream).unwrap_or(false)
 }
 
 impl Server {
@@ -145,6 +162,7 @@ impl Server {
             refusals,
             desks: Mutex::default(),
             next_desk: AtomicU32::new(0),
+            guests: Mutex::default(),
             addresses: Mutex::default(),
             streams: Mutex::default(),
             copies: Mutex::default(),
@@ -181,11 +199,32 @@ impl Server {
         entries: impl IntoIterator<Item = (u32, Entry)>,
         bounds: Bounds,
     ) -> Result<()> {
-        self.shared.node.bound(bounds);
+        self.shared.node.bound(&bounds);
         lock(&self.shared.addresses).extend(addresses);
         let told = self.shared.node.learn(entries);
         self.shared.dispatch(told);
         self.shared.see_to_streams()
+    }
+
+    /// Learn which tasks are done, and how many steps can be complete; rows that waited for it are sent.
+    pub fn limit(&self, limits: &Limits) {
+        if self.shared.node.limit(limits) {
+            self.shared.wake_desks();
+        }
+    }
+
+    /// Learn the names of the job's workers: others are not served. Those who came before their names did are served now.
+    pub fn know(&self, workers: BTreeSet<String>) {
+        let mut guests = lock(&self.shared.guests);
+        guests.workers = workers;
+        let (known, unknown): (Vec<_>, Vec<_>) = std::mem::take(&mut guests.waiting)
+            .into_iter()
+            .partition(|(name, ..)| guests.workers.contains(name));
+        guests.waiting = unknown;
+        drop(guests);
+        for (_, stream, _) in known {
+            self.shared.attend_to(stream);
+        }
     }
 
     /// Begin a copy that the master has ordered in this term; false if it can't be.
@@ -434,31 +473,69 @@ impl Shared {
     }
 
     fn admit(self: &Arc<Self>, hello: Hello, stream: Stream) {
-        let verdict = match hello.purpose {
-            Purpose::Parameters => Verdict::Ok,
-            Purpose::Stream if hello.digest == self.node.me() => Verdict::Ok,
-            _ => Verdict::Refused,
-        };
-        let mut outbound = Outbound::default();
-        outbound.push(&verdict.frame());
-        // A fresh socket's buffer holds these few bytes; where it does not, the stranger is broken.
-        if !outbound.flush(&stream).unwrap_or(false) || verdict != Verdict::Ok {
-            self.refusals.count();
-            return;
+        match hello.purpose {
+            Purpose::Parameters => self.admit_worker(hello.member, stream),
+            Purpose::Stream if hello.digest == self.node.me() => {
+                self.begin(stream, "edl-ps-hear", move |shared, mut channel| {
+                    let end = shared.hear(hello.view, &mut channel);
+                    shared.count(&end);
+                });
+            }
+            _ => {
+                say(&stream, Verdict::Refused);
+                self.refusals.count();
+            }
         }
-        let begun = if hello.purpose == Purpose::Stream {
-            self.spawn("edl-ps-hear", move |shared| {
-                let mut channel = Channel::new(stream);
-                let end = shared.hear(hello.view, &mut channel);
-                shared.count(&end);
-            })
+    }
+
+    /// Serve a worker that the master has named; others wait for their names.
+    fn admit_worker(self: &Arc<Self>, name: String, stream: Stream) {
+        let mut guests = lock(&self.guests);
+        if guests.workers.contains(&name) {
+            drop(guests);
+            return self.attend_to(stream);
+        }
+        let before = guests.waiting.len();
+        guests
+            .waiting
+            .retain(|(_, _, since)| since.elapsed() < PARKED);
+        let mut refused = before.saturating_sub(guests.waiting.len());
+        if guests.waiting.len() < WAITING && say(&stream, Verdict::Parked) {
+            guests.waiting.push((name, stream, Instant::now()));
         } else {
-            self.spawn("edl-ps-serve", move |shared| {
-                shared.attend(Channel::new(stream))
-            })
-        };
-        if begun.is_err() {
+            refused = refused.saturating_add(1);
+        }
+        drop(guests);
+        (0..refused).for_each(|_| self.refusals.count());
+    }
+
+    fn attend_to(self: &Arc<Self>, stream: Stream) {
+        self.begin(stream, "edl-ps-serve", |shared, channel| {
+            shared.attend(channel);
+        });
+    }
+
+    /// Let somebody in, and begin a thread for it.
+    fn begin(
+        self: &Arc<Self>,
+        stream: Stream,
+        thread: &str,
+        work: impl FnOnce(&Arc<Self>, Channel) + Send + 'static,
+    ) {
+        let is_in = say(&stream, Verdict::Ok);
+        if !is_in
+            || self
+                .spawn(thread, move |shared| work(shared, Channel::new(stream)))
+                .is_err()
+        {
             self.refusals.count();
+        }
+    }
+
+    /// Wake the threads of all workers: what their asks wait for may have come.
+    fn wake_desks(&self) {
+        for desk in lock(&self.desks).values() {
+            desk.wake.raise();
         }
     }
 
@@ -504,9 +581,7 @@ impl Shared {
                     .map_err(|_| Malformed::Content)?;
                 let request = packet.number as u32;
                 if self.node.confirm(&ask.confirmed) {
-                    for desk in lock(&self.desks).values() {
-                        desk.wake.raise();
-                    }
+                    self.wake_desks();
                 }
                 let tickets = |slot| ticket(number, request, slot);
                 let answered = answering::answer(&self.node, request, &ask, tickets);

@@ -6,7 +6,7 @@ use super::answering;
 use super::catalog::Catalog;
 use super::data::Data;
 use super::error::Malformed;
-use super::node::{Bounds, Node, Unheard};
+use super::node::{Bounds, Limits, Node, Unheard};
 use super::placement::{Entry, Server};
 use super::server;
 use super::slot::{Broken, Progress, Slot, Told};
@@ -143,9 +143,18 @@ impl Peer {
         entries: Vec<(u32, Entry)>,
         bounds: Bounds,
     ) -> Result<Outcome, Stopped> {
-        self.node.bound(bounds);
+        self.node.bound(&bounds);
         let told = self.node.learn(entries)?;
         Ok(self.outcome(told))
+    }
+
+    /// Learn which tasks are done, and how many steps can be complete.
+    pub fn limit(&mut self, limits: &Limits) -> Result<Outcome, Stopped> {
+        let mut outcome = self.outcome(Vec::new());
+        if self.node.limit(limits) {
+            self.answer_parked(&mut outcome)?;
+        }
+        Ok(outcome)
     }
 
     /// Return the next messages of the stream to another server: the number of the first, up to where the receiver is known to have heard,

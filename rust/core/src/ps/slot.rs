@@ -250,11 +250,9 @@ impl Slot {
             let version = self.needed(head.stamp);
             return self.answer(version, ticket, Answer::Held);
         }
-        if let Some(variable) = data.lacks(&part) {
-            let name = &catalog.variables()[variable].name;
-            return Some(Answer::Refused(format!(
-                "variable {name} has no first value yet"
-            )));
+        if data.lacks(&part) {
+            // Its client saw the first value at a primary that was lost before this server had it (rule R11): it looks again, and gives it.
+            return Some(Answer::Stale);
         }
         // Versions may fall when a backup takes over (rule R11).
         let staleness = data.version.saturating_sub(head.seen);

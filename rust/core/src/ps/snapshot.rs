@@ -248,7 +248,7 @@ mod tests {
     /// Return a node that has been pushed a few rows of each table, and its first reign's entries.
     fn node(ids: &[u64]) -> Node {
         let node = Node::new(0, catalog());
-        node.bound(Bounds::NONE);
+        node.bound(&Bounds::NONE);
         let entry = Entry {
             term: 1,
             reign: 1,

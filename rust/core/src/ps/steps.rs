@@ -148,6 +148,14 @@ impl Confirmed {
         is_new
     }
 
+    /// Return it with a watermark that is no higher than this.
+    pub fn held_to(&self, low: u64) -> Confirmed {
+        Confirmed {
+            low: self.low.min(low),
+            ..self.clone()
+        }
+    }
+
     /// Tell whether a step's rows may be read; its number is known to be reached then.
     pub fn meets(&mut self, need: &Need) -> bool {
         let settled = |task: u64| self.tasks.get(&task).copied().unwrap_or(0);

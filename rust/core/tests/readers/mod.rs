@@ -227,7 +227,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
         return false;
     };
     let node = Node::new(0, catalog);
-    node.bound(Bounds::NONE);
+    node.bound(&Bounds::NONE);
     let entry = Entry {
         term: 1,
         reign: 1,
