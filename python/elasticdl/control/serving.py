@@ -309,7 +309,14 @@ class WriteResult:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class EndTraining:
+    """All is trained, so many steps in all, and another worker writes the result: callbacks are to hear of it, once in each process."""
+
+    steps: int
+
+
 ServingMasterMessage = (
     Enrolled | Model | Placed | Leased | Watermark | LetGo | CopyOrdered | CopiesVoid | CutOrdered | AccountsWanted
-    | LeaveWanted | WriteResult
+    | LeaveWanted | WriteResult | EndTraining
 )  # fmt: skip

@@ -11,11 +11,19 @@ import re
 from collections.abc import Iterator
 
 _KERAS = re.compile(r"(?:.+\.)?keras\.callbacks\.(\w+)")
-_OF_STEPS = frozenset(
+OF_STEPS = frozenset(
     f"on_{what}_{end}" for what in ("batch", "train_batch", "epoch") for end in ("begin", "end")
 )
 """Hooks of steps and epochs."""
 _PLAIN = (ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
+
+
+def why_refused(name: str) -> str:
+    """Return what is said of a callback that follows the steps of a job with parameter servers."""
+    return (
+        f"{name} is called by step or by epoch, and workers with parameter servers have none in common; leave it "
+        "out, or train without --num_ps_pods"
+    )
 
 
 def following_steps(tree: ast.Module, function: ast.AST) -> tuple[int, str] | None:
@@ -23,7 +31,7 @@ def following_steps(tree: ast.Module, function: ast.AST) -> tuple[int, str] | No
     file = _File(tree)
     for call in _calls(function):
         name = file.dotted(call.func)
-        if name.endswith(".LambdaCallback") and _OF_STEPS.isdisjoint(word.arg for word in call.keywords):
+        if name.endswith(".LambdaCallback") and OF_STEPS.isdisjoint(word.arg for word in call.keywords):
             continue
         if file.follows(call.func):
             return call.lineno, name.rpartition(".")[2]
@@ -58,7 +66,7 @@ class _File:
         if own is None or name in seen:
             return False
         hooks = {one.name for one in own.body if isinstance(one, ast.FunctionDef)}
-        return not hooks.isdisjoint(_OF_STEPS) or any(self.follows(base, seen | {name}) for base in own.bases)
+        return not hooks.isdisjoint(OF_STEPS) or any(self.follows(base, seen | {name}) for base in own.bases)
 
 
 def _bound(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from elasticdl.errors import BadModel
 from elasticdl.spec.earlier import check_imports
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import SETTINGS, JobSpec
-from elasticdl.spec.modelcallbacks import following_steps
+from elasticdl.spec.modelcallbacks import following_steps, why_refused
 
 _STAR = "*"
 
@@ -111,10 +111,7 @@ def _check_callbacks(path: Path, tree: ast.Module, definition: ast.AST) -> None:
     following = following_steps(tree, definition)
     if following is not None:
         line, name = following
-        raise BadModel(
-            f"{path}:{line}: {name} is called by step or by epoch, and workers with parameter servers have none in common; leave it "
-            "out, or train without --num_ps_pods"
-        )
+        raise BadModel(f"{path}:{line}: {why_refused(name)}")
 
 
 def _calls(spec: JobSpec) -> Iterable[tuple[str, _Call, bool]]:
