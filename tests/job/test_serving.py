@@ -79,6 +79,15 @@ def check(job: Job, directory: Path, ids: np.ndarray) -> dict[str, object]:
     return result.summary
 
 
+def test_training_ends_once_in_every_worker(begin: Start, ids: np.ndarray, tmp_path: Path) -> None:
+    places = {"GO": str(tmp_path / "go"), "ENDINGS": str(tmp_path)}
+    job = begin(callbacks="ending.callbacks", environment=places)
+    at_step(job, 20, lambda status: True)
+    check(job, tmp_path, ids)
+    endings = [path.read_text() for path in tmp_path.glob("*.ended")]
+    assert sorted(endings) == ["ended\n", "ended, and wrote\n"]
+
+
 def processes(status: JobStatus, role: str) -> list[int]:
     """Return the pids of those of a role that are at work."""
     able = [one for one in status.workers if one.state in ("training", "serving")]

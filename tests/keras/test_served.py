@@ -68,9 +68,14 @@ RECORDS = [["1", "2", "2", "1"], ["2", "2", "7", "0"], ["4", "1", "49", "1"]]
 
 
 def adapter_of(
-    model: Callable[[], keras.Model], optimizer: Callable[[], Any] = keras.optimizers.Adagrad, **settings: Any
+    model: Callable[[], keras.Model],
+    optimizer: Callable[[], Any] = keras.optimizers.Adagrad,
+    callbacks: Callable[[], Any] | None = None,
+    **settings: Any,
 ) -> KerasServedAdapter:
-    user = UserModel(Path("m.py"), model, {}, keras.losses.mean_squared_error, optimizer, feed, None, None)
+    user = UserModel(
+        Path("m.py"), model, {}, keras.losses.mean_squared_error, optimizer, feed, callbacks, None
+    )
     given = {"model_def": "m.model", "training_data": "x", "num_ps_pods": 1, "embedding_threshold": 0}
     adapter = KerasServedAdapter(user, build(from_arguments({**given, **settings})))
     adapter.prepare(RECORDS)
@@ -148,6 +153,81 @@ def test_the_exported_model_is_plain_keras(tmp_path: Path) -> None:
         assert type(layer) is keras.layers.Embedding
         np.testing.assert_array_equal(layer.get_weights()[0], table)
     np.testing.assert_array_equal(np.reshape(loaded.get_layer("dense").get_weights()[0], -1), first[0] + 1)
+
+
+class AtTheEnds(keras.callbacks.Callback):
+    """Looks at the model when training begins and ends, and changes what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saw: list[Any] = []
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.model.optimizer.learning_rate = 0.25
+        self.saw.append("begin")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        kernel = self.model.get_layer("dense").kernel
+        self.saw.append((self.params["global_step"], self.params["writes"], kernel.numpy().max()))
+        kernel.assign(kernel + 1)
+
+
+@pytest.mark.parametrize("kind", ["keras", "saved_model"])
+def test_callbacks_hear_of_the_beginning_and_the_end_and_have_a_say_in_what_is_written(
+    tmp_path: Path, kind: str
+) -> None:
+    made = AtTheEnds()
+    adapter = adapter_of(functional, callbacks=lambda: [made])
+    assert made.saw == ["begin"]
+    assert adapter.rate(0) == 0.25
+    assert adapter.acts_at_end
+    for number, variable in enumerate(adapter.catalog.variables):
+        adapter.take(number, np.full(variable.size, 2.0, np.float32))
+    adapter.end_training(7, True)
+    assert made.saw == ["begin", (7, True, 2.0)]
+    tables = [np.zeros((IDS, table.width), np.float32) for table in adapter.catalog.tables]
+    path = tmp_path / ("m.keras" if kind == "keras" else "m")
+    adapter.export(str(path), kind, pulled(adapter, lambda table, ids: tables[table][ids]))
+    if kind == "keras":
+        found = keras.models.load_model(path).get_layer("dense").kernel
+    else:
+        found = next(
+            one for one in tf.saved_model.load(str(path)).variables if one.shape == (3 * WIDTH + 2, 1)
+        )
+    np.testing.assert_array_equal(found, np.full(found.shape, 3.0))
+
+
+def test_what_callbacks_did_to_weights_that_were_trained_on_is_not_written(tmp_path: Path) -> None:
+    adapter = adapter_of(functional, callbacks=lambda: [AtTheEnds()])
+    adapter.end_training(7, False)
+    for number, variable in enumerate(adapter.catalog.variables):
+        adapter.take(number, np.full(variable.size, 5.0, np.float32))
+    tables = [np.zeros((IDS, table.width), np.float32) for table in adapter.catalog.tables]
+    adapter.export(str(tmp_path / "m.keras"), "keras", pulled(adapter, lambda table, ids: tables[table][ids]))
+    found = keras.models.load_model(tmp_path / "m.keras").get_layer("dense").kernel
+    np.testing.assert_array_equal(found, np.full(found.shape, 5.0))
+
+
+def test_without_callbacks_nothing_is_done_at_the_end() -> None:
+    assert not adapter_of(functional).acts_at_end
+    assert not adapter_of(functional, callbacks=list).acts_at_end
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (keras.callbacks.History, "m.py: History is called by step or by epoch"),
+        (
+            lambda: keras.callbacks.LambdaCallback(on_epoch_end=print),
+            "m.py: LambdaCallback is called by step",
+        ),
+        (lambda: keras.callbacks.EarlyStopping(monitor="val_loss"), "m.py: EarlyStopping is called by step"),
+        (lambda: 3, "m.py: callbacks returned a int"),
+    ],
+)
+def test_callbacks_that_follow_steps_are_refused(made: Callable[[], Any], said: str) -> None:
+    with pytest.raises(BadModel, match=said):
+        adapter_of(functional, callbacks=lambda: [made()])
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from elasticdl.control.serving import (
     CopyOrdered,
     CopyReady,
     CutOrdered,
+    EndTraining,
     Enroll,
     Enrolled,
     FoundModel,
@@ -1024,6 +1025,69 @@ def test_another_worker_writes_the_result_if_the_first_one_dies() -> None:
     end = rig.journal[-1]
     assert isinstance(end, FinishedRecord)
     assert end.path == "/new"
+
+
+def test_training_ends_in_the_workers_that_do_not_write() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.connect("worker-2-1")
+    rig.finish("worker-0-1", *range(9))
+    assert rig.heard("worker-1-1", EndTraining) == []
+    rig.say("worker-2-1", Leave((), 0))
+    rig.finish("worker-0-1", 9)
+    assert rig.heard("worker-0-1", WriteResult) == [WriteResult(20, 1)]
+    assert rig.heard("worker-1-1", EndTraining) == [EndTraining(20)]
+    assert rig.heard("worker-0-1", EndTraining) == []
+    assert rig.heard("worker-2-1", EndTraining) == []  # it has left
+    rig.tick()
+    assert rig.heard("worker-1-1", EndTraining) == []
+    rig.connect("worker-3-1")
+    assert rig.heard("worker-3-1", EndTraining) == [EndTraining(20)]
+
+
+def test_a_worker_that_dies_at_the_end_keeps_nobody_from_it() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1", "worker-2-1")
+    rig.finish("worker-0-1", *range(10))
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    rig.say("ps-1-1", accounts_of(rig, 1))
+    rig.die("worker-0-1")
+    assert rig.heard("worker-1-1", WriteResult) == [WriteResult(20, 2)]
+    assert EndTraining(20) in rig.heard("worker-2-1", EndTraining)
+    rig.die("worker-2-1")
+    rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 2), "/out", ""))
+    assert isinstance(rig.journal[-1], FinishedRecord)
+
+
+def test_the_next_master_says_the_end_again_and_after_the_result_that_alone() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.finish("worker-0-1", *range(10))
+    rig.begin()
+    for name in ("ps-0-1", "ps-1-1"):
+        rig.connect(name, server=int(name[3]))
+    rig.connect("worker-0-1")
+    rig.connect("worker-1-1")
+    assert rig.heard("worker-1-1", EndTraining) == [EndTraining(20)]
+    rig.say("ps-0-1", accounts_of(rig, 0))
+    rig.say("ps-1-1", accounts_of(rig, 1))
+    rig.say("worker-0-1", Exported(ViewId(0), StateId(20, 1), "/out", ""))
+    rig.begin()
+    rig.connect("worker-1-1")
+    assert rig.heard("worker-1-1", Finished)
+    assert rig.heard("worker-1-1", EndTraining) == []
+
+
+def test_training_that_begins_anew_after_its_end_ends_again_for_those_who_had_none() -> None:
+    rig = Rig(replicas=1)
+    rig.start("worker-0-1", "worker-1-1")
+    rig.finish("worker-0-1", *range(10))
+    rig.heard("worker-1-1", EndTraining)
+    rig.die("ps-0-1")
+    assert not rig.master.ends
+    assert rig.heard("worker-1-1", EndTraining) == []
+    rig.finish("worker-0-1", *range(10))
+    assert rig.heard("worker-1-1", EndTraining) == [EndTraining(20)]
 
 
 def test_a_stopped_job_writes_what_there_is_when_nobody_computes() -> None:

@@ -248,6 +248,60 @@ def test_callbacks_that_follow_steps_are_refused_with_servers(
     assert "callbacks" in check(tmp_path, GOOD + source).found
 
 
+OTHER = "import keras\nclass Mine(keras.callbacks.Callback):\n  def on_epoch_end(self, e, logs): ...\n"
+
+
+@pytest.mark.parametrize(
+    ("imported", "made"),
+    [
+        ("from zoo.other_callbacks import Mine", "Mine"),
+        ("import zoo.other_callbacks as other", "other.Mine"),
+        ("import zoo.other_callbacks", "zoo.other_callbacks.Mine"),
+        ("from .other_callbacks import Mine", "Mine"),
+        ("from . import other_callbacks", "other_callbacks.Mine"),
+        ("from own_zoo.zoo.other_callbacks import Mine as Other", "Other"),
+        ("from zoo.between import Mine", "Mine"),
+        ("from zoo.between import Base\nclass Mine(Base): ...", "Mine"),
+    ],
+)
+def test_callbacks_of_another_file_of_the_zoo_are_refused_too(
+    tmp_path: Path, imported: str, made: str
+) -> None:
+    zoo = tmp_path / "own_zoo"
+    (zoo / "zoo").mkdir(parents=True)
+    (zoo / "zoo" / "other_callbacks.py").write_text(OTHER)
+    (zoo / "zoo" / "between.py").write_text(
+        "from .other_callbacks import Mine\nimport zoo.other_callbacks as o\nclass Base(o.Mine): ...\n"
+    )
+    source = f"{GOOD}{imported}\ndef callbacks(): return [{made}()]"
+    with pytest.raises(BadModel, match=r"model\.py:\d+: Mine is called by step or by epoch"):
+        check(zoo, source, num_ps_pods=2)
+    assert "callbacks" in check(zoo, source).found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from zoo.other_callbacks import Mine\ndef Mine(): ...\ndef callbacks(): return [Mine()]",
+        "try:\n  from fast import Mine\nexcept ImportError:\n  from zoo.other_callbacks import Mine\n"
+        "def callbacks(): return [Mine()]",
+        "from json.other_callbacks import Mine\ndef callbacks(): return [Mine()]",  # an installed package comes first
+        "from zoo.loop import Mine\ndef callbacks(): return [Mine()]",
+        "from zoo.broken import Mine\ndef callbacks(): return [Mine()]",
+        "from ....other_callbacks import Mine\ndef callbacks(): return [Mine()]",
+        "from . import Mine\ndef callbacks(): return [Mine()]",
+        "def callbacks(): return [make().other_callbacks.Mine()]",
+    ],
+)
+def test_callbacks_are_trusted_where_an_import_may_lead_elsewhere(tmp_path: Path, source: str) -> None:
+    for name in ("zoo", "json"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "other_callbacks.py").write_text(OTHER)
+    (tmp_path / "zoo" / "loop.py").write_text("from zoo.loop import Mine")
+    (tmp_path / "zoo" / "broken.py").write_text("class Mine(")
+    assert "callbacks" in check(tmp_path, GOOD + source, num_ps_pods=2).found
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -45,6 +45,7 @@ from elasticdl.control.serving import (
     CopyOrdered,
     CopyReady,
     CutOrdered,
+    EndTraining,
     Enroll,
     Enrolled,
     FoundModel,
@@ -122,6 +123,7 @@ _TO_MEMBER: dict[type, str] = {
     AccountsWanted: "accounts_wanted",
     LeaveWanted: "leave_wanted",
     WriteResult: "write_result",
+    EndTraining: "end_training",
 }
 _NOT_PLAIN = frozenset({FoundShards, Register, NextView, Progress, Saved, Exported, Data, NewView})
 _BY_NAME: dict[str, type] = {

@@ -339,7 +339,14 @@ class WriteResult:
     attempt: int
 
 
+@dataclass(frozen=True, slots=True)
+class EndTraining:
+    """All is trained, so many steps in all, and another worker writes the result: callbacks are to hear of it, once in each process."""
+
+    steps: int
+
+
 ServingMasterMessage = (
     Enrolled | Model | Placed | Leased | Watermark | Limits | Workers | LetGo | CopyOrdered | CopiesVoid | CutOrdered
-    | AccountsWanted | LeaveWanted | WriteResult
+    | AccountsWanted | LeaveWanted | WriteResult | EndTraining
 )  # fmt: skip

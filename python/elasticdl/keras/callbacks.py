@@ -7,7 +7,7 @@ for itself) are refused with a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +49,7 @@ class GroupCallbacks:
     def _begin(self) -> None:
         """Make the callbacks anew, with an empty history."""
         self._callbacks = self._made()
-        self._batches = any(_overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
+        self._batches = any(overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
         self._history: list[Entry] = []
         self._epoch = self._batch = 0
         self._epoch_logs: dict[str, float] = {}
@@ -127,7 +127,7 @@ class GroupCallbacks:
     @property
     def act_at_end(self) -> bool:
         """Tell whether a callback does anything at the end of training."""
-        return any(_overrides(callback, ("on_train_end",)) for callback in self._callbacks)
+        return any(overrides(callback, ("on_train_end",)) for callback in self._callbacks)
 
     def end(self) -> None:
         """Run the hooks of the end of training, with the logs of the last whole epoch as in `fit`."""
@@ -213,7 +213,8 @@ def _rate(optimizer: Any) -> float | None:
         return None
 
 
-def _overrides(callback: Any, hooks: tuple[str, ...]) -> bool:
+def overrides(callback: Any, hooks: Iterable[str]) -> bool:
+    """Tell whether a callback does anything in one of these hooks."""
     if isinstance(callback, keras.callbacks.LambdaCallback):
         # it puts functions of its own in place of all hooks that were given
         return any(hook in vars(callback) for hook in hooks)

@@ -6,7 +6,7 @@ It composes the parts (feed, embeddings, step, export) and holds the worker's co
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,6 +26,7 @@ from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.seeds import chunk_seeds
+from elasticdl.keras.servedcallbacks import ServedCallbacks
 from elasticdl.keras.servedstep import ServedStep
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.ps.catalog import Catalog, Variable, first_difference
@@ -34,6 +35,7 @@ from elasticdl.ps.parquet import write_parquet
 from elasticdl.spec.jobspec import JobSpec, Mode, OutputFormat
 from elasticdl.worker.adapter import Gradients, Records, ServedBatch
 
+Weights = npt.NDArray[np.float32]
 _MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
 """What a table's variable would be called, for optimizers that decay weights by name."""
 
@@ -48,6 +50,8 @@ class KerasServedAdapter:
         self._user = user
         self._spec = spec
         self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
+        self._last: tuple[Weights, Weights] | None = None
+        """The variables as callbacks found them at the end of training, and as they left them."""
 
     # ------------------------------------------------------------------ building
 
@@ -59,10 +63,6 @@ class KerasServedAdapter:
         user = self._user
         with serving(self._spec.embedding_threshold), looking_up(Recorded()):
             self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
-        if user.callbacks is not None and user.callbacks():
-            raise BadModel(
-                f"{user.path}: callbacks are called by step, and workers with parameter servers have none in common; leave them out"
-            )
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
         self.optimizer = make_optimizer(user)
@@ -77,6 +77,9 @@ class KerasServedAdapter:
                 f"{user.path}: the training step can't be made: {describe(error, user.path)}\n"
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
+        self._callbacks = ServedCallbacks(
+            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path
+        )
         self._check_layers()
         self._dense = self._step.first()
         self._places = self._find_places()
@@ -205,6 +208,31 @@ class KerasServedAdapter:
 
     # ------------------------------------------------------------------ the result
 
+    @property
+    def acts_at_end(self) -> bool:
+        """Tell whether a callback does anything at the end of training."""
+        return self._callbacks.act_at_end
+
+    def end_training(self, steps: int, writes: bool) -> None:
+        """Run what callbacks do at the end of training, on the variables that are written; rows of tables are on the servers."""
+        if not self.acts_at_end:
+            return
+        self._assign(self._dense)
+        self._callbacks.end_at(steps, writes)
+        left = self._dense.copy()
+        for variable, place in self._placed():
+            left[place] = variable.numpy().reshape(-1)
+        self._last = self._dense.copy(), left
+
+    def _assign(self, weights: Weights) -> None:
+        for variable, place in self._placed():
+            variable.assign(weights[place].reshape(variable.shape))
+
+    def _placed(self) -> Iterable[tuple[Any, slice]]:
+        """Return the model's variables with their places in the flat row, in the catalog's order."""
+        layout = self._step.layout
+        return zip((*layout.trained, *layout.changed), self._places, strict=True)
+
     def export(self, path: str, kind: str, learnt: Learnt) -> str:
         """Write the model for plain users of Keras, or what it has learnt as Parquet; this object is of no use afterwards.
 
@@ -213,17 +241,20 @@ class KerasServedAdapter:
         Without a path nothing is written, and the digest is of the dense variables only.
         """
         digest = hashlib.blake2b(digest_size=16)
-        layout = self._step.layout
-        values = [self._dense[place] for place in self._places]
-        for variable, value in zip((*layout.trained, *layout.changed), values, strict=True):
+        weights = self._dense
+        if self._last is not None and np.array_equal(self._last[0], weights):
+            weights = self._last[1]
+        values = [weights[place] for place in self._places]
+        for value in values:
             digest.update(value.tobytes())
-            variable.assign(value.reshape(variable.shape))
+        self._assign(weights)
         if path and kind == OutputFormat.PARQUET:
             with made_beside(path, "learnt") as folder:
                 write_parquet(folder, self.catalog, values, learnt)
         elif path:
             spec = self._pipeline.spec
             assert spec is not None, "feed has been traced"
+            self.model.__dict__.pop("optimizer", None)  # callbacks had it there
             export(self.model, path, kind, spec[0], self._matrices(learnt, digest))
         return digest.hexdigest()
 

@@ -45,6 +45,7 @@ class Link(keeper.Link):
         left: it was asked to leave.
         accounts: accounts were asked for when this was the newest change of a slot.
         result: the attempt for which the result was asked for.
+        ended: the attempt in which it was told that training is over, and another worker writes.
     """
 
     model: bool = False
@@ -60,6 +61,7 @@ class Link(keeper.Link):
     left: bool = False
     accounts: int = -1
     result: int = 0
+    ended: int = 0
 
     @property
     def is_server(self) -> bool:

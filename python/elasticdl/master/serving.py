@@ -37,6 +37,7 @@ from elasticdl.control.serving import (
     CopiesVoid,
     CopyOrdered,
     CopyReady,
+    EndTraining,
     Enroll,
     Enrolled,
     FoundModel,
@@ -963,6 +964,9 @@ class ServingMaster(Cutting):
         if self.exporter == link.member and link.result < self.attempt:
             self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
             link = replace(link, result=self.attempt)
+        if self.exporter not in (None, link.member) and link.ended < self.attempt:
+            self._tell(connection, EndTraining(self.steps_done), out)
+            link = replace(link, ended=self.attempt)
         return link
 
     def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:

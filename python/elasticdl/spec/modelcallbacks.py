@@ -1,70 +1,118 @@
 """The callbacks of a model file that follow the steps of a job, found in its syntax tree: parameter servers have no steps in common.
 
-It finds what is written down: callbacks of Keras, and classes of the file, that `callbacks()` makes in plain statements. Where the
-tree can't tell, the worker does.
+It finds what is written down: callbacks of Keras, and classes of the file or of those of the model zoo that it imports, that
+`callbacks()` makes in plain statements. Where the tree can't tell, the worker does.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
+
+from elasticdl.spec.zoo import imported_file, parse
 
 _KERAS = re.compile(r"(?:.+\.)?keras\.callbacks\.(\w+)")
-_OF_STEPS = frozenset(
+OF_STEPS = frozenset(
     f"on_{what}_{end}" for what in ("batch", "train_batch", "epoch") for end in ("begin", "end")
 )
 """Hooks of steps and epochs."""
 _PLAIN = (ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 
 
-def following_steps(tree: ast.Module, function: ast.AST) -> tuple[int, str] | None:
+def why_refused(name: str) -> str:
+    """Return what is said of a callback that follows the steps of a job with parameter servers."""
+    return (
+        f"{name} is called by step or by epoch, and workers with parameter servers have none in common; leave it "
+        "out, or train without --num_ps_pods"
+    )
+
+
+def following_steps(file: ZooFile, function: ast.AST) -> tuple[int, str] | None:
     """Return line and class of the first callback made by `function` that follows the steps, None if there is none to be seen."""
-    file = _File(tree)
     for call in _calls(function):
         name = file.dotted(call.func)
-        if name.endswith(".LambdaCallback") and _OF_STEPS.isdisjoint(word.arg for word in call.keywords):
+        if name.endswith(".LambdaCallback") and OF_STEPS.isdisjoint(word.arg for word in call.keywords):
             continue
-        if file.follows(call.func):
+        if file.follows(name):
             return call.lineno, name.rpartition(".")[2]
     return None
 
 
-class _File:
-    """What a file's names stand for."""
+class ZooFile:
+    """What the names of a model zoo's file stand for."""
 
-    def __init__(self, tree: ast.Module) -> None:
-        self._imported: dict[str, str] = {}
+    def __init__(self, path: Path, tree: ast.Module, zoo: Path) -> None:
+        self.path = path
+        self._zoo = zoo
         self._classes = {one.name: one for one in tree.body if isinstance(one, ast.ClassDef)}
-        for statement in ast.walk(tree):
-            if isinstance(statement, ast.Import | ast.ImportFrom):
-                self._imported |= dict(_bound(statement))
+        meanings: dict[str, list[str]] = defaultdict(list)
+        for node in ast.walk(tree):
+            for name, meaning in _bound(node):
+                meanings[name].append(meaning)
+        # A name that may mean several things means nothing here, unless Keras comes from one place or the other.
+        self._imported = {
+            name: found[-1]
+            for name, found in meanings.items()
+            if found[-1] and (len(set(found)) == 1 or all("keras" in one for one in found))
+        }
 
     def dotted(self, expression: ast.expr) -> str:
         """Return `keras.callbacks.X` for an expression that leads there, its own words for another name, nothing for the rest."""
         if isinstance(expression, ast.Attribute):
-            return f"{self.dotted(expression.value)}.{expression.attr}"
+            holder = self.dotted(expression.value)
+            return f"{holder}.{expression.attr}" if holder else ""
         if isinstance(expression, ast.Name):
-            return self._imported.get(expression.id, expression.id)
+            return self._meaning(expression.id)
         return ""
 
-    def follows(self, kind: ast.expr, seen: frozenset[str] = frozenset()) -> bool:
+    def _meaning(self, name: str) -> str:
+        return self._imported.get(name, name)
+
+    def follows(self, name: str, seen: frozenset[tuple[Path, str]] = frozenset()) -> bool:
         """Tell whether a class is a callback with hooks of steps or epochs."""
-        name = self.dotted(kind)
         library = _KERAS.fullmatch(name)
         if library is not None:
             return library[1] != "Callback"
-        own = self._classes.get(name)
-        if own is None or name in seen:
+        if (self.path, name) in seen:
             return False
+        own, seen = self._classes.get(name), seen | {(self.path, name)}
+        if own is None:
+            module, _, last = name.rpartition(".")
+            other = self._other(module) if module.strip(".") else None
+            return other is not None and other.follows(other._meaning(last), seen)
         hooks = {one.name for one in own.body if isinstance(one, ast.FunctionDef)}
-        return not hooks.isdisjoint(_OF_STEPS) or any(self.follows(base, seen | {name}) for base in own.bases)
+        bases = (self.dotted(base) for base in own.bases)
+        return not hooks.isdisjoint(OF_STEPS) or any(self.follows(base, seen) for base in bases)
+
+    def _other(self, module: str) -> ZooFile | None:
+        """Return the file of the zoo that a module's name leads to."""
+        path = imported_file(self._zoo, self.path, module)
+        if path is None:
+            return None
+        try:
+            return ZooFile(path, parse(path), self._zoo)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+            return None  # who imports it says so
 
 
-def _bound(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+def _bound(node: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the names that a node binds, and what those stand for that are imported."""
+    match node:
+        case ast.Import() | ast.ImportFrom():
+            yield from _imported(node)
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+            yield name, ""
+
+
+def _imported(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, str]]:
+    """Yield the names that an import binds, and what they stand for."""
     for alias in statement.names:
         if isinstance(statement, ast.ImportFrom):
-            yield alias.asname or alias.name, f"{statement.module or ''}.{alias.name}"
+            module = "." * statement.level + (f"{statement.module}." if statement.module else "")
+            yield alias.asname or alias.name, module + alias.name
         elif alias.asname:
             yield alias.asname, alias.name
         else:

@@ -8,8 +8,6 @@ with foreign bases) it trusts the file.
 from __future__ import annotations
 
 import ast
-import os
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +16,8 @@ from elasticdl.errors import BadModel
 from elasticdl.spec.earlier import check_imports
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import SETTINGS, JobSpec
-from elasticdl.spec.modelcallbacks import following_steps
+from elasticdl.spec.modelcallbacks import ZooFile, following_steps, why_refused
+from elasticdl.spec.zoo import parse
 
 _STAR = "*"
 
@@ -64,11 +63,6 @@ def resolve(model_zoo: str | Path, dotted: str) -> tuple[Path, str]:
     return Path(model_zoo).joinpath(*folders, f"{module}.py"), symbol
 
 
-def zoo_name(directory: Path) -> str:
-    """Return the name by which a model zoo can be imported: its directory's, of a link the link's own."""
-    return os.path.basename(os.path.abspath(directory)) or "model_zoo"  # noqa: PTH100, PTH119 (links keep their names)
-
-
 def locate(spec: JobSpec, setting: str) -> tuple[Path, str]:
     """Return file and symbol of one of the settings that name symbols; a plain name lies in the model's own file."""
     name: str = getattr(spec, setting)
@@ -100,21 +94,18 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         else:
             continue
         if setting == "callbacks" and spec.num_ps_pods:
-            _check_callbacks(path, trees[path], files[path][symbol])
+            _check_callbacks(ZooFile(path, trees[path], Path(spec.model_zoo)), files[path][symbol])
         found.add(setting)
     path, symbol = locate(spec, "model_def")
     return ModelFile(path, symbol, frozenset(found))
 
 
-def _check_callbacks(path: Path, tree: ast.Module, definition: ast.AST) -> None:
+def _check_callbacks(file: ZooFile, definition: ast.AST) -> None:
     """Raise BadModel if a job with parameter servers is to have callbacks that follow its steps, as far as the tree tells."""
-    following = following_steps(tree, definition)
+    following = following_steps(file, definition)
     if following is not None:
         line, name = following
-        raise BadModel(
-            f"{path}:{line}: {name} is called by step or by epoch, and workers with parameter servers have none in common; leave it "
-            "out, or train without --num_ps_pods"
-        )
+        raise BadModel(f"{file.path}:{line}: {why_refused(name)}")
 
 
 def _calls(spec: JobSpec) -> Iterable[tuple[str, _Call, bool]]:
@@ -145,7 +136,7 @@ def _keywords(values: Mapping[str, object]) -> str:
 
 def _parse(path: Path, setting: str, spec: JobSpec) -> ast.Module:
     try:
-        source = path.read_bytes()
+        return parse(path)
     except OSError as error:
         wanted = getattr(spec, setting)
         near = nearest(path.stem, (other.stem for other in path.parent.glob("*.py")))
@@ -153,10 +144,6 @@ def _parse(path: Path, setting: str, spec: JobSpec) -> ast.Module:
             f"{path}: {error.strerror or error}; --{setting}={wanted} is looked for there "
             f"(--model_zoo={spec.model_zoo}){near}"
         ) from None
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(source, str(path))
     except SyntaxError as error:
         line = (error.text or "").rstrip()
         raise BadModel(

@@ -21,8 +21,8 @@ from elasticdl.errors import BadSetting
 from elasticdl.spec import reading, tls
 from elasticdl.spec.jobspec import JobSpec, from_json
 from elasticdl.spec.keys import Key
-from elasticdl.spec.modelfile import zoo_name
 from elasticdl.spec.tls import Identity
+from elasticdl.spec.zoo import zoo_name
 
 FORMAT = 1
 """Format number of `job.json`."""

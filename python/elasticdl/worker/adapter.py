@@ -161,6 +161,10 @@ class ServedAdapter(Protocol):
     catalog: Catalog
     """What the model has on the servers; known once `prepare` has returned, the same in all workers."""
 
+    @property
+    def acts_at_end(self) -> bool:
+        """Tell whether a callback does anything at the end of training; known once `prepare` has returned."""
+
     def prepare(self, sample: Records) -> None:
         """Build everything and run the compiled step once on `sample`, without any lasting effect.
 
@@ -189,6 +193,12 @@ class ServedAdapter(Protocol):
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""
+
+    def end_training(self, steps: int, writes: bool) -> None:
+        """Run what callbacks do at the end of training, at the variables taken; called once at most.
+
+        `steps`: of the job. `writes`: whether this worker writes what callbacks write to files; the one that writes the result does.
+        """
 
     def export(self, path: str, kind: str, learnt: Learnt) -> str:
         """Write the model for plain users of the framework, or tables and variables as `parquet`; return a digest of its weights.

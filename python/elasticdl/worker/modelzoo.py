@@ -14,7 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-from elasticdl.spec.modelfile import zoo_name
+from elasticdl.spec.zoo import leads_to, zoo_name
 
 _ANY_ZOO = "elasticdl_model_zoo"
 """Name of the zoo as a package where something that is installed has the name of its directory."""
@@ -33,9 +33,9 @@ class ModelZoo(MetaPathFinder):
     def module_name(self, dotted: str) -> str:
         """Return the name under which the file of `a.b` is to be imported: `a.b`, or below the zoo if `a` is something else here."""
         top = self.directory / dotted.partition(".")[0]
-        if _leads_to(top.name, {top, top.with_suffix(".py")}):
+        if leads_to(top.name, {top, top.with_suffix(".py")}):
             return dotted
-        package = self._name if _leads_to(self._name, {self.directory}) else _ANY_ZOO
+        package = self._name if leads_to(self._name, {self.directory}) else _ANY_ZOO
         return f"{package}.{dotted}"
 
     def find_spec(
@@ -79,15 +79,3 @@ def open_zoo(directory: Path) -> ModelZoo:
         other.close()
     zoo.open()
     return zoo
-
-
-def _leads_to(name: str, places: set[Path]) -> bool:
-    """Tell whether a name without dots is that of one of `places` and of nothing else."""
-    try:
-        found = importlib.util.find_spec(name)
-    except (ImportError, ValueError):  # a module without a spec, such as the program that runs
-        return False
-    if found is None:
-        return True
-    found_at = found.submodule_search_locations or [found.origin or ""]
-    return {Path(place).resolve() for place in found_at} <= {place.resolve() for place in places}

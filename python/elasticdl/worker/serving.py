@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +28,7 @@ from elasticdl.control.messages import (
     Evicted,
     Exported,
     Failed,
+    Finished,
     MasterMessage,
     MemberMessage,
     Note,
@@ -36,6 +37,7 @@ from elasticdl.control.messages import (
     Verdict,
 )
 from elasticdl.control.serving import (
+    EndTraining,
     Enroll,
     Enrolled,
     FoundModel,
@@ -205,11 +207,12 @@ class ServingWorker:
         self._placed = self._draining = self._stopping = self._left = False
         self._model_known = False
         self._wanted: WriteResult | None = None
+        self._ending: EndTraining | None = None
         self._exported: Exported | None = None
         self._failure: ProgramFailed | None = None
         self._end: Exit | None = None
-        self._written = False
-        self._steps = 0
+        self._written = self._ended = self._finished = False
+        self._steps = self._last_step = 0
         self._told_at = 0.0
 
     # ------------------------------------------------------------------ events, on other threads
@@ -273,7 +276,7 @@ class ServingWorker:
             case Placed():
                 if message.roll_back > self._roll_back:
                     self._roll_back, self._low = message.roll_back, 0
-                    self._wanted = None
+                    self._wanted = self._ending = None
                     self._leases.clear()
                     self._done.clear()
                 addresses = dict(zip(message.servers, message.addresses, strict=True))
@@ -296,6 +299,8 @@ class ServingWorker:
                 self._stopping = True
             case WriteResult():
                 self._wanted = message
+            case EndTraining(steps):
+                self._ending, self._last_step = message, steps
             case Acknowledged("failed"):
                 self._finish(Exit(1, "its program has failed"))
             case Evicted(reason):
@@ -303,6 +308,7 @@ class ServingWorker:
             case Failed(reason):
                 self._finish(Exit(1, reason))
             case Verdict():
+                self._finished = isinstance(message, Finished)
                 self._finish(Exit(RELEASED, getattr(message, "reason", "")))
 
     def _confirm(self, roll_back: int, tasks: Mapping[int, int]) -> None:
@@ -326,6 +332,7 @@ class ServingWorker:
             except _RolledBack:
                 self._client.forget()
             except _Over as over:
+                self._end_late()
                 return over.end
             except PROGRAM_ERRORS as error:
                 self._fail_with(error)
@@ -345,7 +352,7 @@ class ServingWorker:
     def _work(self) -> None:
         """Do what there is to be done, or wait for it."""
         with self._news:
-            while (wanted := self._wanted) is None and self._next() is None:
+            while (wanted := self._wanted or self._ending) is None and self._next() is None:
                 if self._end is not None:
                     raise _Over(self._end)
                 if (self._draining or self._stopping) and not self._left:
@@ -354,12 +361,17 @@ class ServingWorker:
                     self._leases.clear()
                 self._beat(False)
                 self._news.wait()
-            self._wanted = None
             roll_back = self._roll_back
-        if wanted is None:
-            self._train()
-        else:
-            self._write(wanted, roll_back)
+            self._wanted = self._ending = None
+        match wanted:
+            case None:
+                self._train()
+            case WriteResult():
+                self._write(wanted, roll_back)
+            case EndTraining(steps):
+                self._end_aside(steps, roll_back)
+            case _:
+                assert_never(wanted)
 
     def _following(self) -> Iterator[_Chunk]:
         """Yield what is leased and not begun, in the order in which it is computed."""
@@ -697,14 +709,8 @@ class ServingWorker:
             # What was written first was given up, and took the model apart.
             self._finish(Exit(EVICTED, "the result is asked for once more, by a new life of this worker"))
             raise _Over(Exit(EVICTED, "the result is asked for once more"))
-        need = self._pacing.result(wanted.steps)
-        if need is not None:
-            # The master says that so much is settled. Who told it so may be gone, and may have told no server.
-            _, first, end, chunks = need
-            self._confirm(roll_back, dict.fromkeys(range(first, end), chunks))
-        self._await_rows(self._client.pull(None, [], self._variables, need), roll_back)
-        if self._copy is not None:
-            self._show(self._copy.pulled())
+        need = self._take_last(wanted.steps, roll_back)
+        self._end_training(wanted.steps, writes=True)
         output, path = self._settings.output, ""
         if output is not None and wanted.steps:
             path = unpublished_path(output, wanted.steps, wanted.attempt)
@@ -726,6 +732,40 @@ class ServingWorker:
         with self._news:
             self._exported = Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), path, digest)
             self._send(self._exported)
+
+    def _take_last(self, steps: int, roll_back: int) -> Needed | None:
+        """Take the variables as they are once all is trained; return what servers wait for before they show the model of so many steps."""
+        need = self._pacing.result(steps)
+        if need is not None:
+            # The master says that so much is settled. Who told it so may be gone, and may have told no server.
+            _, first, end, chunks = need
+            self._confirm(roll_back, dict.fromkeys(range(first, end), chunks))
+        self._await_rows(self._client.pull(None, [], self._variables, need), roll_back)
+        if self._copy is not None:
+            self._show(self._copy.pulled())
+        return need
+
+    def _end_training(self, steps: int, *, writes: bool) -> None:
+        """Let callbacks know that training is over, once in the life of this process."""
+        if not self._ended:
+            self._ended = True
+            self._adapter.end_training(steps, writes)
+
+    def _end_aside(self, steps: int, roll_back: int) -> None:
+        """End training while another worker writes the result; nobody waits for this one."""
+        if self._adapter.acts_at_end and not self._ended and self._failure is None:
+            self._take_last(steps, roll_back)
+            self._end_training(steps, writes=False)
+
+    def _end_late(self) -> None:
+        """End training with the variables that are at hand if the job was finished before this worker came to it."""
+        if not self._finished or not self._placed or self._failure is not None:
+            return
+        try:
+            self._end_training(self._last_step, writes=False)
+        except PROGRAM_ERRORS as error:
+            # The result is there: nothing is gained by another life of this worker.
+            _log.warning("a callback failed at the end of training: %s", program_error(error).traceback)
 
     def _read(
         self, table: int, ids: npt.NDArray[np.int64], roll_back: int, need: Needed | None

@@ -10,6 +10,7 @@ from typing import Any
 from elasticdl.master.keeper import Out
 from elasticdl.master.leases import TaskNumber
 from elasticdl.master.serving import ServingMaster
+from elasticdl.worker.serving import ServingWorker
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
 from tests.simulation.servers.world import World
@@ -44,6 +45,23 @@ class TrustsStreams(World):
     trusts_streams = True
 
 
+class EndsAgain(World):
+    """A worker ends training each time that it hears of the end."""
+
+    class worker_class(ServingWorker):
+        def _end_training(self, steps: int, *, writes: bool) -> None:
+            self._ended = False
+            super()._end_training(steps, writes=writes)
+
+
+class EndsInTimeOnly(World):
+    """A worker that hears of the end with the verdict only does not end training."""
+
+    class worker_class(ServingWorker):
+        def _end_late(self) -> None:
+            pass
+
+
 MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("held early"), 44, "chunk"),
     (server_that("acknowledged early"), 0, "chunk"),
@@ -55,6 +73,8 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (TrustsStreams, 0, "chunk"),
     (OldDone, 82, "chunk"),
     (LeasedIsDone, 0, "tells low"),
+    (EndsAgain, 0, "training has ended 2 times"),
+    (EndsInTimeOnly, 0, "training has ended 0 times"),
 )
 """Each with a seed that shows it, and what is violated."""
 

@@ -83,6 +83,12 @@ class Oracle:
                 self.accounts = master.accounts
         self.check()
 
+    def training_ended(self, worker: WorkerProcess) -> None:
+        """In a worker that is there when the job is finished it has ended once, in every other one at most once."""
+        ends = worker.adapter.ends
+        if ends > 1 or (worker.was_there and not ends):
+            raise Violation(f"training has ended {ends} times in {worker.name}")
+
     # ------------------------------------------------------------------ slots
 
     def _counts(self, number: int, slot: int, reign: int | None) -> dict[int, set[float]] | None:

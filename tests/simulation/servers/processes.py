@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elasticdl._core import _simulation
-from elasticdl.control.messages import MasterMessage, MemberMessage, Released, Verdict
+from elasticdl.control.messages import Finished, MasterMessage, MemberMessage, Released, Verdict
 from elasticdl.control.serving import (
     Accounts,
     AccountsWanted,
@@ -455,11 +455,14 @@ class WorkerProcess(Member):
         self.loop._news = Unlocked(self)
         self.strand = Strand(self._run)
         self.is_running = False
+        self.was_there = False
+        """It took part when the job was finished."""
         super().__init__(world, name)
         world.later("start", self, self.resume)
 
     def _run(self) -> None:
         end = self.loop.run()
+        self.world.oracle.training_ended(self)
         self.world.after(0.0, f"{self.name} ends: {end.reason}", lambda: self.exit(f"exit code {end.code}"))
 
     def die(self) -> None:
@@ -469,6 +472,8 @@ class WorkerProcess(Member):
         self.loop.feed(to_member.Connected())
 
     def told(self, message: MasterMessage) -> None:
+        if isinstance(message, Finished):
+            self.was_there = bool(self.addresses)
         self.loop.feed(to_member.Received(message))
         self.flow()
 
