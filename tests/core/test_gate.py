@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from elasticdl import _core
 from elasticdl.cluster.certificates import make_identities
-from elasticdl.cluster.cluster import Role
+from tests.core.gates import gateway
 
 JOB = make_identities()
 SECONDS = 20.0
@@ -23,21 +21,8 @@ SECONDS = 20.0
 @pytest.fixture
 def ends(tmp_path: Path) -> Iterator[tuple[ssl.SSLSocket, socket.socket]]:
     """A worker's end of a connection that the gate carries, and the other one."""
-    context = ssl.create_default_context(cadata=JOB[Role.WORKER].authority.decode())
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    (tmp_path / "both").write_bytes(JOB[Role.WORKER].certificate + JOB[Role.WORKER].key)
-    context.load_cert_chain(tmp_path / "both")
-    with tempfile.TemporaryDirectory(prefix="edl-") as folder, socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"{folder}/grpc")
-        server.listen()
-        server.settimeout(SECONDS)
-        with contextlib.closing(_core.Gate("tcp:127.0.0.1:0", f"{folder}/grpc", JOB[Role.MASTER])) as gate:
-            host, _, port = gate.address.removeprefix("tcp:").rpartition(":")
-            plain = socket.create_connection((host, int(port)), timeout=SECONDS)
-            with context.wrap_socket(plain, server_hostname="master.elasticdl") as worker:
-                served = server.accept()[0]
-                with served:
-                    yield worker, served
+    with gateway(JOB, tmp_path) as gate, gate.worker() as both:
+        yield both
 
 
 def fill(end: socket.socket) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import resource
 import socket
-import ssl
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import deque
@@ -20,6 +18,7 @@ import pytest
 from elasticdl import _core
 from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
+from tests.core.gates import gateway
 
 TOKEN = b"the job's token"
 JOB = make_identities()
@@ -104,24 +103,11 @@ def test_members_come_in_and_go_on() -> None:
 
 
 def test_workers_reach_the_control_plane(tmp_path: Path) -> None:
-    context = ssl.create_default_context(cadata=JOB[Role.WORKER].authority.decode())
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    (tmp_path / "both").write_bytes(JOB[Role.WORKER].certificate + JOB[Role.WORKER].key)
-    context.load_cert_chain(tmp_path / "both")
-    with tempfile.TemporaryDirectory(prefix="edl-") as folder, socket.socket(socket.AF_UNIX) as server:
-        server.bind(f"{folder}/grpc")
-        server.listen()
-        server.settimeout(SECONDS)
-        with contextlib.closing(_core.Gate("tcp:127.0.0.1:0", f"{folder}/grpc", JOB[Role.MASTER])) as gate:
-            host, _, port = gate.address.removeprefix("tcp:").rpartition(":")
-            with flood(gate.address):
-                for _ in range(10):
-                    plain = socket.create_connection((host, int(port)), timeout=SECONDS)
-                    with context.wrap_socket(plain, server_hostname="master.elasticdl") as worker:
-                        served = server.accept()[0]
-                        worker.sendall(b"question")
-                        assert served.recv(8) == b"question"
-                        served.close()
+    with gateway(JOB, tmp_path) as gate, flood(gate.address):
+        for _ in range(10):
+            with gate.worker() as (worker, served):
+                worker.sendall(b"question")
+                assert served.recv(8) == b"question"
 
 
 SCARCE = """
