@@ -291,11 +291,12 @@ def test_callbacks_of_another_file_of_the_zoo_are_refused_too(
         "from ....other_callbacks import Mine\ndef callbacks(): return [Mine()]",
         "from . import Mine\ndef callbacks(): return [Mine()]",
         "def callbacks(): return [make().other_callbacks.Mine()]",
+        "def callbacks():\n  other_callbacks = make()\n  return [other_callbacks.Mine()]",
     ],
 )
 def test_callbacks_are_trusted_where_an_import_may_lead_elsewhere(tmp_path: Path, source: str) -> None:
-    for name in ("zoo", "json"):
-        (tmp_path / name).mkdir()
+    for name in (".", "zoo", "json"):
+        (tmp_path / name).mkdir(exist_ok=True)
         (tmp_path / name / "other_callbacks.py").write_text(OTHER)
     (tmp_path / "zoo" / "loop.py").write_text("from zoo.loop import Mine")
     (tmp_path / "zoo" / "broken.py").write_text("class Mine(")

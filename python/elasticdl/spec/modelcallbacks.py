@@ -80,16 +80,17 @@ class ZooFile:
             return False
         own, seen = self._classes.get(name), seen | {(self.path, name)}
         if own is None:
-            module, _, last = name.rpartition(".")
-            other = self._other(module) if module.strip(".") else None
-            return other is not None and other.follows(other._meaning(last), seen)
+            other = self._other(name)
+            return other is not None and other.follows(other._meaning(name.rpartition(".")[2]), seen)
         hooks = {one.name for one in own.body if isinstance(one, ast.FunctionDef)}
         bases = (self.dotted(base) for base in own.bases)
         return not hooks.isdisjoint(OF_STEPS) or any(self.follows(base, seen) for base in bases)
 
-    def _other(self, module: str) -> ZooFile | None:
-        """Return the file of the zoo that a module's name leads to."""
-        path = imported_file(self._zoo, self.path, module)
+    def _other(self, name: str) -> ZooFile | None:
+        """Return the file of the zoo that a name is imported from."""
+        module = name.rpartition(".")[0]
+        is_imported = any(f"{name}.".startswith(f"{one}.") for one in self._imported.values())
+        path = imported_file(self._zoo, self.path, module) if is_imported and module.strip(".") else None
         if path is None:
             return None
         try:
