@@ -86,7 +86,8 @@ impl Pair {
             let mut words = Vec::new();
             way.outgoing().get(number).unwrap().write(&mut words);
             let message = Message::read(&words).unwrap();
-            self.backup.hear(0, number, &message).unwrap();
+            let mut told = Vec::new();
+            self.backup.hear(0, number, &message, &mut told).unwrap();
         }
         for told in self.primary.accepted(1, end, &[]) {
             if let elasticdl_core::ps::slot::Told::Answered(7, late) = told {

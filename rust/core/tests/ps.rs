@@ -289,8 +289,9 @@ impl World {
         message.write(&mut words);
         assert_eq!(Message::read(&words).unwrap(), message);
         self.say(format!("{to} hears {number} from {from}: {message:?}"));
-        match self.nodes[&to].hear(from, number, &message) {
-            Ok(told) => self.hear(to, told),
+        let mut told = Vec::new();
+        match self.nodes[&to].hear(from, number, &message, &mut told) {
+            Ok(()) => self.hear(to, told),
             Err(broken) => self.fail(&broken.to_string()),
         }
     }

@@ -55,7 +55,8 @@ impl Refusals {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn tell(&self, from: String, why: String) {
+    /// Count a connection that was refused, and remember why.
+    pub(crate) fn tell(&self, from: String, why: String) {
         self.count();
         let mut told = lock(&self.told);
         if told.first.len() < REMEMBERED {

@@ -1,4 +1,15 @@
 //! What a server holds of a slot: rows, dense variables, and the memory of the chunks that are in them.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -38,7 +49,7 @@ pub struct Data {
     variables: BTreeMap<usize, Variable>,
     /// By step and stamp, in the order in which they are added up.
     kept: BTreeMap<(u64, Stamp), Kept>,
-    /// Changes so far, the same number at all replicas.
+    /// Changes so far, the same number at all replicas. No job comes near the last number; a snapshot or a copy may say that it has.
     pub version: u64,
     pub stamps: Stamps,
 }
@@ -85,26 +96,27 @@ impl Data {
             .values()
             .map(|one| one.numbers.capacity())
             .sum();
-        self.tables.iter().map(Table::bytes).sum::<usize>() + dense * size_of::<f32>()
+        let tables: usize = self.tables.iter().map(Table::bytes).sum();
+        tables.saturating_add(dense.saturating_mul(size_of::<f32>()))
     }
 
     /// Return the ids of a table that have a row.
     pub fn trained(&self, table: usize) -> Vec<u64> {
-        self.tables[table].trained()
+        self.tables.get(table).map_or_else(Vec::new, Table::trained)
     }
 
     /// Write the weights of rows of a table to `out`.
     pub fn pull(&self, catalog: &Catalog, table: usize, ids: &[u64], out: &mut [f32]) {
-        self.tables[table].pull(catalog, table, ids, out);
+        if let Some(rows) = self.tables.get(table) {
+            rows.pull(catalog, table, ids, out);
+        }
     }
 
     /// Return a dense variable's weights and the version of its last change, or nothing before its first value.
     pub fn variable(&self, catalog: &Catalog, variable: usize) -> Option<(&[f32], u64)> {
         let held = self.variables.get(&variable)?;
-        Some((
-            &held.numbers[..catalog.variables()[variable].length],
-            held.changed,
-        ))
+        let weights = held.numbers.get(..catalog.length(variable))?;
+        Some((weights, held.changed))
     }
 
     /// Tell whether a variable of a part has no first value yet, and is not given one by it.
@@ -128,22 +140,22 @@ impl Data {
 
     /// Apply a part. A gradient for a variable that is not there is for one that a copy under way will bring.
     pub fn apply(&mut self, catalog: &Catalog, part: &Part<'_>, stamp: Option<Stamp>, pace: Pace) {
-        self.version += 1;
+        self.count_change();
         if let Some(stamp) = stamp {
             self.stamps.add(stamp);
         }
         let time = u32::try_from(pace.step).unwrap_or(u32::MAX);
         let updates = catalog.updates(pace.rate, pace.step);
         for rows in &part.rows {
-            let update = &updates[usize::from(catalog.tables()[rows.table].decays)];
-            self.tables[rows.table].push(
-                catalog,
-                rows.table,
-                rows.ids,
-                rows.gradients,
-                update,
-                time,
-            );
+            let (Some(table), Some(described)) = (
+                self.tables.get_mut(rows.table),
+                catalog.tables().get(rows.table),
+            ) else {
+                continue;
+            };
+            let [plain, decaying] = &updates;
+            let update = if described.decays { decaying } else { plain };
+            table.push(catalog, rows.table, rows.ids, rows.gradients, update, time);
         }
         for dense in &part.dense {
             if dense.is_first {
@@ -161,9 +173,13 @@ impl Data {
         }
     }
 
+    fn count_change(&mut self) {
+        self.version = self.version.saturating_add(1);
+    }
+
     /// Keep a push for its step, which is that of its pace (rule A2).
     pub fn keep(&mut self, stamp: Stamp, pace: Pace, words: Arc<[u64]>) {
-        self.version += 1;
+        self.count_change();
         self.stamps.add(stamp);
         self.kept.insert((pace.step, stamp), Kept { pace, words });
     }
@@ -180,29 +196,37 @@ impl Data {
             .is_some_and(|((of, _), _)| *of < step)
     }
 
-    /// Apply what is kept for the steps before this one, each as one push that is the sum of its own (rule A3).
+    /// Apply what is kept for the steps before this one, each as one push that is the sum of its own (rule A3); all of it or, if anything
+    /// can't be read, nothing.
     pub fn step(&mut self, catalog: &Catalog, slot: u32, step: u64) -> Result<(), String> {
-        let version = self.version + 1;
-        let later = self.kept.split_off(&(step, Stamp { task: 0, chunk: 0 }));
-        let mut due = std::mem::replace(&mut self.kept, later);
-        while let Some(((of, _), first)) = due.first_key_value() {
-            let (of, pace) = (*of, first.pace);
-            let rest = due.split_off(&(of + 1, Stamp { task: 0, chunk: 0 }));
-            let mut sum = Sum::default();
-            for kept in std::mem::replace(&mut due, rest).values() {
-                sum.add(&Part::read(&kept.words, catalog, slot)?);
+        let first_later = (step, Stamp { task: 0, chunk: 0 });
+        let mut due: Vec<(u64, Pace, Sum)> = Vec::new();
+        for ((of, _), kept) in self.kept.range(..first_later) {
+            let part = Part::read(&kept.words, catalog, slot)?;
+            match due.last_mut().filter(|(last, _, _)| last == of) {
+                Some((_, _, sum)) => sum.add(&part),
+                None => {
+                    let mut sum = Sum::default();
+                    sum.add(&part);
+                    due.push((*of, kept.pace, sum));
+                }
             }
-            // One change, of however many steps.
-            self.version = version - 1;
+        }
+        self.kept = self.kept.split_off(&first_later);
+        // One change, of however many steps.
+        let before = self.version;
+        for (_, pace, sum) in due {
+            self.version = before;
             sum.with(|part| self.apply(catalog, part, None, pace));
         }
-        self.version = version;
+        self.version = before;
+        self.count_change();
         Ok(())
     }
 
     /// Forget rows that were pushed last before step `time`, and all sightings of ids without a row.
     pub fn expire(&mut self, time: u32) {
-        self.version += 1;
+        self.count_change();
         self.tables.iter_mut().for_each(|table| table.expire(time));
     }
 
@@ -232,22 +256,7 @@ impl Data {
             }
         }
         while let Some(variable) = cursor.variables.last() {
-            let held = &self.variables[variable];
-            let parts = 1 + catalog.rule().state();
-            let length = held.numbers.len() / parts;
-            let (from, end) = (cursor.read, length.min(cursor.read + PIECE / parts));
-            if from < end {
-                let mut words = vec![
-                    pair(DENSE, *variable as u32),
-                    pair(from as u32, (end - from) as u32),
-                    held.changed,
-                ];
-                let mut numbers = Vec::with_capacity(parts * (end - from));
-                for part in held.numbers.chunks_exact(length) {
-                    numbers.extend_from_slice(&part[from..end]);
-                }
-                put_numbers(&mut words, &numbers);
-                cursor.read = end;
+            if let Some(words) = self.variable_piece(catalog, *variable, &mut cursor.read) {
                 return Some(words);
             }
             cursor.variables.pop();
@@ -256,16 +265,46 @@ impl Data {
         None
     }
 
+    /// Return a piece of a variable from the element `read` on, which is moved behind it; nothing behind the last one.
+    fn variable_piece(
+        &self,
+        catalog: &Catalog,
+        variable: usize,
+        read: &mut usize,
+    ) -> Option<Vec<u64>> {
+        let held = self.variables.get(&variable)?;
+        let (parts, length) = (parts(catalog), catalog.length(variable));
+        let most = PIECE.checked_div(parts).unwrap_or(0).max(1);
+        let count = length.checked_sub(*read)?.min(most);
+        if count == 0 {
+            return None;
+        }
+        let mut words = vec![
+            pair(DENSE, variable as u32),
+            pair(*read as u32, count as u32),
+            held.changed,
+        ];
+        let mut numbers = Vec::with_capacity(parts.saturating_mul(count));
+        for part in held.numbers.chunks_exact(length) {
+            numbers.extend_from_slice(part.get(*read..)?.get(..count)?);
+        }
+        put_numbers(&mut words, &numbers);
+        *read = read.saturating_add(count);
+        Some(words)
+    }
+
     /// Return a piece of rows, or of sightings, of the last of these ids, which are taken away.
     fn rows_piece(&self, catalog: &Catalog, table: usize, ids: &mut Vec<u64>) -> Option<Vec<u64>> {
         let (mut taken, mut metas, mut numbers, mut kind) =
             (Vec::new(), Vec::new(), Vec::new(), None);
+        let rows = self.tables.get(table)?;
+        let room = PIECE.checked_sub(catalog.stride(table));
         while let Some(id) = ids.last() {
             // What has expired since the copy began is not there any more.
-            if let Some((meta, row)) = self.tables[table].kept(*id) {
+            if let Some((meta, row)) = rows.kept(*id) {
                 let this = if row.is_empty() { SIGHTINGS } else { ROWS };
                 let is_full =
-                    numbers.len() + catalog.stride(table) > PIECE || taken.len() == PIECE / 2;
+                    room.is_none_or(|room| numbers.len() > room) || taken.len() == PIECE / 2;
                 if kind.is_some_and(|kind| kind != this) || (is_full && !taken.is_empty()) {
                     break;
                 }
@@ -283,7 +322,7 @@ impl Data {
         Some(words)
     }
 
-    /// Take a piece in, over what is there.
+    /// Take a piece in, over what is there; nothing of one that is malformed.
     pub fn take(&mut self, catalog: &Catalog, words: &[u64]) -> Result<(), Malformed> {
         let mut reader = Reader::new(words);
         let (kind, which) = reader.pair()?;
@@ -299,42 +338,51 @@ impl Data {
                 } else {
                     0
                 };
-                let count = reader.word()? as usize;
+                let count = usize::try_from(reader.word()?).unwrap_or(usize::MAX);
                 let ids = reader.words(count)?;
                 let metas = reader.halves(count)?;
-                let numbers = reader.numbers(count * stride)?;
-                for (at, (id, meta)) in ids.iter().zip(metas).enumerate() {
-                    table.keep(*id, *meta, &numbers[at * stride..][..stride]);
+                let numbers = reader.numbers(count.saturating_mul(stride))?;
+                reader.end()?;
+                let mut rows = numbers.chunks_exact(stride.max(1));
+                for (id, meta) in ids.iter().zip(metas) {
+                    table.keep(*id, *meta, rows.next().unwrap_or(&[]));
                 }
             }
             DENSE => {
-                let described = catalog
-                    .variables()
-                    .get(which)
-                    .ok_or(Malformed("it names a variable that is not there"))?;
-                let parts = 1 + catalog.rule().state();
-                let whole = described.length * parts;
+                if which >= catalog.variables().len() {
+                    return Err(Malformed("it names a variable that is not there"));
+                }
+                let (parts, length) = (parts(catalog), catalog.length(which));
                 let (from, count) = reader.pair()?;
                 let (from, count) = (from as usize, count as usize);
                 let changed = reader.word()?;
-                if from + count > described.length {
+                let end = from.saturating_add(count);
+                if end > length {
                     return Err(Malformed("a variable is longer than it should be"));
                 }
-                let numbers = reader.numbers(count * parts)?;
+                let numbers = reader.numbers(count.saturating_mul(parts))?;
+                reader.end()?;
                 let held = self.variables.entry(which).or_insert_with(|| Variable {
-                    numbers: vec![0.0; whole],
+                    numbers: vec![0.0; length.saturating_mul(parts)],
                     changed,
                 });
                 held.changed = changed;
-                for part in 0..parts {
-                    let at = part * described.length + from;
-                    held.numbers[at..at + count].copy_from_slice(&numbers[part * count..][..count]);
+                let wholes = held.numbers.chunks_exact_mut(length.max(1));
+                for (whole, part) in wholes.zip(numbers.chunks_exact(count.max(1))) {
+                    if let Some(place) = whole.get_mut(from..end) {
+                        place.copy_from_slice(part);
+                    }
                 }
             }
             _ => return Err(Malformed("it is no piece of a slot")),
         }
-        reader.end()
+        Ok(())
     }
+}
+
+/// Return how many numbers a variable has for each element: its weight, and its optimizer's state.
+fn parts(catalog: &Catalog) -> usize {
+    catalog.rule().state().saturating_add(1)
 }
 
 #[cfg(test)]

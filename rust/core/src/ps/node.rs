@@ -343,19 +343,20 @@ impl Node {
     }
 
     /// Hear a message of another server's stream; one that has been heard before is passed over, and one that can't be the next, or is of
-    /// no slot, is malformed: it says nothing of what is held here.
+    /// no slot, is malformed: it says nothing of what is held here. Of one that is not heard nothing is accepted, but `told` says what came
+    /// of its entry.
     pub fn hear(
         &self,
         from: Server,
         number: u64,
         message: &Message,
-    ) -> std::result::Result<Vec<Told>, Unheard> {
-        let mut told = Vec::new();
+        told: &mut Vec<Told>,
+    ) -> std::result::Result<(), Unheard> {
         let incoming = self.incoming(from);
         // Two connections of one server may stand for a moment: the later one waits here.
         let mut incoming = lock(&incoming);
         if number < incoming.next {
-            return Ok(told);
+            return Ok(());
         }
         let slot = self
             .slots
@@ -364,11 +365,11 @@ impl Node {
             .ok_or(Malformed(
                 "a message is not the stream's next, or of no slot",
             ))?;
-        if lock(slot).hear(message, &self.catalog, &mut told)? == Heard::Deposed {
+        if lock(slot).hear(message, &self.catalog, told)? == Heard::Deposed {
             incoming.refused.push(number);
         }
         incoming.next = number.saturating_add(1);
-        Ok(told)
+        Ok(())
     }
 
     /// Return the number of the next message of another server's stream to here, and those that were refused; the sender has heard of all

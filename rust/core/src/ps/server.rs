@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::answering;
 use super::catalog::Catalog;
 use super::data::Data;
+use super::error;
 use super::node::{Bounds, Limits, Node, Unheard};
 use super::placement::{self, Entry};
 use super::slot::{Answer, Broken, Progress, Told};
@@ -699,14 +700,12 @@ impl Shared {
                 let mut reader = Reader::new(&packet.words);
                 let mut number = packet.number;
                 while !reader.is_empty() {
-                    let message = wire::message(&mut reader).map_err(|_| Malformed::Content)?;
-                    match self.node.hear(from, number, &message) {
-                        Ok(told) => self.dispatch(Ok(told)),
-                        Err(Unheard::Malformed(_)) => return Err(Malformed::Content.into()),
-                        Err(Unheard::Broken(broken)) => {
-                            self.dispatch(Err(broken));
-                            return Ok(());
-                        }
+                    if let Err(unheard) = self.hear_next(from, number, &mut reader) {
+                        // Whether the sender is confused or this server, what it has accepted so far stays, and the sender has no answer
+                        // to the rest: if it can't go on, it says so to the master, who has the slots copied elsewhere (rule R6).
+                        let why = format!("its stream ends at message {number}: {unheard}");
+                        self.refusals.tell(name_of(from), why);
+                        return Ok(());
                     }
                     number = number.saturating_add(1);
                 }
@@ -721,6 +720,23 @@ impl Shared {
             }
         }
         Ok(())
+    }
+
+    /// Hear the next message of another server's stream.
+    fn hear_next(
+        &self,
+        from: placement::Server,
+        number: u64,
+        reader: &mut Reader<'_>,
+    ) -> std::result::Result<(), Unheard> {
+        let message = wire::message(reader)?;
+        if message.entry.primary != from {
+            return Err(error::Malformed("it is of a slot whose primary is another server").into());
+        }
+        let mut told = Vec::new();
+        let heard = self.node.hear(from, number, &message, &mut told);
+        self.dispatch(Ok(told));
+        heard
     }
 
     fn acknowledge(

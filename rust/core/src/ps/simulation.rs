@@ -174,7 +174,7 @@ impl Peer {
         while !reader.is_empty() {
             let mut message = wire::message(&mut reader)?;
             self.mistake_message(&mut message);
-            told.extend(self.node.hear(from, number, &message)?);
+            self.node.hear(from, number, &message, &mut told)?;
             self.mistake_copy(&message);
             number += 1;
         }

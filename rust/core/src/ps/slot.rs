@@ -360,7 +360,7 @@ impl Slot {
         true
     }
 
-    /// Learn an entry of the journal; older ones than the newest known are ignored.
+    /// Learn an entry of the journal; older ones than the newest known are ignored, and one that can't be changes nothing.
     pub fn learn(
         &mut self,
         entry: Entry,
@@ -370,16 +370,18 @@ impl Slot {
         if self.entry.is_some_and(|known| known.term >= entry.term) {
             return Ok(());
         }
+        if let Some(what) = self.objection(entry) {
+            return Err(self.broken(&format!("{what}, by {entry:?}")));
+        }
         self.entry = Some(entry);
         // Each entry voids the copy that was ordered before it.
         self.copying = None;
         self.is_frozen = false;
-        if self.is_fresh && entry.names(self.me) && entry.restored == 0 {
-            // Named without a copy, from the first: it has accepted nothing, so nothing has been acknowledged that it does not hold.
+        if self.begins_with(entry) {
             self.begin(Data::new(catalog), entry.reign, true);
         }
         if entry.primary == self.me {
-            self.reign_as(entry)?;
+            self.reign_as(entry);
             self.settle(told);
             return Ok(());
         }
@@ -387,9 +389,6 @@ impl Slot {
         self.required.clear();
         self.is_deposed = false;
         if entry.backup == Some(self.me) {
-            if !self.is_complete {
-                return Err(self.broken("it became backup without all rows"));
-            }
             self.reign = entry.reign;
         } else {
             self.discard();
@@ -405,7 +404,7 @@ impl Slot {
         }
     }
 
-    /// Judge and carry out a message of the slot's primary (rule R5).
+    /// Judge and carry out a message of the slot's primary (rule R5). Of one that can't follow what is here nothing is carried out.
     pub fn hear(
         &mut self,
         message: &Message,
@@ -421,7 +420,9 @@ impl Slot {
         if matches!(message.deed, Deed::CopyBegin) {
             // A newer entry has voided the copy before it came.
             if known.is_none_or(|known| known.term <= sent.term) {
-                self.begin(Data::new(catalog), sent.reign, false);
+                let mut data = Data::new(catalog);
+                data.version = message.version;
+                self.begin(data, sent.reign, false);
             }
             return Ok(Heard::Accepted);
         }
@@ -436,11 +437,12 @@ impl Slot {
         Ok(Heard::Accepted)
     }
 
+    /// Carry a message out, whole or not at all: what was accepted before it stays as it is, and may be promoted.
     fn carry_out(&mut self, message: &Message, catalog: &Catalog) -> Result<(), String> {
         let data = self.data.as_mut().ok_or("it has nothing")?;
-        if self.is_complete && message.version != data.version + 1 {
+        if !follows(message, data.version, self.is_complete) {
             return Err(format!(
-                "version {} follows {}",
+                "version {} follows {} (rule R6)",
                 message.version, data.version
             ));
         }
@@ -450,14 +452,19 @@ impl Slot {
                 low,
                 roll_back,
                 pace,
-                part,
+                part: words,
             } => {
+                let part = Part::read(words, catalog, self.number)?;
+                // While a copy comes in, chunks of tasks that are done may wait for their step.
+                if let Some(Stamp { task, chunk }) = stamp.filter(|_| self.is_complete)
+                    && (task < *low || data.stamps.look(Stamp { task, chunk }) != Memory::Unknown)
+                {
+                    return Err(format!("it has chunk {chunk} of task {task} already"));
+                }
                 data.stamps.raise(*low, *roll_back);
-                if let Some(stamp) = stamp.filter(|_| catalog.policy().accumulates) {
-                    data.keep(stamp, *pace, part.clone());
-                } else {
-                    let part = Part::read(part, catalog, self.number)?;
-                    data.apply(catalog, &part, *stamp, *pace);
+                match stamp.filter(|_| catalog.policy().accumulates) {
+                    Some(stamp) => data.keep(stamp, *pace, words.clone()),
+                    None => data.apply(catalog, &part, *stamp, *pace),
                 }
             }
             Deed::CopyBegin => {}
@@ -622,6 +629,43 @@ impl Slot {
         }
     }
 
+    /// Whether it begins with nothing under an entry: named without a copy, from the first, it has accepted nothing, so nothing has been
+    /// acknowledged that it does not hold.
+    fn begins_with(&self, entry: Entry) -> bool {
+        self.is_fresh && entry.names(self.me) && entry.restored == 0
+    }
+
+    /// Return why an entry can't be, given what this server holds, if it can't.
+    fn objection(&self, entry: Entry) -> Option<&'static str> {
+        if self.begins_with(entry) {
+            return None;
+        }
+        if entry.primary != self.me {
+            let lacks = entry.backup == Some(self.me) && !self.is_complete;
+            return lacks.then_some("it became backup without all rows");
+        }
+        if self.is_new_to(entry) {
+            let lacks = entry.restored == 0 && !self.is_complete;
+            return lacks.then_some("it became primary without all rows");
+        }
+        if !self.is_complete {
+            return Some("it became primary without all rows");
+        }
+        let is_required = |server| self.required.iter().any(|one| one.server == server);
+        let is_strange = entry.backup.is_some_and(|backup| !is_required(backup));
+        (is_strange && self.version() != 0)
+            .then_some("a backup was named that it has not copied to")
+    }
+
+    /// Whether it was not the primary in the reign of an entry that says so.
+    fn is_new_to(&self, entry: Entry) -> bool {
+        self.data.is_none() || self.reign < entry.reign
+    }
+
+    fn version(&self) -> u64 {
+        self.data.as_ref().map_or(0, |data| data.version)
+    }
+
     fn begin(&mut self, data: Data, reign: u64, is_complete: bool) {
         self.data = Some(data);
         self.reign = reign;
@@ -634,15 +678,13 @@ impl Slot {
         self.is_complete = false;
     }
 
-    /// Become or stay the primary under a new entry.
-    fn reign_as(&mut self, entry: Entry) -> Result<(), Broken> {
-        let is_new = self.data.is_none() || self.reign < entry.reign;
+    /// Become or stay the primary under a new entry, to which there is no objection.
+    fn reign_as(&mut self, entry: Entry) {
+        let is_new = self.is_new_to(entry);
         if entry.restored != 0 && is_new {
             self.discard();
-        } else if !self.is_complete {
-            return Err(self.broken("it became primary without all rows"));
         }
-        let version = self.data.as_ref().map_or(0, |data| data.version);
+        let version = self.version();
         if is_new {
             self.reign = entry.reign;
             self.is_deposed = false;
@@ -661,9 +703,6 @@ impl Slot {
             if let Some(backup) = entry.backup
                 && self.required.is_empty()
             {
-                if version != 0 {
-                    return Err(self.broken("a backup was named that it has not copied to"));
-                }
                 self.required.push(Required {
                     server: backup,
                     since: 0,
@@ -672,7 +711,6 @@ impl Slot {
                 });
             }
         }
-        Ok(())
     }
 
     /// Return who must hear of what changes the slot: the required servers, and the receiver of a copy.
@@ -734,7 +772,7 @@ impl Slot {
             }
         }
         self.let_go();
-        let version = self.data.as_ref().map_or(0, |data| data.version);
+        let version = self.version();
         let Some(copying) = self
             .copying
             .as_mut()
@@ -770,5 +808,17 @@ impl Slot {
                 .drain(..)
                 .map(|(_, ticket, _)| Told::Answered(ticket, Answer::Moved)),
         );
+    }
+}
+
+/// Whether a message may come to a slot of this version: each change counts, and only pieces of a copy, and pushes that were kept before
+/// it began, do not.
+fn follows(message: &Message, version: u64, is_complete: bool) -> bool {
+    let is_next = version.checked_add(1) == Some(message.version);
+    let is_same = version == message.version;
+    match message.deed {
+        Deed::CopyPiece(_) | Deed::CopyEnd(_) => !is_complete && is_same,
+        Deed::Push { .. } => is_next || (!is_complete && is_same),
+        Deed::CopyBegin | Deed::Expire(_) | Deed::Step(_) => is_next,
     }
 }
