@@ -378,6 +378,7 @@ class World:
         self.say(f"{master.name} ends: {status}, {reason}")
         self._stop_master(master)
         if status == "replaced":
+            self._start_next_master()
             return
         if status != "finished":
             raise Violation(f"the job has failed: {reason}")
@@ -517,8 +518,11 @@ class World:
             master = self.random.choice(alive)
             self.say(f"{master.name} is killed")
             self._stop_master(master)
-            if len(alive) == 1:
-                self.after(self.delay("restart"), "a master is started", self.start_master)
+            self._start_next_master()
+
+    def _start_next_master(self) -> None:
+        if not any(master.lives for master in self.masters):
+            self.after(self.delay("restart"), "a master is started", self.start_master)
 
     def _hang_master(self) -> None:
         alive = [master for master in self.masters if master.lives]
