@@ -394,12 +394,15 @@ class ParameterClient:
         self, ticket: int, timeout: float
     ) -> tuple[list[bytearray], list[tuple[int, bytearray | None]], list[int]] | None:
         """Return, once, the weights of each batch's distinct ids, the variables that have changed since they came last (none without a
-        first value), and the slots that hold the chunk already; none if they have not all come.
+        first value), and the slots that hold the chunk already; none if they have not all come. Raises ValueError if a server can't answer.
         """
     def ask_ids(self, table: int, first: int, end: int, need: tuple[int, int, int, int] | None = None) -> int:
         """Ask for the ids of a table that have a row in the slots from `first` up to `end`; return a ticket. `need`: as for a pull."""
     def ids(self, ticket: int, timeout: float) -> bytearray | None:
-        """Return, once, the ids (uint64) that were asked for, in no order; none if they have not all come."""
+        """Return, once, the ids (uint64) that were asked for, in no order; none if they have not all come.
+
+        Raises ValueError if a server can't answer.
+        """
     def settled(self, ticket: int, timeout: float) -> str | None:
         """Return, once, `settled`, `stale` or `rolled back`; none if a push has not ended. Raises ValueError if a server refuses it."""
     def notice(self) -> tuple[list[int], bool]:

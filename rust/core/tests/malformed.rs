@@ -31,7 +31,7 @@ use elasticdl_core::ps::snapshot::{self, Position, Section};
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
 use elasticdl_core::ps::steps::{Confirmed, Need};
 use elasticdl_core::ps::stream::{Deed, Message};
-use elasticdl_core::ps::wire::{self, Ask, Dense, Known, Outcome, Pull, Push};
+use elasticdl_core::ps::wire::{self, Ask, Dense, Known, Outcome, Pull, Pulled, Push};
 use elasticdl_core::ps::words::Reader;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -727,7 +727,11 @@ impl Worker {
             ..Wanted::default()
         };
         let ticket = self.client.ask(Some(wanted), None);
-        let found = self.client.take_found(ticket, limit).expect("rows");
+        let found = self
+            .client
+            .take_found(ticket, limit)
+            .unwrap()
+            .expect("rows");
         let expected = 1.0 / (self.task as f32 + 0.1).sqrt();
         for (before, after) in self.last.iter().zip(&found.rows[0]) {
             assert!(
@@ -893,7 +897,7 @@ fn a_client_that_is_further_than_the_master_says_is_not_believed() {
         } else {
             assert_eq!(header.kind, Kind::Rows);
             let pulled = wire::pulled(&mut reader, &catalog(), &ask.pulls[0]);
-            assert_eq!(pulled, Ok(None), "{ask:?}");
+            assert_eq!(pulled, Ok(Pulled::Elsewhere), "{ask:?}");
         }
     }
     // A job's own worker goes on: no task of its is closed, and the server knows nothing that is not so.

@@ -729,7 +729,7 @@ impl PyClient {
         timeout: f64,
     ) -> PyResult<Option<PyFound<'py>>> {
         let limit = seconds(timeout, "timeout")?;
-        let found = py.detach(|| self.0.take_found(ticket, limit));
+        let found = blocking(py, |_| self.0.take_found(ticket, limit))?;
         Ok(found.map(
             |Found {
                  rows,
@@ -783,7 +783,7 @@ impl PyClient {
         timeout: f64,
     ) -> PyResult<Option<Bound<'py, PyByteArray>>> {
         let limit = seconds(timeout, "timeout")?;
-        let found = py.detach(|| self.0.take_found(ticket, limit));
+        let found = blocking(py, |_| self.0.take_found(ticket, limit))?;
         Ok(found.map(|found| array(py, bytemuck::cast_slice(&found.listed))))
     }
 

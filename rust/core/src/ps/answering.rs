@@ -85,8 +85,15 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
             let (entry, data) = (slot.entry()?, slot.read().filter(|_| is_believed)?);
             let listed = pull.listed.map(|table| data.trained(table));
             let ids = listed.as_ref().map_or(0, Vec::len);
-            let room = [words.len(), pull.answer(catalog), ids, behind];
-            if room.into_iter().fold(0, usize::saturating_add) > MESSAGE / 8 {
+            let (taken, own) = (
+                words.len().saturating_add(behind),
+                pull.answer(catalog).saturating_add(ids),
+            );
+            if own > MESSAGE / 8 && taken.saturating_add(wire::PULL_REFUSED) <= MESSAGE / 8 {
+                wire::put_impossible(&mut words, pull.slot, &too_long(ids, own));
+                return Some(());
+            }
+            if taken.saturating_add(own) > MESSAGE / 8 {
                 // It comes again, with fewer others.
                 return None;
             }
@@ -134,6 +141,15 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     words
 }
 
+/// Say that a list is too long for any message, given how many ids and words its slot's answer has.
+fn too_long(ids: usize, words: usize) -> String {
+    let bytes = words.saturating_mul(8);
+    format!(
+        "{ids} rows of its table are in this slot: an answer with their ids takes {bytes} bytes, and a message holds {MESSAGE} (256 MiB). \
+         With --embedding_expiry rows are forgotten that are not used any more"
+    )
+}
+
 /// Return the packets that say what became of parts of a push, by slot.
 pub fn report(node: &Node, request: u32, answers: &[(u32, Answer)]) -> Vec<Packet> {
     let mut words = Vec::with_capacity(answers.len());
@@ -174,7 +190,7 @@ mod tests {
     use super::super::slot::UNSEEN;
     use super::super::stamps::Stamp;
     use super::super::steps::{Confirmed, Need};
-    use super::super::wire::Pull;
+    use super::super::wire::{Pull, Pulled};
     use super::super::words::Reader;
     use super::*;
 
@@ -199,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_does_not_fit_beside_the_rows_comes_another_time() {
+    fn a_list_that_does_not_fit_comes_another_time_or_is_refused_for_good() {
         let node = Node::new(0, catalog());
         node.bound(&Bounds::NONE);
         let entry = Entry {
@@ -259,12 +275,28 @@ mod tests {
             let mut reader = Reader::new(&packet.words);
             let found = ask.pulls.iter().map(|pull| {
                 let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
-                pulled.map(|pulled| pulled.listed.len())
+                match pulled {
+                    Pulled::Rows(pulled) => Ok(pulled.listed.len()),
+                    Pulled::Elsewhere => Err(String::new()),
+                    Pulled::Refused(why) => Err(why),
+                }
             });
             found.collect::<Vec<_>>()
         };
-        assert_eq!(answers(vec![list.clone(), row.clone()]), [None, Some(0)]);
-        assert_eq!(answers(vec![row, list.clone()]), [Some(0), None]);
-        assert_eq!(answers(vec![list]), [Some(ids.len())]);
+        let later = || Err(String::new());
+        assert_eq!(answers(vec![list.clone(), row.clone()]), [later(), Ok(0)]);
+        assert_eq!(answers(vec![row, list.clone()]), [Ok(0), later()]);
+        assert_eq!(answers(vec![list.clone()]), [Ok(ids.len())]);
+        // With a row that takes so much in its own slot there is never room for it: nobody has to ask again.
+        let large = of_slot(WIDE, 1).next().unwrap();
+        let both = Pull {
+            rows: vec![(WIDE, std::slice::from_ref(&large))],
+            ..list.clone()
+        };
+        let [Err(why), Ok(count)] = &answers(vec![both, list])[..] else {
+            panic!("not refused");
+        };
+        assert!(why.contains("a message holds 268435456 (256 MiB)"), "{why}");
+        assert_eq!(*count, ids.len());
     }
 }

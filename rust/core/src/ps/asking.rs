@@ -84,6 +84,8 @@ pub enum End {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct News {
     pub found: Vec<(Ticket, Found)>,
+    /// Why a server can't answer what was wanted; nothing more comes of it.
+    pub refused: Vec<(Ticket, String)>,
     pub ended: Vec<(Ticket, End)>,
     /// Servers that could not be reached or are silent.
     pub lost: BTreeSet<Server>,
@@ -501,6 +503,7 @@ impl Asking {
             Kind::Rows => {
                 let pulls = std::mem::take(&mut request.pulls);
                 let mut reader = Reader::new(words);
+                let mut refused = None;
                 for slot in pulls {
                     let wanted = job.wanted.as_ref()?;
                     let asked = pull_of(&self.catalog, wanted, slot, &self.came);
@@ -513,20 +516,31 @@ impl Asking {
                     if self.learned > 0 && primary != Some(server) {
                         continue; // the other one may have gone on by a step; it is asked
                     }
-                    if let Some(pulled) = pulled {
-                        self.seen.note(wanted.chunk, slot, pulled.version);
-                        // Who answers knows that all before is settled.
-                        let is_new = self.confirmed.raise_steps(wanted.need.number);
-                        self.learned += u64::from(is_new);
-                        *state = State::Done;
-                        let (found, came) = (&mut job.found, &mut self.came);
-                        take_rows(&self.catalog, wanted, &asked, pulled, found, came);
-                    } else {
-                        state.again(server, now + MOVED);
-                        self.news.is_astray = true;
+                    match pulled {
+                        wire::Pulled::Rows(pulled) => {
+                            self.seen.note(wanted.chunk, slot, pulled.version);
+                            // Who answers knows that all before is settled.
+                            let is_new = self.confirmed.raise_steps(wanted.need.number);
+                            self.learned += u64::from(is_new);
+                            *state = State::Done;
+                            let (found, came) = (&mut job.found, &mut self.came);
+                            take_rows(&self.catalog, wanted, &asked, pulled, found, came);
+                        }
+                        wire::Pulled::Elsewhere => {
+                            state.again(server, now + MOVED);
+                            self.news.is_astray = true;
+                        }
+                        wire::Pulled::Refused(why) => {
+                            refused = Some(format!("server {server}, slot {slot}: {why}"));
+                        }
                     }
                 }
                 reader.end().ok()?;
+                if let Some(why) = refused {
+                    job.wanted = None;
+                    job.pulls.clear();
+                    self.news.refused.push((ticket, why));
+                }
             }
             Kind::Answers => {
                 let mut reader = Reader::new(words);
@@ -922,6 +936,41 @@ mod tests {
         };
         asking.learn([(0, entry)], 1);
         assert_eq!(ask(&mut asking, &catalog, 4).1, (0, 0));
+    }
+
+    #[test]
+    fn what_can_never_be_answered_is_asked_for_once() {
+        let catalog = catalog(2, &["a", "b", "c", "d", "e", "f", "g", "h"], 1);
+        let mut asking = Asking::new(catalog.clone());
+        let of = |primary| Entry { primary, ..ENTRY };
+        asking.learn([(0, of(1)), (1, of(2))], 0);
+        let now = Instant::now();
+        let wanted = Wanted {
+            variables: (0..8).collect(),
+            ..Wanted::default()
+        };
+        asking.begin(now, 7, Some(wanted), None);
+        let sent: Vec<_> = asking.due(now).0.into_iter().collect();
+        let numbers: Vec<u32> = sent
+            .into_iter()
+            .map(|errand| asking.ask(now, errand).expect("it is asked").0)
+            .collect();
+        let [first, second] = numbers[..] else {
+            panic!("one server has all variables: {numbers:?}");
+        };
+        let mut words = Vec::new();
+        wire::put_impossible(&mut words, 0, "too long");
+        let number = u64::from(first);
+        asking.take(now, 1, Kind::Rows, number, &words).unwrap();
+        let why = "server 1, slot 0: too long";
+        assert_eq!(asking.take_news().refused, [(7, why.to_string())]);
+        // What another server has still to say of it is passed over, and nothing is due.
+        let number = u64::from(second);
+        asking.take(now, 2, Kind::Rows, number, &[]).unwrap();
+        assert_eq!(asking.take_news(), News::default());
+        let (errands, later) = asking.due(now + SILENCE);
+        assert!(errands.is_empty() && later.is_none());
+        assert!(asking.doubt(now + SILENCE).is_none());
     }
 
     #[test]

@@ -40,7 +40,8 @@ struct Board {
     said: Vec<Said>,
     addresses: BTreeMap<Server, Address>,
     next: Ticket,
-    found: HashMap<Ticket, Option<Found>>,
+    /// What came, or why it can't.
+    found: HashMap<Ticket, Option<std::result::Result<Found, String>>>,
     /// Reign and version of each variable as it was taken last.
     taken: HashMap<usize, (u64, u64)>,
     ended: HashMap<Ticket, Option<End>>,
@@ -167,16 +168,18 @@ impl Client {
         ticket
     }
 
-    /// Return the rows that were asked for, with those variables that are newer than what was taken before, once, or nothing if they have not all come within `limit` or the job was rolled back.
-    pub fn take_found(&self, ticket: Ticket, limit: Duration) -> Option<Found> {
+    /// Return the rows that were asked for, with those variables that are newer than what was taken before, once, or nothing if they have not all come within `limit` or the job was rolled back. `BadArgument`: a server can't answer, and says why.
+    pub fn take_found(&self, ticket: Ticket, limit: Duration) -> Result<Option<Found>> {
         let mut board = self.wait(limit, |board| {
             !matches!(board.found.get(&ticket), Some(None))
         });
-        match board.found.remove(&ticket)? {
-            Some(found) => Some(board.take(found)),
-            None => {
+        match board.found.remove(&ticket) {
+            None => Ok(None),
+            Some(Some(Ok(found))) => Ok(Some(board.take(found))),
+            Some(Some(Err(why))) => Err(Error::BadArgument(why)),
+            Some(None) => {
                 board.found.insert(ticket, None);
-                None
+                Ok(None)
             }
         }
     }
@@ -246,7 +249,15 @@ impl Board {
     }
 
     fn put_up(&mut self, news: News) {
-        for (ticket, found) in news.found {
+        let found = news
+            .found
+            .into_iter()
+            .map(|(ticket, found)| (ticket, Ok(found)));
+        let refused = news
+            .refused
+            .into_iter()
+            .map(|(ticket, why)| (ticket, Err(why)));
+        for (ticket, found) in found.chain(refused) {
             if let Some(place) = self.found.get_mut(&ticket) {
                 *place = Some(found);
             }
@@ -342,7 +353,8 @@ impl<'a> Hand<'a> {
 
     /// Tell those who wait what has come of what they asked.
     fn tell(&self, news: News) {
-        let is_awaited = !news.found.is_empty() || !news.ended.is_empty();
+        let is_awaited =
+            !news.found.is_empty() || !news.refused.is_empty() || !news.ended.is_empty();
         lock(&self.shared.board).put_up(news);
         if is_awaited {
             self.shared.changed.notify_all();

@@ -32,6 +32,8 @@ fn sum(sizes: impl IntoIterator<Item = usize>) -> usize {
 const NO_STAMP: u64 = 1 << 16;
 /// Bytes of a refusal's text.
 const TEXT: usize = 480;
+/// Words of a pull that is refused, at most.
+pub const PULL_REFUSED: usize = 2 + TEXT / 8;
 
 /// One slot's part of a pull.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -253,7 +255,7 @@ impl<'a> Pull<'a> {
     }
 }
 
-/// What an answer says of one slot's pull.
+/// The content of a slot that was asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PulledRows<'a> {
     /// The slot, and all servers that must, hold the chunk that the pull is for.
@@ -266,6 +268,16 @@ pub struct PulledRows<'a> {
     pub dense: Vec<Dense<'a>>,
     /// The ids of the table that was to be listed.
     pub listed: &'a [u64],
+}
+
+/// What an answer says of one slot's pull.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Pulled<'a> {
+    Rows(PulledRows<'a>),
+    /// It has to be asked for again: the slot is elsewhere, its content not there yet, or there was no room beside others.
+    Elsewhere,
+    /// It can't be answered, however often it is asked for; says why.
+    Refused(String),
 }
 
 /// A dense variable in an answer.
@@ -283,6 +295,7 @@ pub enum Dense<'a> {
 const ELSEWHERE: u32 = 0;
 const ROWS: u32 = 1;
 const ROWS_AND_CHUNK: u32 = 2;
+const IMPOSSIBLE: u32 = 3;
 const MISSING: u32 = 0;
 const UNCHANGED: u32 = 1;
 const CHANGED: u32 = 2;
@@ -290,6 +303,12 @@ const CHANGED: u32 = 2;
 /// Append that a slot is elsewhere.
 pub fn put_elsewhere(words: &mut Vec<u64>, slot: u32) {
     words.push(pair(slot, ELSEWHERE));
+}
+
+/// Append that a slot's pull can't be answered, and why; at most `PULL_REFUSED` words.
+pub fn put_impossible(words: &mut Vec<u64>, slot: u32, why: &str) {
+    words.push(pair(slot, IMPOSSIBLE));
+    words.extend(text(why));
 }
 
 /// Append the head of a slot's rows, (slot, kind), reign, version and number of numbers; returns where the numbers belong.
@@ -328,18 +347,24 @@ pub fn put_listed(words: &mut Vec<u64>, ids: &[u64]) {
     words.extend_from_slice(ids);
 }
 
-/// Read what is said of the next pull, given what was asked; nothing if the slot is elsewhere, or its content not there yet.
+/// Read what is said of the next pull, given what was asked.
 pub fn pulled<'a>(
     reader: &mut Reader<'a>,
     catalog: &Catalog,
     asked: &Pull<'_>,
-) -> Result<Option<PulledRows<'a>>, Malformed> {
+) -> Result<Pulled<'a>, Malformed> {
     let (slot, kind) = reader.pair()?;
     if slot != asked.slot {
         return Err(Malformed("rows are of another slot than was asked for"));
     }
     let has_chunk = match kind {
-        ELSEWHERE => return Ok(None),
+        ELSEWHERE => return Ok(Pulled::Elsewhere),
+        IMPOSSIBLE => {
+            let mut ahead = *reader;
+            let length = usize::try_from(ahead.word()?).unwrap_or(usize::MAX);
+            let words = reader.words(length.div_ceil(8).saturating_add(1))?;
+            return Ok(Pulled::Refused(read_text(words)));
+        }
         ROWS => false,
         ROWS_AND_CHUNK => true,
         _ => return Err(Malformed("an answer to a pull is of no known kind")),
@@ -374,7 +399,7 @@ pub fn pulled<'a>(
             reader.words(count)?
         }
     };
-    Ok(Some(PulledRows {
+    Ok(Pulled::Rows(PulledRows {
         has_chunk,
         reign,
         version,

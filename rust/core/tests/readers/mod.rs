@@ -13,7 +13,7 @@ use elasticdl_core::ps::placement::Entry;
 use elasticdl_core::ps::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::snapshot;
 use elasticdl_core::ps::stamps::{Stamp, Stamps};
-use elasticdl_core::ps::wire::{self, Ask, Known, Pull};
+use elasticdl_core::ps::wire::{self, Ask, Known, Pull, Pulled};
 use elasticdl_core::ps::words::Reader;
 use elasticdl_core::records::csv::{self, CsvFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
@@ -197,8 +197,8 @@ fn is_rows(words: &[u64], catalog: &Catalog) -> bool {
     let mut reader = Reader::new(words);
     for asked in asked() {
         match wire::pulled(&mut reader, catalog, &asked) {
-            Ok(Some(found)) => assert_eq!(found.dense.len(), asked.dense.len()),
-            Ok(None) => {}
+            Ok(Pulled::Rows(found)) => assert_eq!(found.dense.len(), asked.dense.len()),
+            Ok(Pulled::Elsewhere | Pulled::Refused(_)) => {}
             Err(_) => return false,
         }
     }
