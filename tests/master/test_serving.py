@@ -65,7 +65,7 @@ from elasticdl.master.records import (
     read_journal,
 )
 from elasticdl.master.relaunch import Workforce
-from elasticdl.master.serving import SUCCESSOR_SECONDS, ServingMaster, Settings
+from elasticdl.master.serving import BATCH, BATCH_SECONDS, SUCCESSOR_SECONDS, ServingMaster, Settings
 from elasticdl.master.servingsight import ServingSight
 from elasticdl.master.story import Story
 from elasticdl.master.witnesses import Times
@@ -113,6 +113,7 @@ class Rig:
             restore=restore,
             accumulates=wave > 0,
         )
+        self.shards = SHARDS
         self.journal: list[Record] = []
         self.now = 0.0
         self.connections: dict[str, int] = {}
@@ -184,7 +185,7 @@ class Rig:
 
     def start(self, *workers: str) -> None:
         """Bring a job to its first leases."""
-        self.event(events.DataFound(SHARDS))
+        self.event(events.DataFound(self.shards))
         for index in range(self.settings.servers):
             self.connect(f"ps-{index}-1")
         for worker in workers:
@@ -194,7 +195,7 @@ class Rig:
     def finish(self, name: str, *tasks: int) -> None:
         for task in tasks:
             self.say(name, TaskDone(task, self.master.journal.roll_back))
-        self.tick()
+        self.tick(BATCH_SECONDS + 0.1)
 
     def announced(self, kind: str) -> list[events.Announce]:
         return [one for one in self.out if isinstance(one, events.Announce) and one.kind == kind]
@@ -235,6 +236,81 @@ def test_low_follows_what_is_done_in_whatever_order() -> None:
     rig.finish("worker-0-1", 0, 1)
     assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
     assert rig.master.steps == 6
+
+
+def test_a_worker_has_its_next_task_before_the_journal_says_that_one_is_done() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.told.clear()
+    rig.say("worker-0-1", TaskDone(0, 0, 0.25))
+    assert rig.told == [("worker-0-1", Leased(4, 0, 0))]
+    rig.say("worker-0-1", TaskDone(0, 0))  # said once more, as long as no answer has come
+    assert rig.told == [("worker-0-1", Leased(4, 0, 0))]
+    assert not isinstance(rig.journal[-1], DoneRecord)
+    rig.tick(BATCH_SECONDS + 0.1)
+    assert rig.journal[-1] == DoneRecord((0,), 0)
+    assert [lease.task for lease in rig.master.leases.held["worker-0-1"]] == [1, 4]
+
+
+def test_a_master_that_has_not_taken_over_leases_nothing_when_a_task_is_done() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    master, _ = ServingMaster(rig.settings).handle(0.0, events.JournalRead(tuple(rig.journal), 3))
+    enroll = Enroll(member("worker-0-1"), "worker-0-1", "", 0, None, (Holding(1, 0),), 0, False)
+    said: list[events.Instruction] = []
+    for event in (
+        events.ConnectionOpened(1, member("worker-0-1"), "worker-0-1"),
+        events.Heard(1, enroll),
+        events.Heard(1, TaskDone(0, 0)),
+    ):
+        master, more = master.handle(5.0, event)
+        said += more
+    assert not [one for one in said if isinstance(one, events.Tell)]
+    assert master.reported == (0,)
+
+
+def test_a_task_that_is_done_says_what_its_last_chunk_would_have_said() -> None:
+    rig = Rig()
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", TaskDone(0, 0, 0.25))
+    assert rig.master.loss == 0.25
+    assert rig.master.steps_done == 1  # that it is two is for the journal to say
+    (step,) = rig.announced("step")
+    assert step.text == "step 1, loss 0.25"
+    rig.tick(BATCH_SECONDS + 0.1)
+    assert rig.master.steps_done == 2
+    rig.say("worker-0-1", TaskDone(0, 0))
+    assert (rig.master.loss, rig.master.steps_done) == (0.25, 2)
+
+
+def test_many_tasks_are_journalled_before_the_time_of_a_batch_is_over() -> None:
+    rig = Rig()
+    rig.shards = (Shard("data", 0, 8 * 4 * BATCH),)
+    rig.start("worker-0-1")
+    for task in range(BATCH - 1):
+        rig.say("worker-0-1", TaskDone(task, 0))
+    assert not isinstance(rig.journal[-1], DoneRecord)
+    rig.say("worker-0-1", TaskDone(BATCH - 1, 0))
+    assert rig.journal[-1] == DoneRecord(tuple(range(BATCH)), 0)
+
+
+def test_a_task_costs_two_messages_and_what_a_batch_of_them_does() -> None:
+    rig = Rig()
+    rig.shards = (Shard("data", 0, 8 * 200),)
+    rig.start("worker-0-1", "worker-1-1")
+    records, seconds = len(rig.journal), rig.now
+    rig.told.clear()
+    said = 0
+    while said < 100:
+        for name in ("worker-0-1", "worker-1-1"):
+            mine = [one.task for one in rig.master.leases.held[name] if one.task not in rig.master.reported]
+            rig.say(name, TaskDone(mine[0], 0, 0.5))
+            said += 1
+        rig.tick(0.1)
+    batches = len(rig.journal) - records
+    assert batches <= (rig.now - seconds) / BATCH_SECONDS
+    assert len([one for one in rig.told if isinstance(one[1], Leased)]) == said
+    assert len(rig.told) <= said + 2 * batches + 2 * batches  # a watermark, and a task beyond it
 
 
 def test_a_lost_worker_s_tasks_go_on_where_it_was() -> None:
@@ -289,7 +365,7 @@ def test_done_is_taken_from_whoever_says_it() -> None:
     rig.connect("worker-0-1")
     rig.finish("worker-0-1", 0)
     assert 0 in rig.master.journal.done
-    assert rig.heard("worker-1-1", LetGo) == [LetGo(0, 0)]
+    assert rig.heard("worker-1-1", Watermark)[-1] == Watermark(1, 0, ())
 
 
 def test_the_backup_of_a_lost_server_is_promoted_and_gets_a_backup() -> None:
@@ -903,6 +979,21 @@ def test_the_last_checkpoint_tells_what_it_has_of_tasks_that_are_not_done() -> N
     assert (manifest.position, manifest.begun) == (Done(TaskNumber(1)), ((1, 1),))
 
 
+def test_done_of_before_a_roll_back_is_nothing_to_the_next_master_either() -> None:
+    rig = Rig(servers=2, replicas=1)
+    rig.start("worker-0-1")
+    rig.die("ps-0-1")
+    rig.begin()
+    rig.connect("worker-0-1")
+    for data_is_found in (False, True):
+        rig.say("worker-0-1", TaskDone(0, 0))
+        rig.now += 1
+        rig.tick()
+        assert not any(isinstance(record, DoneRecord) for record in rig.journal)
+        if not data_is_found:
+            rig.event(events.DataFound(SHARDS))
+
+
 def test_a_worker_that_leaves_says_nothing_of_after_a_roll_back_that_it_has_not_heard_of() -> None:
     rig = Rig(servers=2, replicas=1)
     rig.start("worker-0-1", "worker-1-1")
@@ -1108,9 +1199,9 @@ def test_a_stopped_job_writes_when_what_is_reported_is_journalled() -> None:
     rig.event(events.StopAsked(1, "enough"))
     rig.say("worker-1-1", Leave((), 0))
     rig.say("worker-0-1", TaskDone(0, 0))
-    rig.say("worker-0-1", Leave((Holding(1, 0),), 0))
+    assert rig.journal[-1] == DoneRecord((0,), 0)  # nobody waits for a batch then
     assert rig.heard("worker-0-1", WriteResult) == []
-    rig.tick()
+    rig.say("worker-0-1", Leave((Holding(1, 0),), 0))
     order = rig.master.order
     assert order is not None
     assert rig.heard("worker-0-1", WriteResult) == [WriteResult(order.chunks(TaskNumber(0)), 1)]

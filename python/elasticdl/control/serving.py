@@ -131,10 +131,17 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class TaskDone:
-    """All chunks of a task are settled, of an attempt that began in this roll-back (R22); repeated until it is heard of as done."""
+    """All chunks of a task are settled, of an attempt that began in this roll-back (R22); repeated until it is heard of as done.
+
+    Attributes:
+        task: number of the task.
+        roll_back: that of the attempt.
+        loss: as with `Settled`; None in repetitions.
+    """
 
     task: int
     roll_back: int
+    loss: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +282,7 @@ class Workers:
 
 @dataclass(frozen=True, slots=True)
 class LetGo:
-    """A task needs no more work: somebody else has done it."""
+    """A task needs no more work: it is done, or another worker computes it. Of tasks below the watermark, that tells it."""
 
     task: int
     roll_back: int

@@ -208,7 +208,10 @@ class Attendance(Keeper):
         return replace(self, seen={**self.seen, member: seen})
 
     def _link(self, connection: int, **changes: Any) -> Self:
-        return replace(self, links={**self.links, connection: replace(self.links[connection], **changes)})
+        return self._with_link(connection, replace(self.links[connection], **changes))
+
+    def _with_link(self, connection: int, link: Link) -> Self:
+        return replace(self, links={**self.links, connection: link})
 
     def _condemn(self, now: float, name: str) -> Self:
         return replace(self, condemned={**self.condemned, name: now})

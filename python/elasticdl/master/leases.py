@@ -123,10 +123,10 @@ class Leases:
         """Tell whether all tasks are done."""
         return self.done.low >= self.total
 
-    def lease(self, worker: str) -> tuple[Leases, Lease | None, str]:
-        """Return a task for a worker, and why none if there is none."""
+    def lease(self, worker: str, reported: Collection[TaskNumber] = ()) -> tuple[Leases, Lease | None, str]:
+        """Return a task for a worker, and why none if there is none; what is reported as done is computed no more."""
         mine = self.held.get(worker, ())
-        if len(mine) >= HELD:
+        if sum(lease.task not in reported for lease in mine) >= HELD:
             return self, None, f"{worker} holds {HELD} tasks"
         if self.returned:
             task = min(self.returned)
@@ -145,10 +145,15 @@ class Leases:
             after = replace(self, following=TaskNumber(task + 1))
         return after._with(worker, (*mine, lease)), lease, ""
 
-    def dealt(self, workers: Sequence[str], *, holds_back: bool = False) -> Leases:
+    def dealt(
+        self, workers: Sequence[str], reported: Collection[TaskNumber] = (), *, holds_back: bool = False
+    ) -> Leases:
         """Return what holds when each of those at work has as many tasks as it may.
 
-        `holds_back`: with waves, none is begun of which nothing is done or under way.
+        Args:
+            workers: those at work.
+            reported: tasks that are done, which the journal does not say yet.
+            holds_back: with waves, none is begun of which nothing is done or under way.
         """
         if self.waves is not None:
             return self._dealt_in_waves(self.waves, workers, holds_back)
@@ -156,7 +161,7 @@ class Leases:
         for worker in workers:
             has_room = True
             while has_room:
-                leases, lease, _ = leases.lease(worker)
+                leases, lease, _ = leases.lease(worker, reported)
                 has_room = lease is not None
         return leases
 
@@ -234,10 +239,6 @@ class Leases:
             for lease in self.held.get(worker, ())
         )
         return self._with(worker, mine)
-
-    def accepts(self, roll_back: int) -> bool:
-        """Tell whether "done" counts of a task that was begun in this roll-back (R22); from whom does not matter."""
-        return roll_back == self.roll_back
 
     def finished(self, task: TaskNumber) -> Leases:
         """Return what holds once the journal says that a task is done, or skipped as poisoned."""

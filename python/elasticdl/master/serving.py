@@ -61,7 +61,7 @@ from elasticdl.control.serving import (
 from elasticdl.control.view import MemberId, ViewId
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
-from elasticdl.data.waves import Waves
+from elasticdl.data.waves import WHOLE, Waves
 from elasticdl.master import keeper, placement
 from elasticdl.master.attendance import Link
 from elasticdl.master.cutting import Cutting
@@ -72,7 +72,7 @@ from elasticdl.master.events import (
     Kill,
 )
 from elasticdl.master.keeper import Out
-from elasticdl.master.leases import HELD, Done, Lease, Leases, TaskNumber
+from elasticdl.master.leases import Done, Lease, Leases, TaskNumber
 from elasticdl.master.placement import Copy, Entry, ServerId
 from elasticdl.master.records import (
     CutRecord,
@@ -91,8 +91,10 @@ from elasticdl.spec.jobspec import PsRestore
 
 COPIES = 64
 """Copies of slots under way at a time: more of them would only share the same bandwidth."""
-BATCH_SECONDS = 0.1
-"""Tasks that are done are journalled together, so often at most: nobody waits for that but `low`."""
+BATCH_SECONDS = 0.2
+"""Tasks that are done are journalled together, so often at most: nobody waits for that but `low`, and a job's end, which comes at once."""
+BATCH = 64
+"""So many at most wait for that."""
 SUCCESSOR_SECONDS = 10.0
 """So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
 AWAY_SECONDS = 1.0
@@ -262,9 +264,9 @@ class ServingMaster(Cutting):
         return replace(self, heard_at=now, back_at=now if was_away else self.back_at)
 
     def _can_wait(self, event: Event) -> bool:
-        """A chunk that is settled changes what nobody else has to know, unless a wave waits for it."""
-        if isinstance(event, Heard) and isinstance(event.message, Settled):
-            return self.leases.waves is None
+        """What is settled changes what nobody else has to know, unless a wave or the job's end waits for it."""
+        if isinstance(event, Heard) and isinstance(event.message, Settled | TaskDone):
+            return self.leases.waves is None and not self._completes_batch()
         return super()._can_wait(event)
 
     def _connect(self, connection: int, member: MemberId, name: str) -> Self:
@@ -384,9 +386,9 @@ class ServingMaster(Cutting):
                 known = is_given or self.model is not None
                 return self if known else replace(self, model=catalog)
             case Settled():
-                return self._advance(now, link, message, out)
-            case TaskDone(task, roll_back):
-                return self._take_done(now, connection, link, TaskNumber(task), roll_back, out)
+                return self._advance(now, link, TaskNumber(message.task), message.chunk, message, out)
+            case TaskDone():
+                return self._take_done(now, connection, link, message, out)
             case Unreached(servers):
                 return self._accuse(now, servers)
             case CopyReady(slot, term, to, hands_over):
@@ -427,15 +429,17 @@ class ServingMaster(Cutting):
         leases = self.leases.taken_up(link.name, tasks)
         return replace(master, leases=leases)._link(connection, leased=frozenset(tasks))
 
-    def _advance(self, now: float, link: Link, settled: Settled, out: Out) -> Self:
-        task, order = TaskNumber(settled.task), self.order
-        if order is None or not 0 <= settled.task < order.total:
+    def _advance(
+        self, now: float, link: Link, task: TaskNumber, settled: int, said: Settled | TaskDone, out: Out
+    ) -> Self:
+        order = self.order
+        if order is None or not 0 <= task < order.total:
             return self
-        # Whoever has the task next has to begin at a chunk that there is; that all are settled is for `TaskDone` to say.
-        chunk = min(settled.chunk, order.chunks(task) - 1)
-        leases = self.leases.progress(link.name, task, chunk, settled.roll_back)
-        master = replace(self, leases=leases, loss=self.loss if settled.loss is None else settled.loss)
-        loss = "" if settled.loss is None else f", loss {settled.loss:z.4g}"
+        # Whoever has the task next has to begin at a chunk that there is; that all are settled is for the journal to say.
+        chunk = min(settled, order.chunks(task) - 1)
+        leases = self.leases.progress(link.name, task, chunk, said.roll_back)
+        master = replace(self, leases=leases, loss=self.loss if said.loss is None else said.loss)
+        loss = "" if said.loss is None else f", loss {said.loss:z.4g}"
         step = master.steps_done
         out.append(Announce("step", link.name, 0, step, f"step {step}{loss}"))
         return master._note_settled(now, out) if step > self.steps_done else master
@@ -469,27 +473,37 @@ class ServingMaster(Cutting):
 
     # ------------------------------------------------------------------ tasks
 
-    def _take_done(
-        self, now: float, connection: int, link: Link, task: TaskNumber, roll_back: int, out: Out
-    ) -> Self:
+    def _take_done(self, now: float, connection: int, link: Link, done: TaskDone, out: Out) -> Self:
         """R22: from whom does not matter; an attempt from before a roll-back does not count."""
-        if not self.leases.accepts(roll_back):
+        # A master that comes back has no leases before the data is found, and knows the roll-back from its journal.
+        if done.roll_back != self.journal.roll_back:
             return self  # it says nothing of what the worker has now
+        task = TaskNumber(done.task)
         master = self._link(connection, leased=link.leased | {task})
         if task in self.leases.done or task in self.reported:
             return master
         since = now if self.reported_at is None else self.reported_at
         master = replace(master, reported=(*self.reported, task), reported_at=since)
-        return master._note_settled(now, out)
+        master = master._advance(now, link, task, WHOLE, done, out)._note_settled(now, out)
+        if not self.opened:
+            return master
+        # The worker waits for its next task, and nobody for anything else that follows.
+        master = master._lease_tasks(now)
+        return master._with_link(connection, master._tell_one(now, connection, master.links[connection], out))
 
     def _wanted_done(self, now: float) -> Record | None:
         if self.reported_at is None:
             return None
-        last = self.leases.done.count() + len(self.reported) >= self.leases.total
-        waits = now - self.reported_at < BATCH_SECONDS and len(self.reported) < HELD * len(self.seen)
-        if waits and not last and not self._completes_wave():
+        is_due = now - self.reported_at >= BATCH_SECONDS
+        if not is_due and not self._completes_batch() and not self._completes_wave():
             return None
         return DoneRecord(self.reported, self.journal.roll_back)
+
+    def _completes_batch(self) -> bool:
+        """Tell whether what is reported waits for no more: it is much, or the job ends with it."""
+        is_last = self.leases.done.count() + len(self.reported) >= self.leases.total
+        is_end = is_last or self.journal.stopping is not None
+        return bool(self.reported) and (is_end or len(self.reported) >= BATCH)
 
     def _completes_wave(self) -> bool:
         """Tell whether with what is reported the first wave is done: workers wait for others to be leased."""
@@ -546,7 +560,7 @@ class ServingMaster(Cutting):
         if not self._may_lease(now):
             return self
         workers = [seen.name for seen in self._workers_at_work()]
-        leases = self.leases.dealt(workers, holds_back=self._holds_back(now))
+        leases = self.leases.dealt(workers, self.reported, holds_back=self._holds_back(now))
         return self if leases is self.leases else replace(self, leases=leases)
 
     def _may_lease(self, now: float) -> bool:
@@ -943,7 +957,9 @@ class ServingMaster(Cutting):
         link = self._tell_placement(connection, link, out)
         roll_back = self.journal.roll_back
         low = (roll_back, self.low, self._done_beyond())
+        said = -1
         if low != link.low and self.journal.entries:
+            said = self.low
             self._tell(connection, Watermark(low[1], roll_back, low[2]), out)
             # a roll-back ends all attempts, as the worker knows
             goes_on = link.low[0] in (roll_back, -1)
@@ -951,7 +967,8 @@ class ServingMaster(Cutting):
         mine = {lease.task: lease for lease in self.leases.held.get(link.name, ())}
         over = {task for task in link.leased if task in self.leases.done or self._is_another_s(task, mine)}
         for task in sorted(over):
-            self._tell(connection, LetGo(task, roll_back), out)
+            if task >= said:  # otherwise the watermark has told it
+                self._tell(connection, LetGo(task, roll_back), out)
         for lease in mine.values():
             if lease.task not in link.leased:
                 self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)

@@ -34,6 +34,7 @@ class ServingShell(Shell):
 
     _machine: ServingMaster
     _tick_seconds = BATCH_SECONDS / 2
+    _status_seconds = 0.5
     _checkpoint: resuming.Checkpoint | None
     """From which the job goes on; None in later lives of the master, which find that in the journal."""
     _unaudited: machine_events.Append | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.status import JobStatus, WorkerStatus, how_many
+from elasticdl.master.placement import Entry
 from elasticdl.master.processes import Processes
 from elasticdl.master.records import FailedRecord, FinishedRecord
 from elasticdl.master.relaunch import Workforce
@@ -99,8 +100,12 @@ class ServingSight:
         """Return how many slots the loss of one more server may take along: a server that leaves is as good as lost."""
         if self.spec.replicas == 1:
             return 0
-        entries, stay = self.machine.journal.entries, self.machine.staying
-        return sum(entry.backup not in stay or entry.primary not in stay for entry in entries)
+        journal, stay = self.machine.journal, self.machine.staying
+
+        def is_alone(entry: Entry) -> bool:
+            return entry.backup not in stay or entry.primary not in stay
+
+        return sum(map(is_alone, journal.entries)) if any(map(is_alone, journal.pairs)) else 0
 
     def _processes(self, now: float) -> list[WorkerStatus]:
         members = {seen.name: member for member, seen in self.machine.seen.items()}

@@ -82,7 +82,7 @@ from elasticdl.spec.place import Place
 _log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 0.25
-_STATUS_SECONDS, _LONGEST_STATUS_SECONDS = 0.2, 1.0
+_LONGEST_STATUS_SECONDS = 1.0
 _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
 _NOTHING_TRAINED = "the job was stopped when nothing was trained: no result is written"
@@ -148,6 +148,8 @@ class Shell(ABC):
 
     _tick_seconds: float
     """Time between two ticks: half of the shortest time that matters to the machine."""
+    _status_seconds: float
+    """Least time between two statuses of which only the figures differ."""
 
     def __init__(
         self,
@@ -447,7 +449,7 @@ class Shell(ABC):
         self._handle(machine_events.Tick())
         for role in self._forces:
             self._direct(relaunch.Tick(), role)
-        if now - self._status_at >= (_STATUS_SECONDS if self._changed else _LONGEST_STATUS_SECONDS):
+        if now - self._status_at >= (self._status_seconds if self._changed else _LONGEST_STATUS_SECONDS):
             self._show_status()
 
     def _listen(self) -> None:
@@ -457,9 +459,11 @@ class Shell(ABC):
             return
         self._next_beat = now + _BEAT_SECONDS
         beats: dict[MemberId, float] = {}
+        events = deque[machine_events.Event]()
         for member, view, step, progress, age, _ in self._monitor.poll():
-            self._handle(machine_events.Beat(MemberId(member), view, step, progress, age))
+            events.append(machine_events.Beat(MemberId(member), view, step, progress, age))
             beats[MemberId(member)] = now - age
+        self._run(events)
         self._watch_starts(now, beats)
         for log in self._refusals:
             log.look(now)

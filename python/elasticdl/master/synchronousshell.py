@@ -32,6 +32,7 @@ class SynchronousShell(Shell):
 
     _machine: Master
     _tick_seconds = 0.025  # `moment_seconds` is 0.05
+    _status_seconds = 0.2
     _told_lost = ""
 
     def _make_machine(self) -> Master:

@@ -78,7 +78,8 @@ UNSETTLED = 2
 """Chunks that may be pushed and not settled (R9)."""
 _LOOK_SECONDS = 0.1
 """How often one who waits for servers looks whether the master has said something, and tells whom it can't reach."""
-_PROGRESS_SECONDS = 0.1
+_PROGRESS_SECONDS = 0.2
+"""Least time between two messages on how far a task has come, its end excepted: only people and a successor want to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +291,7 @@ class ServingWorker:
                 if roll_back == self._roll_back:
                     self._low = max(self._low, low)
                     self._done = {task: at for task, at in self._done.items() if task >= low}
+                    self._leases = {task: lease for task, lease in self._leases.items() if task >= low}
                     self._confirm(roll_back, dict.fromkeys(above, WHOLE))
             case LetGo(task, roll_back):
                 if roll_back == self._roll_back:
@@ -694,9 +696,8 @@ class ServingWorker:
             if chunk.last:
                 del self._leases[chunk.task]
                 self._done[chunk.task] = chunk.roll_back
-                # Not one more: should the next message be lost with this process, somebody has to begin at a chunk that there is.
-                self._send(Settled(chunk.task, chunk.chunk, chunk.roll_back, settled.loss))
-                self._send(TaskDone(chunk.task, chunk.roll_back))
+                self._told_at = now
+                self._send(TaskDone(chunk.task, chunk.roll_back, settled.loss))
             elif now - self._told_at >= _PROGRESS_SECONDS:
                 self._told_at = now
                 self._send(Settled(chunk.task, chunk.chunk + 1, chunk.roll_back, settled.loss))

@@ -674,6 +674,8 @@ class MasterProcess(Process):
     def __init__(self, world: World, number: int, machine: ServingMaster) -> None:
         super().__init__(world, f"master-{number}")
         self.machine = machine
+        self.listens = False
+        """It has read the journal: before, it hears nobody."""
         self.links: dict[int, Wire] = {}
 
     def open(self, wire: Wire, member: Member) -> None:

@@ -289,6 +289,7 @@ class World:
         self.masters.append(master)
 
         def begin() -> None:
+            master.listens = True
             self.feed(master, events.JournalRead(tuple(self.journal), len(self.journal)))
             self.feed(master, events.DataFound(self.shards))
             for name in self.dead:
@@ -310,7 +311,7 @@ class World:
         self.after(TICK, f"{master.name} ticks", lambda: master.do(lambda: self._tick(master)))
 
     def some_master(self) -> MasterProcess | None:
-        alive = [master for master in self.masters if master.lives]
+        alive = [master for master in self.masters if master.lives and master.listens]
         return self.random.choice((*alive, alive[-1])) if alive else None
 
     def feed(self, master: MasterProcess, event: events.Event) -> None:
