@@ -110,6 +110,35 @@ fn an_index_that_says_there_is_nothing_is_looked_at_again() {
     }
 }
 
+/// It is not synced before it is renamed: after a power cut any of its blocks may be missing under its name, or hold zeros.
+#[test]
+fn an_index_that_a_power_cut_has_left_is_made_anew() {
+    let records = three();
+    let (_folder, path, index) = place(&encode(&records));
+    open_tfrecord(&path, &index).unwrap();
+    let whole = fs::read(&index).unwrap();
+    for at in 0..whole.len() {
+        let zeros = |range: std::ops::Range<usize>| {
+            let mut bytes = whole.clone();
+            bytes[range].fill(0);
+            bytes
+        };
+        let left = [
+            whole[..at].to_vec(),
+            zeros(at..whole.len()),
+            zeros(0..at + 1),
+        ];
+        // The last number ends in zeros as it is.
+        for bytes in left.into_iter().filter(|bytes| *bytes != whole) {
+            fs::write(&index, &bytes).unwrap();
+            assert!(TFRecordFile::open(&path, &index).is_err(), "{bytes:?}");
+            let file = open_tfrecord(&path, &index).unwrap();
+            assert_eq!(file.read(&[0, 1, 2]).unwrap(), records);
+            assert_eq!(fs::read(&index).unwrap(), whole);
+        }
+    }
+}
+
 /// Its bounds are right; that two records are called one must not pass for a record that is corrupt, which a job may skip.
 #[test]
 fn an_index_that_puts_records_together_or_apart_loses_none_silently() {

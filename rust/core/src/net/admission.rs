@@ -3,6 +3,17 @@
 //! A decision without I/O: what has happened comes in with its time, who has to go comes out with the reason. Connections are always
 //! accepted and others are closed for them, because a queue of the kernel that is left to fill up shuts out everybody, from wherever they
 //! come. A connection whose handshake is over is not known here, so that no crowd of strangers can cost it anything.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -121,7 +132,8 @@ impl Admission {
         });
         let ticket = self.next;
         self.next = self.next.wrapping_add(1);
-        *self.counts.entry(source).or_default() += 1;
+        let count = self.counts.entry(source).or_default();
+        *count = count.saturating_add(1);
         self.waiting.insert(
             ticket,
             Waiting {
@@ -146,7 +158,7 @@ impl Admission {
             return;
         };
         if let Some(count) = self.counts.get_mut(&waiting.source) {
-            *count -= 1;
+            *count = count.saturating_sub(1);
             if *count == 0 {
                 self.counts.remove(&waiting.source);
             }

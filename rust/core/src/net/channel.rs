@@ -1,4 +1,15 @@
 //! A connection for messages of any length, in words of 8 bytes, both ways at once and never blocking. Waiting is its owner's affair.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 
@@ -78,7 +89,7 @@ impl Channel {
 
     /// Take back the words of a message that has been read: the next one needs memory that is there already.
     pub fn reuse(&mut self, words: Vec<u64>) {
-        if words.len() > self.spare.len() && words.len() * 8 <= GROWTH {
+        if words.len() > self.spare.len() && size_of_val(&words[..]) <= GROWTH {
             self.spare = words;
         }
     }
@@ -97,20 +108,15 @@ impl Channel {
     pub fn flush(&mut self) -> Result<(), Lost> {
         while let Some(first) = self.leaving.front_mut() {
             let bytes: &[u8] = bytemuck::cast_slice(&first.words);
-            let parts = if first.sent < HEADER {
-                [IoSlice::new(&first.head[first.sent..]), IoSlice::new(bytes)]
-            } else {
-                [
-                    IoSlice::new(&bytes[first.sent - HEADER..]),
-                    IoSlice::new(&[]),
-                ]
-            };
+            let head = first.head.get(first.sent..).unwrap_or_default();
+            let body = bytes.get(first.sent.saturating_sub(HEADER)..);
+            let parts = [IoSlice::new(head), IoSlice::new(body.unwrap_or_default())];
             match self.stream.send(&parts) {
-                Ok(sent) => first.sent += sent,
+                Ok(sent) => first.sent = first.sent.saturating_add(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
-            if first.sent == HEADER + bytes.len() {
+            if first.sent >= HEADER.saturating_add(bytes.len()) {
                 self.leaving.pop_front();
             }
         }
@@ -149,24 +155,28 @@ impl Channel {
                 self.words = std::mem::take(&mut self.spare);
                 self.words.truncate(length / 8);
             }
-            if self.got == self.words.len() * 8 {
-                let more = (length - self.got).min(GROWTH.max(self.got));
+            if self.got == size_of_val(&self.words[..]) {
+                let more = length.saturating_sub(self.got).min(GROWTH.max(self.got));
                 self.words.reserve_exact(more / 8);
-                self.words.resize((self.got + more) / 8, 0);
+                self.words.resize(self.got.saturating_add(more) / 8, 0);
             }
-            let room = &mut bytemuck::cast_slice_mut(&mut self.words)[self.got..];
-            match read(&self.stream, room)? {
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut self.words);
+            match read(&self.stream, bytes.get_mut(self.got..).unwrap_or_default())? {
                 0 => return Ok(None),
-                got => self.got += got,
+                got => self.got = self.got.saturating_add(got),
             }
         }
     }
 
     fn fill_head(&mut self) -> Result<bool, Lost> {
-        while self.got < HEADER {
-            match read(&self.stream, &mut self.head[self.got..])? {
+        while let Some(room) = self
+            .head
+            .get_mut(self.got..)
+            .filter(|room| !room.is_empty())
+        {
+            match read(&self.stream, room)? {
                 0 => return Ok(false),
-                got => self.got += got,
+                got => self.got = self.got.saturating_add(got),
             }
         }
         Ok(true)

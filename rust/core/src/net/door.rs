@@ -1,6 +1,17 @@
 //! The listening side's reception: accepts, authenticates, times out. What becomes of an authenticated connection is its owner's affair.
 //!
 //! All handshakes go on side by side in one thread, so that a silent or slow stranger holds nobody else up.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -62,7 +73,7 @@ impl Refusals {
         if told.first.len() < REMEMBERED {
             told.first.push((from, why));
         } else {
-            told.others += 1;
+            told.others = told.others.saturating_add(1);
         }
     }
 }
@@ -116,7 +127,7 @@ impl<E: Examination> Lobby<E> {
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
         let now = Instant::now();
-        let mut polls = Vec::with_capacity(self.strangers.len() + 1);
+        let mut polls = Vec::with_capacity(self.strangers.len().saturating_add(1));
         if self.admission.accepts(now) {
             polls.push(readable(&self.listener));
         }

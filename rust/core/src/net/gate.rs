@@ -3,6 +3,17 @@
 //! gRPC turns strangers away without a word to anybody; here they are refused like those at the data plane's door, with a reason and a count.
 //! Only who has shown a worker's certificate of the job reaches gRPC, over a connection of its own that is called as the address that it comes
 //! from. One thread carries for all; it holds no more than one chunk for each direction, and takes the next one when that is gone.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::io::{self, IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -30,6 +41,8 @@ const FLUSH: Duration = Duration::from_secs(2);
 /// Bytes of the longest path of a Unix socket, and of the longest address with a scope and a port.
 const PATH: usize = 107;
 const CALLED: usize = 64;
+/// Bytes of the longest path of a folder for them.
+const FOLDER: usize = PATH - 1 - CALLED;
 
 #[derive(Debug)]
 struct Shared {
@@ -53,11 +66,10 @@ impl Gate {
     /// Listen at `address` for workers of the job, and connect each to the Unix socket `to`, whose folder nobody else can enter.
     pub fn open(address: &str, to: &Path, identity: Identity) -> Result<Gate> {
         let folder = to.parent().unwrap_or(to);
-        if folder.as_os_str().len() + 1 + CALLED > PATH {
+        if folder.as_os_str().len() > FOLDER {
             return Err(Error::BadSetting(format!(
-                "{}: the path of a folder for the gate's sockets has at most {} bytes",
+                "{}: the path of a folder for the gate's sockets has at most {FOLDER} bytes",
                 folder.display(),
-                PATH - 1 - CALLED
             )));
         }
         let listener = Listener::bind(&address.parse()?)?;
@@ -252,16 +264,18 @@ impl Carried {
         }
         let limit = until.map(|until| until.saturating_duration_since(now));
         wait(&mut polls, limit, &ignore_signals)?;
-        let ready: Vec<_> = polls[first..]
+        let ready: Vec<_> = polls
             .iter()
+            .skip(first)
             .zip(whose)
             .map(|(poll, (at, inner))| (at, inner, poll.revents()))
             .filter(|(_, _, flags)| !flags.is_empty())
             .collect();
         for (at, inner, flags) in ready {
-            let pair = &mut self.pairs[at];
-            pair.due = true;
-            pair.hung |= inner && flags.contains(PollFlags::HUP);
+            if let Some(pair) = self.pairs.get_mut(at) {
+                pair.due = true;
+                pair.hung |= inner && flags.contains(PollFlags::HUP);
+            }
         }
         Ok(())
     }
@@ -369,7 +383,7 @@ impl Way {
             }
             match from.receive(&mut [IoSliceMut::new(room)]) {
                 Ok(0) => self.ended = true,
-                Ok(got) => self.held.extend_from_slice(&room[..got]),
+                Ok(got) => self.held.extend_from_slice(room.get(..got).unwrap_or(room)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(_) => {
                     self.ended = true;
@@ -382,9 +396,11 @@ impl Way {
 
     /// Send what is held; true if nothing is left of it.
     fn flush(&mut self, to: &Stream) -> bool {
-        while !self.deaf && self.sent < self.held.len() {
-            match to.send(&[IoSlice::new(&self.held[self.sent..])]) {
-                Ok(sent) => self.sent += sent,
+        while !self.deaf
+            && let Some(left) = self.held.get(self.sent..).filter(|left| !left.is_empty())
+        {
+            match to.send(&[IoSlice::new(left)]) {
+                Ok(sent) => self.sent = self.sent.saturating_add(sent),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(_) => self.deaf = true,
             }

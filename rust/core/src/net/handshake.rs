@@ -11,11 +11,22 @@
 //! Hello(purpose, ids, digest, proof)   →   (header: view)
 //!                                      ←   Verdict(parked)*, Verdict(ok | stale | refused)
 //! ```
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::error::{Error, Result};
-use super::frame::{Header, Kind, Malformed, u64_at};
+use super::frame::{Header, Kind, Malformed};
 
 const NONCE: usize = 32;
 const PROOF: usize = 32;
@@ -74,6 +85,10 @@ impl Token {
     }
 }
 
+#[allow(
+    clippy::expect_used,
+    reason = "HMAC takes keys of any length, and this one is no peer's"
+)]
 fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
 }
@@ -231,18 +246,20 @@ impl Acceptor {
                 Token::mac(self.token.of_dialer(content)?, "dial", &parts)
                     .verify_slice(proof)
                     .map_err(|_| Denied::Token)?;
-                if content.len() < 9 || content.len() > 9 + MEMBER {
-                    return Err(Malformed::Content.into());
-                }
-                let purpose = Purpose::from_code(content[0]).ok_or(Malformed::Content)?;
-                let member = std::str::from_utf8(&content[9..])
+                let (head, member) = content
+                    .split_first_chunk::<9>()
+                    .filter(|(_, member)| member.len() <= MEMBER)
+                    .ok_or(Malformed::Content)?;
+                let [purpose, digest @ ..] = head;
+                let purpose = Purpose::from_code(*purpose).ok_or(Malformed::Content)?;
+                let member = std::str::from_utf8(member)
                     .map_err(|_| Malformed::Content)?
                     .to_owned();
                 Ok(Heard::Hello(Hello {
                     purpose,
                     member,
                     view: header.view,
-                    digest: u64_at(content, 1),
+                    digest: u64::from_le_bytes(*digest),
                 }))
             }
             _ => Err(Malformed::Kind.into()),

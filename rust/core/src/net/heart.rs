@@ -2,6 +2,17 @@
 //!
 //! They decide nothing (that is the master's affair) and carry no command. A thread of its own, so that neither a long step nor the
 //! interpreter's lock silences a healthy member.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -137,7 +148,7 @@ impl HeartShared {
                     stream.limit_silence(SILENCE);
                     self.beat(&stream, interval);
                 }
-                Ok(Err(_)) | Err(_) => pause = (pause * 2).min(LONGEST_PAUSE),
+                Ok(Err(_)) | Err(_) => pause = pause.saturating_mul(2).min(LONGEST_PAUSE),
             }
             let _ = wait(&mut [readable(&self.stop)], Some(pause), &ignore_signals);
         }

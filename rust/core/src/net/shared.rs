@@ -3,6 +3,17 @@
 //! First each writes how it begins (step, sizes, trailer), which is compared before a byte is believed. Then, for each block: all members put their contributions to the others' parts in their slots (scatter), each sums its part straight from
 //! the others' slots (reduce) and puts the sum in a slot, and all copy the others' sums (gather). A slot is used again when the counters
 //! of all peers say that they need it no more. Since every member sees everybody's counters, it also sees who could go on and does not.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use super::area::{Area, Count, DEPTH, published};
 use super::plan::{Piece, Plan};
 use super::sum::{self, Element};
@@ -29,10 +40,10 @@ impl Progress {
     /// Whether a member with these counters could go on, given all others'.
     pub fn can_go_on(&self, others: &[Progress], blocks: u64) -> bool {
         let least = |count: fn(&Progress) -> u64| others.iter().map(count).min().unwrap_or(blocks);
-        let scatter =
-            self.scattered < blocks && self.scattered < least(|other| other.reduced) + DEPTH;
+        let scatter = self.scattered < blocks
+            && self.scattered < least(|other| other.reduced).saturating_add(DEPTH);
         let reduce = self.reduced < least(|other| other.scattered)
-            && self.reduced < least(|other| other.copied) + DEPTH;
+            && self.reduced < least(|other| other.copied).saturating_add(DEPTH);
         let copy = self.copied < least(|other| other.reduced);
         scatter || reduce || copy
     }
@@ -70,7 +81,7 @@ impl<'a> Exchange<'a> {
         step: u64,
         prefix: &[u8],
     ) -> Exchange<'a> {
-        let number = own.count(Count::Opened) + 1;
+        let number = own.count(Count::Opened).saturating_add(1);
         let (copied, opened) = (
             vec![0; peers.len()],
             peers.iter().map(Option::is_none).collect(),
@@ -98,12 +109,13 @@ impl<'a> Exchange<'a> {
 
     /// Whether a peer's beginning was read.
     pub fn has_opened(&self, rank: usize) -> bool {
-        self.opened[rank]
+        self.opened.get(rank).is_some_and(|opened| *opened)
     }
 
     /// Whether a peer has begun, read or not.
     pub fn has_begun(&self, rank: usize) -> bool {
-        self.peers[rank].is_none_or(|area| area.count(Count::Opened) >= self.number)
+        let peer = self.peers.get(rank).copied().flatten();
+        peer.is_none_or(|area| area.count(Count::Opened) >= self.number)
     }
 
     /// Read the beginnings that are new; `check` gets rank, step and prefix of each. True when all have been read.
@@ -111,14 +123,15 @@ impl<'a> Exchange<'a> {
         &mut self,
         mut check: impl FnMut(usize, u64, &[u8]) -> Result<(), E>,
     ) -> Result<bool, E> {
-        for (rank, peer) in self.peers.iter().enumerate() {
+        let peers = self.peers.iter().zip(&mut self.opened);
+        for (rank, (peer, opened)) in peers.enumerate() {
             if let Some(area) = peer
-                && !self.opened[rank]
+                && !*opened
                 && area.count(Count::Opened) >= self.number
             {
                 let (step, prefix) = area.read_opening();
                 check(rank, step, &prefix)?;
-                self.opened[rank] = true;
+                *opened = true;
             }
         }
         Ok(self.opened.iter().all(|opened| *opened))
@@ -143,8 +156,18 @@ impl<'a> Exchange<'a> {
             .unwrap_or(u64::MAX)
     }
 
+    /// Count blocks of this operation over the ring's whole life.
+    fn absolutely(&self, blocks: u64) -> u64 {
+        self.base.saturating_add(blocks)
+    }
+
+    /// Whether the slot of a block is free: all peers need what was in it no more, as they say with this counter.
+    fn is_free(&self, block: u64, what: Count) -> bool {
+        self.absolutely(block) < self.absolute(what).saturating_add(DEPTH)
+    }
+
     fn publish(&self, what: Count, blocks: u64) {
-        self.own.publish(what, self.base + blocks);
+        self.own.publish(what, self.absolutely(blocks));
         published();
         self.peers
             .iter()
@@ -167,30 +190,38 @@ impl<'a> Exchange<'a> {
         self.copy(result) || reduced || scattered
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranges are of this member's own plan, which is of this many elements"
+    )]
     fn scatter<T: Element>(&mut self, contribution: &[T]) -> bool {
         let block = self.done.scattered;
         // The slot is free once all peers have summed the block that was in it.
-        if block == self.blocks() || self.base + block >= self.absolute(Count::Reduced) + DEPTH {
+        if block == self.blocks() || !self.is_free(block, Count::Reduced) {
             return false;
         }
         for rank in (0..self.plan.members).filter(|rank| *rank != self.plan.me) {
             self.own.write(
-                self.base + block,
+                self.absolutely(block),
                 rank,
                 &contribution[self
                     .plan
                     .piece(Piece::Scatter(block as usize), self.plan.me, rank)],
             );
         }
-        self.done.scattered += 1;
+        self.done.scattered = block.saturating_add(1);
         self.publish(Count::Scattered, self.done.scattered);
         true
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranges are of this member's own plan, which is of this many elements"
+    )]
     fn reduce<T: Element>(&mut self, contribution: &[T], result: &mut [T]) -> bool {
         let block = self.done.reduced;
         if block >= self.least(Count::Scattered).min(self.blocks())
-            || self.base + block >= self.absolute(Count::Copied) + DEPTH
+            || !self.is_free(block, Count::Copied)
         {
             return false;
         }
@@ -199,36 +230,48 @@ impl<'a> Exchange<'a> {
         let count = own.len();
         let parts = self.peers.iter().map(|peer| {
             peer.map_or(own, |area| {
-                area.read(self.base + block, self.plan.me, count)
+                area.read(self.absolutely(block), self.plan.me, count)
             })
         });
         let part = &mut result[range];
         sum::in_order(part, parts);
-        self.own.write(self.base + block, self.plan.members, part);
-        self.done.reduced += 1;
+        self.own
+            .write(self.absolutely(block), self.plan.members, part);
+        self.done.reduced = block.saturating_add(1);
         self.publish(Count::Reduced, self.done.reduced);
         true
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranges are of this member's own plan, which is of this many elements"
+    )]
     fn copy<T: Element>(&mut self, result: &mut [T]) -> bool {
         let mut any = false;
-        for (rank, area) in self.peers.iter().enumerate() {
+        let base = self.base;
+        let peers = self.peers.iter().zip(&mut self.copied);
+        for (rank, (area, copied)) in peers.enumerate() {
             let Some(area) = area else { continue };
             let ready = area
                 .count(Count::Reduced)
-                .saturating_sub(self.base)
+                .saturating_sub(base)
                 .min(self.plan.blocks as u64);
-            while self.copied[rank] < ready {
-                let block = self.copied[rank];
+            while *copied < ready {
+                let block = *copied;
                 let part = &mut result[self.plan.range(block as usize, rank)];
-                part.copy_from_slice(area.read(self.base + block, self.plan.members, part.len()));
-                self.copied[rank] += 1;
+                part.copy_from_slice(area.read(
+                    base.saturating_add(block),
+                    self.plan.members,
+                    part.len(),
+                ));
+                *copied = block.saturating_add(1);
                 any = true;
             }
         }
-        let least = (0..self.peers.len())
-            .filter(|rank| *rank != self.plan.me)
-            .map(|rank| self.copied[rank])
+        let of_peers = self.copied.iter().enumerate();
+        let least = of_peers
+            .filter(|(rank, _)| *rank != self.plan.me)
+            .map(|(_, copied)| *copied)
             .min()
             .unwrap_or(0);
         if least > self.done.copied {

@@ -7,6 +7,17 @@
 //! ```
 //!
 //! Not a protocol for parts of a state: what does not verify whole is dropped.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -278,7 +289,8 @@ impl Sending {
         image: &[u8],
     ) -> io::Result<Option<u32>> {
         for _ in 0..8 {
-            let part = &image[self.offset..image.len().min(self.offset + SEGMENT)];
+            let left = image.get(self.offset..).unwrap_or_default();
+            let part = left.get(..SEGMENT).unwrap_or(left);
             if part.is_empty() {
                 return Ok(Some(self.crc));
             }
@@ -296,16 +308,19 @@ impl Sending {
                 .encode()
             });
             let parts = [
-                IoSlice::new(&head[self.sent.min(HEADER)..]),
-                IoSlice::new(&part[self.sent.saturating_sub(HEADER)..]),
+                IoSlice::new(head.get(self.sent..).unwrap_or_default()),
+                IoSlice::new(
+                    part.get(self.sent.saturating_sub(HEADER)..)
+                        .unwrap_or_default(),
+                ),
             ];
             match stream.send(&parts) {
-                Ok(count) => self.sent += count,
+                Ok(count) => self.sent = self.sent.saturating_add(count),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
                 Err(error) => return Err(error),
             }
-            if self.sent == HEADER + part.len() {
-                self.offset += part.len();
+            if self.sent >= HEADER.saturating_add(part.len()) {
+                self.offset = self.offset.saturating_add(part.len());
                 self.head = None;
             }
         }
@@ -467,19 +482,19 @@ impl StateTransfer {
         interrupt: Interrupt<'_>,
     ) -> Result<()> {
         let [head, body] = parts;
-        let total = head.len() + body.len();
-        let mut done = 0;
+        let total = head.len().saturating_add(body.len());
+        let mut done = 0_usize;
         let mut deadline = Instant::now() + self.silence;
         while done < total {
-            let from = done.min(head.len());
+            let in_body = done.saturating_sub(head.len());
             let mut parts = [
-                IoSliceMut::new(&mut head[from..]),
-                IoSliceMut::new(&mut body[done - from..]),
+                IoSliceMut::new(head.get_mut(done..).unwrap_or_default()),
+                IoSliceMut::new(body.get_mut(in_body..).unwrap_or_default()),
             ];
             match stream.receive(&mut parts) {
                 Ok(0) => return Err(self.failed("the donor closed the connection")),
                 Ok(count) => {
-                    done += count;
+                    done = done.saturating_add(count);
                     deadline = Instant::now() + self.silence;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -58,7 +58,7 @@ pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) 
         ends: vec![0; 64],
     };
     let mut buffer = vec![0; SCAN_BUFFER];
-    let (mut rows, mut told) = (0, 0);
+    let (mut rows, mut told) = (0_u64, 0);
     loop {
         let filled = file
             .read(&mut buffer)
@@ -66,12 +66,12 @@ pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) 
         if filled == 0 {
             break;
         }
-        let mut input = &buffer[..filled];
+        let mut input = buffer.get(..filled).unwrap_or(&buffer);
         while let Some(begin) = scan.next_row(&mut input) {
             writer.push(begin)?;
-            rows += 1;
+            rows = rows.saturating_add(1);
         }
-        if scan.offset - scan.begin > LONGEST_ROW {
+        if scan.offset.saturating_sub(scan.begin) > LONGEST_ROW {
             return Err(open_quote(
                 path,
                 rows,
@@ -79,7 +79,7 @@ pub fn index(path: &Path, index: &Path, delimiter: u8, progress: &mut Progress) 
                 "it is longer than 64 MiB",
             ));
         }
-        if scan.offset - told >= PROGRESS_EVERY {
+        if scan.offset.saturating_sub(told) >= PROGRESS_EVERY {
             told = scan.offset;
             progress(scan.offset, size).map_err(|_| Error::Stopped)?;
         }
@@ -136,8 +136,8 @@ impl Scan {
             let (result, read, _, _) =
                 self.reader
                     .read_record(input, &mut self.fields, &mut self.ends);
-            *input = &input[read..];
-            self.offset += read as u64;
+            *input = input.get(read..).unwrap_or_default();
+            self.offset = self.offset.saturating_add(read as u64);
             // Full output needs no care: what was written is not wanted.
             if matches!(result, ReadRecordResult::Record) {
                 let begin = self.begin;
@@ -154,18 +154,18 @@ fn parse(reader: &mut Reader, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     reader.reset();
     let mut text = vec![0; bytes.len()];
     let mut ends = vec![0; 16];
-    let (mut input, mut written, mut fields) = (bytes, 0, 0);
+    let (mut input, mut written, mut fields) = (bytes, 0_usize, 0_usize);
     loop {
-        let (result, read, wrote, ended) =
-            reader.read_record(input, &mut text[written..], &mut ends[fields..]);
-        input = &input[read..];
-        written += wrote;
-        fields += ended;
+        let (text_room, ends_room) = (text.get_mut(written..)?, ends.get_mut(fields..)?);
+        let (result, read, wrote, ended) = reader.read_record(input, text_room, ends_room);
+        input = input.get(read..)?;
+        written = written.saturating_add(wrote);
+        fields = fields.saturating_add(ended);
         match result {
             // Without more input, the next turn tells the parser that this is the end.
             ReadRecordResult::InputEmpty => {}
-            ReadRecordResult::OutputFull => text.resize(text.len() + 64, 0),
-            ReadRecordResult::OutputEndsFull => ends.resize(ends.len() * 2, 0),
+            ReadRecordResult::OutputFull => text.resize(text.len().saturating_add(64), 0),
+            ReadRecordResult::OutputEndsFull => ends.resize(ends.len().saturating_mul(2), 0),
             ReadRecordResult::Record | ReadRecordResult::End => break,
         }
     }
@@ -175,8 +175,8 @@ fn parse(reader: &mut Reader, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     }
     let mut begin = 0;
     let mut row = Vec::with_capacity(fields);
-    for &end in &ends[..fields] {
-        row.push(text[begin..end].to_vec());
+    for &end in ends.get(..fields)? {
+        row.push(text.get(begin..end)?.to_vec());
         begin = end;
     }
     Some(row)
@@ -227,7 +227,9 @@ impl CsvFile {
 
     /// Number of data rows.
     pub fn count(&self) -> u64 {
-        self.index.count() - u64::from(self.header.is_some())
+        self.index
+            .count()
+            .saturating_sub(u64::from(self.header.is_some()))
     }
 
     /// Names of the columns; None if the file has no header row.
@@ -318,15 +320,16 @@ impl CsvFile {
         row: u64,
         (begin, end): Range,
     ) -> Result<Vec<Vec<u8>>> {
-        if end - begin > LONGEST_RANGE {
+        let length = end.saturating_sub(begin);
+        if length > LONGEST_RANGE {
             return Err(self.index.misleads(row));
         }
         // The parser drops a byte order mark at its very beginning. That is right for the first row only; before
         // the others goes an empty line, which is skipped.
         let lead = usize::from(begin > 0);
-        let mut bytes = vec![b'\n'; lead + (end - begin) as usize];
+        let mut bytes = vec![b'\n'; lead.saturating_add(length as usize)];
         self.file
-            .read_exact_at(&mut bytes[lead..], begin)
+            .read_exact_at(bytes.get_mut(lead..).unwrap_or_default(), begin)
             .map_err(|source| unreadable(&self.path, source))?;
         let ends_there =
             end == self.index.fingerprint.size || matches!(bytes.last(), Some(b'\n' | b'\r'));
@@ -341,10 +344,11 @@ impl CsvFile {
             match String::from_utf8(field) {
                 Ok(string) => strings.push(string),
                 Err(error) => {
-                    let byte = error.as_bytes()[error.utf8_error().valid_up_to()];
+                    let at = error.utf8_error().valid_up_to();
+                    let byte = error.as_bytes().get(at).copied().unwrap_or_default();
                     let what = format!(
                         "field {} is not UTF-8 (byte 0x{byte:02x}); save the file as UTF-8",
-                        column + 1
+                        column.saturating_add(1)
                     );
                     return Err(self.corrupt(row, range, what));
                 }
@@ -377,25 +381,26 @@ impl CsvFile {
     /// Counts the line that a row begins on, from 1, as editors do. Reads the file up to there.
     fn line(&self, (begin, end): Range) -> std::io::Result<u64> {
         let mut buffer = vec![0; SCAN_BUFFER];
-        let (mut offset, mut line, mut after_return) = (0, 1, false);
+        let (mut offset, mut line, mut after_return) = (0_u64, 1_u64, false);
         while offset < end {
-            let wanted = buffer.len().min((end - offset) as usize);
-            let read = self.file.read_at(&mut buffer[..wanted], offset)?;
+            let wanted = buffer.len().min(end.saturating_sub(offset) as usize);
+            let room = buffer.get_mut(..wanted).unwrap_or_default();
+            let read = self.file.read_at(room, offset)?;
             if read == 0 {
                 break;
             }
-            for (at, &byte) in (offset..).zip(&buffer[..read]) {
+            for (at, &byte) in (offset..).zip(room.iter().take(read)) {
                 let line_end = matches!(byte, b'\n' | b'\r');
                 if at >= begin && !line_end {
                     return Ok(line);
                 }
                 // "\r\n" is one line end.
                 if line_end && !(byte == b'\n' && after_return) {
-                    line += 1;
+                    line = line.saturating_add(1);
                 }
                 after_return = byte == b'\r';
             }
-            offset += read as u64;
+            offset = offset.saturating_add(read as u64);
         }
         Ok(line)
     }

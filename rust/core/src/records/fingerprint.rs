@@ -29,7 +29,7 @@ impl Fingerprint {
         let (size, changed) = stat(file)?;
         let mut sample = 0;
         let mut buffer = vec![0; SAMPLE.min(size) as usize];
-        let last = size - buffer.len() as u64;
+        let last = size.saturating_sub(buffer.len() as u64);
         for offset in [0, last / 2, last] {
             file.read_exact_at(&mut buffer, offset)?;
             sample = crc32c::crc32c_append(sample, &buffer);

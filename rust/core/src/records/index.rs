@@ -19,6 +19,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use super::{Error, Fingerprint, Result};
+use crate::net::frame::{u32_at, u64_at};
 
 const MAGIC: &[u8; 8] = b"EDLINDEX";
 const FORMAT: u32 = 1;
@@ -117,9 +118,11 @@ impl Index {
     /// Looks at all offsets once: checksums keep from accidents only.
     fn verify_offsets(&self, expected: u32) -> std::result::Result<(), Wrong> {
         let (mut crc, mut last) = (0, None);
+        // One more than there are records; the file has room for them.
+        let all = self.count.saturating_add(1);
         let mut at = 0;
-        while at <= self.count {
-            let many = (self.count + 1 - at).min(BLOCK as u64) as usize;
+        while at < all {
+            let many = all.saturating_sub(at).min(BLOCK as u64) as usize;
             let bytes = self.bytes(at, many)?;
             crc = crc32c::crc32c_append(crc, &bytes);
             for offset in offsets(&bytes) {
@@ -133,7 +136,7 @@ impl Index {
                     _ => last = Some(offset),
                 }
             }
-            at += many as u64;
+            at = at.saturating_add(many as u64);
         }
         if crc != expected {
             return Err("its offsets are damaged".into());
@@ -162,7 +165,7 @@ impl Index {
         let there = || records.iter().filter(|record| **record < self.count);
         let first = there().min().copied().unwrap_or(0);
         let last = there().max().copied().unwrap_or(0);
-        let many = (last - first).saturating_add(2);
+        let many = last.saturating_sub(first).saturating_add(2);
         let together = if many <= BLOCK as u64 && there().next().is_some() {
             Some(self.block(first, many as usize)?)
         } else {
@@ -173,7 +176,7 @@ impl Index {
                 return Ok(None);
             }
             let range = match &together {
-                Some(block) => self.pair(block, (record - first) as usize),
+                Some(block) => self.pair(block, record.saturating_sub(first) as usize),
                 None => self.pair(&self.block(record, 2)?, 0),
             };
             range.map(Some)
@@ -199,22 +202,22 @@ impl Index {
 
     /// Reads `many` offsets; there are no more than `BLOCK`.
     fn bytes(&self, first: u64, many: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; many * 8];
-        self.file
-            .read_exact_at(&mut bytes, HEADER as u64 + first * 8)?;
+        let mut bytes = vec![0; many.saturating_mul(8)];
+        let place = first.saturating_mul(8).saturating_add(HEADER as u64);
+        self.file.read_exact_at(&mut bytes, place)?;
         Ok(bytes)
     }
 
     /// Returns two offsets that follow each other. Somebody may have changed them since they were verified.
     fn pair(&self, block: &[u8], at: usize) -> Result<Range> {
         let words = block.as_chunks::<8>().0;
-        let word = |at: usize| words.get(at).map(|word| u64::from_le_bytes(*word));
-        match (word(at), word(at + 1)) {
-            (Some(begin), Some(end)) if begin <= end && end <= self.fingerprint.size => {
-                Ok((begin, end))
+        if let Some([begin, end, ..]) = words.get(at..) {
+            let (begin, end) = (u64::from_le_bytes(*begin), u64::from_le_bytes(*end));
+            if begin <= end && end <= self.fingerprint.size {
+                return Ok((begin, end));
             }
-            _ => Err(Wrong::from("it has changed since it was opened").of(&self.path)),
         }
+        Err(Wrong::from("it has changed since it was opened").of(&self.path))
     }
 }
 
@@ -261,14 +264,6 @@ fn offsets(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .0
         .iter()
         .map(|word| u64::from_le_bytes(*word))
-}
-
-fn u32_at(header: &[u8; HEADER], at: usize) -> u32 {
-    u32::from_le_bytes(header[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn u64_at(header: &[u8; HEADER], at: usize) -> u64 {
-    u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"))
 }
 
 /// Writes an index beside its final name; it appears there with [`Writer::finish`] or not at all.
@@ -318,7 +313,7 @@ impl Writer {
     pub fn push(&mut self, offset: u64) -> Result<()> {
         let bytes = offset.to_le_bytes();
         self.crc = crc32c::crc32c_append(self.crc, &bytes);
-        self.offsets += 1;
+        self.offsets = self.offsets.saturating_add(1);
         self.out
             .write_all(&bytes)
             .map_err(|source| unwritable(&self.target, source))
@@ -348,7 +343,8 @@ impl Writer {
         self.out.seek(SeekFrom::Start(0))?;
         self.out.write_all(&header)?;
         self.out.flush()?;
-        // Not synced: what a power cut could leave under the name fails its checksums, and is made anew.
+        // Not synced, which takes milliseconds for each data file: what a power cut can leave under the name fails its checksums, and is
+        // made anew.
         fs::rename(&self.beside, &self.target)
     }
 }

@@ -5,6 +5,17 @@
 //! one positioned read, so that a shuffled order costs no more memory than a sequential one. All files are read
 //! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS.
 
+// What is read here, and in the modules below, comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 pub mod csv;
 mod fingerprint;
 mod index;

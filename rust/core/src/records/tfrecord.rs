@@ -13,6 +13,7 @@ use super::{
     Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
     unreadable,
 };
+use crate::net::frame::{u32_at, u64_at};
 
 /// Length and its checksum.
 pub const HEAD: u64 = 12;
@@ -28,10 +29,14 @@ pub fn masked_crc(data: &[u8]) -> u32 {
 
 /// Returns the length of the data if `head` is the head of a record with a right checksum.
 fn length(head: &[u8; HEAD as usize]) -> Option<u64> {
-    let (length, crc) = head.split_at(8);
-    let stored = u32::from_le_bytes(crc.try_into().expect("four bytes"));
-    (masked_crc(length) == stored)
-        .then(|| u64::from_le_bytes(length.try_into().expect("eight bytes")))
+    (masked_crc(&head[..8]) == u32_at(head, 8)).then(|| u64_at(head, 0))
+}
+
+/// Returns the head, the data and the data's checksum of a record.
+fn split(record: &[u8]) -> Option<(&[u8; HEAD as usize], &[u8], &[u8; TAIL as usize])> {
+    let (head, rest) = record.split_first_chunk()?;
+    let (data, crc) = rest.split_last_chunk()?;
+    Some((head, data, crc))
 }
 
 /// Says whether bytes that begin a file are the head of a TFRecord.
@@ -51,16 +56,17 @@ pub fn index(path: &Path, index: &Path, progress: &mut Progress) -> Result<u64> 
     let size = fingerprint.size;
     let mut writer = Writer::create(index)?;
     let mut reader = BufReader::with_capacity(SCAN_BUFFER, &file);
-    let (mut offset, mut record, mut told) = (0, 0, 0);
+    let (mut offset, mut record, mut told) = (0_u64, 0_u64, 0);
     while offset < size {
+        let left = size.saturating_sub(offset);
         let truncated = |needed| Error::Truncated {
             path: path.to_owned(),
             record,
             offset,
             needed,
-            left: size - offset,
+            left,
         };
-        if size - offset < HEAD {
+        if left < HEAD {
             return Err(truncated(HEAD + TAIL));
         }
         let mut head = [0; HEAD as usize];
@@ -76,16 +82,16 @@ pub fn index(path: &Path, index: &Path, progress: &mut Progress) -> Result<u64> 
             ));
         };
         let needed = length.saturating_add(HEAD + TAIL);
-        if needed > size - offset {
+        if needed > left {
             return Err(truncated(needed));
         }
         writer.push(offset)?;
         reader
-            .seek_relative((length + TAIL) as i64)
+            .seek_relative(length.saturating_add(TAIL) as i64)
             .map_err(|source| unreadable(path, source))?;
-        offset += needed;
-        record += 1;
-        if offset - told >= PROGRESS_EVERY {
+        offset = offset.saturating_add(needed);
+        record = record.saturating_add(1);
+        if offset.saturating_sub(told) >= PROGRESS_EVERY {
             told = offset;
             progress(offset, size).map_err(|_| Error::Stopped)?;
         }
@@ -179,23 +185,21 @@ impl TFRecordFile {
                 count: self.count(),
             });
         };
-        // Shorter than any record.
-        let Some(payload) = (end - begin).checked_sub(HEAD + TAIL) else {
-            return Err(self.index.misleads(record));
-        };
-        let mut bytes = vec![0; (end - begin) as usize];
+        let mut bytes = vec![0; end.saturating_sub(begin) as usize];
         self.file
             .read_exact_at(&mut bytes, begin)
             .map_err(|source| unreadable(&self.path, source))?;
-        match bytes.first_chunk().and_then(length) {
-            Some(stored) if stored == payload => {}
+        // Shorter than any record.
+        let Some((head, data, crc)) = split(&bytes) else {
+            return Err(self.index.misleads(record));
+        };
+        match length(head) {
+            Some(stored) if stored == data.len() as u64 => {}
             // The data is right and says otherwise.
             Some(_) => return Err(self.index.misleads(record)),
             None => return Err(corrupt(&self.path, record, begin, "its length is damaged")),
         }
-        let crc_at = bytes.len() - TAIL as usize;
-        let crc = u32::from_le_bytes(bytes[crc_at..].try_into().expect("four bytes"));
-        if masked_crc(&bytes[HEAD as usize..crc_at]) != crc {
+        if masked_crc(data) != u32::from_le_bytes(*crc) {
             return Err(corrupt(
                 &self.path,
                 record,
@@ -203,7 +207,7 @@ impl TFRecordFile {
                 "the checksum of its data is wrong",
             ));
         }
-        bytes.truncate(crc_at);
+        bytes.truncate(bytes.len().saturating_sub(TAIL as usize));
         bytes.drain(..HEAD as usize);
         Ok(bytes)
     }
