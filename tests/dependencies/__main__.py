@@ -25,13 +25,26 @@ NOT_INSTALLED = "tensorflow-gpu"
 
 def main() -> int:
     policy = tomllib.loads((ROOT / "rust" / "deny.toml").read_text())
-    allowed = policy["licenses"]["allow"]
-    found = {**dict(crates(policy["sources"]["allow-registry"])), **dict(packages())}
-    wrong = {what: why for what, licence in found.items() if (why := judge(licence, allowed))}
+    registries = policy["sources"]["allow-registry"]
+    found = dict(packages())
+    for manifest in manifests(ROOT / "rust"):
+        found |= crates(manifest, registries)
+    wrong = {
+        what: why
+        for what, licence in found.items()
+        if (why := judge(licence, allowed_of(what, policy["licenses"])))
+    }
     for what, why in wrong.items():
         print(f"{what}: {why}; rust/deny.toml says what is allowed", file=sys.stderr)
     print(f"{len(found)} dependencies, {len(wrong)} of them not allowed")
     return bool(wrong)
+
+
+def allowed_of(what: str, licences: Mapping[str, Any]) -> list[str]:
+    """Return the licences that are allowed for a crate or package, given as (kind, name, version) in one text."""
+    name = what.split()[1]
+    excepted = [one["allow"] for one in licences.get("exceptions", []) if one["crate"] == name]
+    return sum(excepted, list(licences["allow"]))
 
 
 def judge(licence: str, allowed: list[str]) -> str:
@@ -43,17 +56,24 @@ def judge(licence: str, allowed: list[str]) -> str:
     return "" if is_allowed(licence, allowed) else f"its licence is {licence}"
 
 
-def crates(registries: list[str]) -> Iterator[tuple[str, str]]:
-    """Yield (crate, licence) of what Cargo.lock has; the place that it is from, where that is no registry of ours."""
+def manifests(root: Path) -> list[Path]:
+    """Return the Cargo.toml beside each Cargo.lock in the source."""
+    return sorted(
+        lock.with_name("Cargo.toml") for lock in (*root.glob("Cargo.lock"), *root.glob("*/Cargo.lock"))
+    )
+
+
+def crates(manifest: Path, registries: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield (crate, licence) of what the Cargo.lock beside a manifest has; the place that it is from, where that is no registry of ours."""
     ask = [
         "cargo",
         "metadata",
         "--locked",
         "--format-version=1",
         "--manifest-path",
-        str(ROOT / "rust/Cargo.toml"),
+        str(manifest),
     ]
-    metadata = json.loads(subprocess.run(ask, capture_output=True, check=True).stdout)
+    metadata = json.loads(subprocess.run(ask, stdout=subprocess.PIPE, check=True).stdout)
     sources = {None, *(f"registry+{registry}" for registry in registries)}
     for crate in metadata["packages"]:
         yield f"crate {crate['name']} {crate['version']}", of_crate(crate, sources)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .__main__ import judge, of_crate, of_package
+from .__main__ import ROOT, allowed_of, judge, manifests, of_crate, of_package
 from .licences import is_allowed, of_metadata
 
 ALLOWED = ["MIT", "Apache-2.0", "Apache-2.0 WITH LLVM-exception", "Unicode-3.0"]
@@ -64,6 +64,18 @@ def test_a_crate_comes_from_the_registry() -> None:
     assert judge(of_crate(fork, sources), ALLOWED) == "it comes from git+https://example.com/fork"
     assert judge(of_crate({**crate, "license": None}, sources), ALLOWED) == "it names no licence"
     assert judge("AGPL-3.0-only", ALLOWED) == "its licence is AGPL-3.0-only"
+
+
+def test_an_exception_is_for_one_crate() -> None:
+    licences = {"allow": ALLOWED, "exceptions": [{"crate": "fuzzer", "allow": ["NCSA"]}]}
+    assert judge("MIT AND NCSA", allowed_of("crate fuzzer 0.4.13", licences)) == ""
+    for other in ("crate fuzzers 0.4.13", "package x fuzzer"):
+        assert judge("MIT AND NCSA", allowed_of(other, licences)) == "its licence is MIT AND NCSA"
+
+
+def test_all_locked_crates_are_looked_at() -> None:
+    found = manifests(ROOT / "rust")
+    assert {one.relative_to(ROOT).as_posix() for one in found} == {"rust/Cargo.toml", "rust/fuzz/Cargo.toml"}
 
 
 def test_a_package_comes_from_an_index(tmp_path: Path) -> None:
