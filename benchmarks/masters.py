@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from typing import Any
 import psutil
 
 from benchmarks.recovery import PATIENCE, job
-from benchmarks.servers import ROOT, Row, busy
+from benchmarks.servers import ROOT, Row, busy, make_flights
 from benchmarks.servers import table as table
 from elasticdl.control.client import JobClient
 from elasticdl.control.messages import Register, Report
@@ -68,18 +66,20 @@ class Sizes:
         rounds: turns.
         workers: that begin together.
         flights: records of DeepFM's data.
-        seconds: for which the whole job is watched.
+        trainers: workers of the whole job.
+        seconds: for which it is watched.
     """
 
     events: int = 2000
     rounds: int = 5
     workers: int = 1000
     flights: int = 120_000
+    trainers: int = 2
     seconds: float = 15.0
 
 
 FULL = Sizes()
-SMALLEST = Sizes(events=20, rounds=1, workers=20, flights=20 * BATCH, seconds=0.5)
+SMALLEST = Sizes(events=20, rounds=1, workers=20, flights=20 * BATCH, trainers=1, seconds=0.5)
 
 
 def rows(sizes: Sizes = FULL) -> list[Row]:
@@ -207,10 +207,7 @@ def begin_together(sizes: Sizes) -> Row:
 
 def share(directory: Path, sizes: Sizes) -> Row:
     """Return the row on the master's part of the processor time of a DeepFM job."""
-    data = directory / "flights"
-    script = ROOT / "model_zoo/flights/make_data.py"
-    made = [sys.executable, str(script), str(data), f"--rows={sizes.flights}"]
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    data = make_flights(directory, sizes.flights).parent
     settings = {
         "model_zoo": ROOT / "model_zoo",
         "model_def": "deepfm.deepfm_flights.custom_model",
@@ -218,19 +215,19 @@ def share(directory: Path, sizes: Sizes) -> Row:
         "ps_replicas": 2,
         "minibatch_size": BATCH,
     }
-    with job(directory, data / "train", 2, **settings) as (place, _):
-        before = wait_for_steps(place, 20)
+    with job(directory, data, sizes.trainers, **settings) as (place, _):
+        before = wait_for_steps(place, sizes.trainers, 20)
         processes = children()
         used, began = {what: busy(pids) for what, pids in processes.items()}, time.monotonic()
         time.sleep(sizes.seconds)
         spent = {what: busy(pids) - used[what] for what, pids in processes.items()}
         took = time.monotonic() - began
-        steps = wait_for_steps(place, before) - before
+        steps = wait_for_steps(place, sizes.trainers, before + 1) - before
     part = 100 * spent["master"] / max(spent["all"], 1e-9)
     return Row(
-        f"the master's part of a DeepFM job, {SERVERS} servers, two workers, {steps / took:.0f} steps/s",
+        f"the master's part of a DeepFM job, {SERVERS} servers, {sizes.trainers} workers, {steps / took:.0f} steps/s",
         f"{part:.1f} % of the processor time",
-        f"{100 * spent['master'] / took:.1f} % of a core",
+        f"{100 * spent['master'] / took:.1f} % of a core, {1e3 * spent['master'] / max(steps, 1):.2f} s for 1,000 minibatches",
         part,
         3,
         1.5,
@@ -247,14 +244,14 @@ def children() -> dict[str, list[int]]:
     return {"master": masters, "all": [one.pid for one in running]}
 
 
-def wait_for_steps(place: JobPlace, steps: int) -> int:
-    """Wait until two workers have made so many steps; return how many there are."""
+def wait_for_steps(place: JobPlace, trainers: int, steps: int) -> int:
+    """Wait until so many workers train and have made so many steps; return how many there are."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         try:
             with JobClient(place.control_address, place.token()) as client:
                 for seen in client.watch():
-                    if isinstance(seen, JobStatus) and seen.step >= steps and len(at_work(seen)) == 2:
+                    if isinstance(seen, JobStatus) and seen.step >= steps and len(at_work(seen)) == trainers:
                         return seen.step
         except MasterAway:
             time.sleep(0.1)

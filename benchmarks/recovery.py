@@ -46,8 +46,9 @@ class Sizes:
 
     Attributes:
         kills: of workers, each followed by a join.
-        pairs: jobs with two workers and with one, in turns: the machine may be faster now than in a minute.
+        pairs: groups of two workers, of which one then leaves: the machine may be faster now than in a minute.
         starts: commands whose first loss is awaited.
+        workers: of the jobs that these commands start.
         warm_starts: those before them, which warm the disk's cache.
         quiet: seconds without a disturbance before and after each.
         installs: whether a peer that is missing is installed.
@@ -56,13 +57,14 @@ class Sizes:
     kills: int = 5
     pairs: int = 5
     starts: int = 5
+    workers: int = 2
     warm_starts: int = 1
     quiet: float = QUIET_SECONDS
     installs: bool = True
 
 
 FULL = Sizes()
-SMALLEST = Sizes(kills=1, pairs=1, starts=1, warm_starts=0, quiet=1.0, installs=False)
+SMALLEST = Sizes(kills=1, pairs=1, starts=1, workers=1, warm_starts=0, quiet=0.5, installs=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +109,12 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
         data.mkdir()
         values = np.random.default_rng(0).standard_normal((RECORDS, 17), np.float32)
         write_tfrecord(data / "tiny.tfrecord", (row.tobytes() for row in values))
-        recoveries, stalls, step = disturbed(directory, data, sizes)
-        pairs = [
-            (undisturbed(directory, data, 2, sizes), undisturbed(directory, data, 1, sizes))
-            for _ in range(sizes.pairs)
-        ]
+        with job(directory, data, 2) as (place, stamps):
+            recoveries, stalls, step = disturbed(place, stamps, sizes)
+            pairs = [pair(place, stamps, sizes)]
+        for _ in range(sizes.pairs - 1):
+            with job(directory, data, 2) as (place, stamps):
+                pairs.append(pair(place, stamps, sizes))
         peers = {mode: torchft(mode, sizes.kills) for mode in ("tuned", "default") if peer}
         plain, first = starts(directory, sizes)
     median = statistics.median
@@ -206,23 +209,22 @@ def wait_for(place: JobPlace, workers: int) -> tuple[JobStatus, float]:
     raise RuntimeError(f"{workers} workers did not come to train")
 
 
-def disturbed(directory: Path, data: Path, sizes: Sizes) -> tuple[list[float], list[float], float]:
+def disturbed(place: JobPlace, stamps: Path, sizes: Sizes) -> tuple[list[float], list[float], float]:
     """Return seconds from kills to the survivor's next commit, pauses around joins, and the median step of two workers."""
     recoveries, stalls, steps = [], [], []
-    with job(directory, data, 2) as (place, stamps):
-        status, _ = wait_for(place, 2)
-        for number in range(sizes.kills):
-            time.sleep(sizes.quiet + 0.01 * number)
-            victim, survivor = (worker.pid for worker in status.workers if worker.state == "training")
-            assert victim is not None
-            killed = time.time()
-            os.kill(victim, signal.SIGKILL)
-            status, joined = wait_for_another(place, victim)
-            time.sleep(1.0)
-            times = commits(stamps, survivor)
-            recoveries.append(recovered(times, killed) - killed)
-            stalls.append(longest_gap(times, joined - 0.2, joined + 1.0))
-            steps.append(median_gap(times, killed - 0.8 * sizes.quiet, killed))
+    status, _ = wait_for(place, 2)
+    for number in range(sizes.kills):
+        time.sleep(sizes.quiet + 0.01 * number)
+        victim, survivor = (worker.pid for worker in status.workers if worker.state == "training")
+        assert victim is not None
+        killed = time.time()
+        os.kill(victim, signal.SIGKILL)
+        status, joined = wait_for_another(place, victim)
+        time.sleep(1.0)
+        times = commits(stamps, survivor)
+        recoveries.append(recovered(times, killed) - killed)
+        stalls.append(longest_gap(times, joined - 0.2, joined + 1.0))
+        steps.append(median_gap(times, killed - 0.8 * sizes.quiet, killed))
     return recoveries, stalls, statistics.median(steps)
 
 
@@ -247,13 +249,20 @@ def wait_for_another(place: JobPlace, victim: int) -> tuple[JobStatus, float]:
         time.sleep(0.05)
 
 
-def undisturbed(directory: Path, data: Path, workers: int, sizes: Sizes) -> float:
+def pair(place: JobPlace, stamps: Path, sizes: Sizes) -> tuple[float, float]:
+    """Return the median step of a group of two, and of the one that goes on when the other has left."""
+    two = undisturbed(place, stamps, 2, sizes)
+    with JobClient(place.control_address, place.token()) as client:
+        client.scale(1)
+    return two, undisturbed(place, stamps, 1, sizes)
+
+
+def undisturbed(place: JobPlace, stamps: Path, workers: int, sizes: Sizes) -> float:
     """Return the median step of a group that nobody disturbs."""
-    with job(directory, data, workers) as (place, stamps):
-        status, _ = wait_for(place, workers)
-        time.sleep(2 * sizes.quiet)
-        pid = next(worker.pid for worker in status.workers if worker.state == "training")
-        return median_gap(commits(stamps, pid), time.time() - sizes.quiet, time.time())
+    status, _ = wait_for(place, workers)
+    time.sleep(2 * sizes.quiet)
+    pid = next(worker.pid for worker in status.workers if worker.state == "training")
+    return median_gap(commits(stamps, pid), time.time() - sizes.quiet, time.time())
 
 
 def commits(stamps: Path, pid: int | None) -> list[float]:
@@ -278,7 +287,7 @@ def longest_gap(times: list[float], begin: float, end: float) -> float:
 
 
 def starts(directory: Path, sizes: Sizes) -> tuple[list[float], list[float]]:
-    """Return seconds from the command to the first loss: of a plain Keras script, and of a job with two workers; in turns."""
+    """Return seconds from the command to the first loss: of a plain Keras script, and of a job; in turns."""
     digits = directory / "digits"
     zoo = ROOT / "model_zoo"
     subprocess.run(
@@ -291,7 +300,8 @@ def starts(directory: Path, sizes: Sizes) -> tuple[list[float], list[float]]:
     ]
     plain.append(str(digits / "train"))
     ours = [ELASTICDL, "train", f"--model_zoo={zoo}", "--model_def=mnist.mnist_functional_api.custom_model"]
-    ours += [f"--training_data={digits / 'train'}", "--num_workers=2", "--max_step=1", "--log_loss_steps=1"]
+    ours += [f"--training_data={digits / 'train'}", f"--num_workers={sizes.workers}"]
+    ours += ["--max_step=1", "--log_loss_steps=1"]
     found: tuple[list[float], list[float]] = ([], [])
     for _ in range(sizes.warm_starts + sizes.starts):
         for times, command in zip(found, (plain, ours), strict=True):
@@ -339,7 +349,7 @@ def main() -> None:
     """Measure and print the table."""
     print(table(rows()))
     print(
-        f"\nmedians of {FULL.kills} kills and joins, {FULL.pairs} pairs of jobs, {FULL.starts} starts; "
+        f"\nmedians of {FULL.kills} kills and joins, {FULL.pairs} groups, {FULL.starts} starts; "
         f"{len(os.sched_getaffinity(0))} cores"
     )
 

@@ -59,18 +59,18 @@ from elasticdl.spec.place import JobPlace
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKEN = b"a token of the benchmark"
-ROWS, WIDTH = 1_000_000, 16
-IDS = 4096 * 26
-"""Ids of a minibatch."""
+WIDTH = 16
 EXPONENT = 1.05
-"""Of the ids' Zipf distribution: 32,000 of a minibatch's ids are distinct."""
+"""Of the ids' Zipf distribution: 32,000 of a full minibatch's ids are distinct."""
 POOL = 8
+"""Minibatches of a worker."""
 FILL = 4096
 """Rows of one push that fills the table, so that buffers for messages are no part of the memory that is measured."""
 UNSETTLED = 2
+WORKERS = 2
+"""Ours, that push and pull; each has so many steps of a turn as the other."""
 BATCH = 256
 WARM = 8
-MOST_WORKERS = 8
 """Steps before those that are timed."""
 STATE = 1
 """Numbers of Adagrad's state for each weight."""
@@ -81,22 +81,32 @@ class Sizes:
     """How much is measured.
 
     Attributes:
+        rows: of the table.
+        ids: of a minibatch.
         steps: of both workers together in one turn.
         rounds: turns of each side, after one that warms up.
         flights: records of DeepFM's data.
+        trainers: workers that train it on our side, and that push while servers are killed; and TensorFlow's.
         jobs: trainings of DeepFM on each side.
         kills: of servers.
+        quiet: seconds without a disturbance before and after each.
     """
 
+    rows: int = 1_000_000
+    ids: int = 4096 * 26
     steps: int = 60
     rounds: int = 5
     flights: int = 120_000
+    trainers: int = 2
     jobs: int = 3
     kills: int = 5
+    quiet: float = QUIET_SECONDS
 
 
 FULL = Sizes()
-SMALLEST = Sizes(steps=4, rounds=1, flights=(WARM + 2) * BATCH * 10 // 9, jobs=1, kills=1)
+SMALLEST = Sizes(
+    rows=8192, ids=256, steps=4, rounds=1, flights=(WARM + 2) * BATCH * 10 // 9, trainers=1, jobs=1, kills=1, quiet=0.2
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,10 +145,12 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
-        steps, others = turns(directory, sizes)
-        replica = second_replica(directory, sizes.steps // 2, sizes.rounds)
-        trained = deepfm(directory, sizes.flights, sizes.jobs)
-        return [*steps, *trained, *others, replica, failover(directory, sizes.kills)]
+        replica = second_replica(directory, sizes)
+        flights = make_flights(directory, sizes.flights)
+        with contextlib.closing(TensorFlow(directory, pool(directory, 0, sizes), flights, sizes)) as peer:
+            steps, others = turns(directory, peer, sizes)
+            trained = deepfm(directory, peer, flights, sizes)
+        return [*steps, *trained, *others, replica, failover(directory, sizes)]
 
 
 # ------------------------------------------------------------------ processes that obey
@@ -221,13 +233,14 @@ class Pace:
 
 
 def alternate(sides: dict[str, Side], what: str, steps: int, rounds: int) -> dict[str, Pace]:
-    """Return the sides' paces, in turns after one that warms up."""
+    """Return the sides' paces, in turns after one that warms up: by then all minibatches have come, and their rows are there."""
+    warm = max(steps, POOL * WORKERS)
     rates: dict[str, list[float]] = {name: [] for name in sides}
     efforts: dict[str, list[float]] = {name: [] for name in sides}
     for turn in range(rounds + 1):
         for name, side in sides.items():
             before = busy(side.pids())
-            took = side.seconds(what, steps)
+            took = side.seconds(what, steps if turn else warm)
             if turn:
                 rates[name].append(steps / took)
                 efforts[name].append((busy(side.pids()) - before) / steps)
@@ -246,18 +259,22 @@ def busy(pids: list[int]) -> float:
 class Ours:
     """Parameter servers and workers in processes of their own; slots are where the first placement has them."""
 
-    def __init__(self, directory: Path, *, servers: int, replicas: int, workers: int) -> None:
+    def __init__(self, directory: Path, sizes: Sizes, *, servers: int, replicas: int, workers: int) -> None:
         """Start them all with empty tables, and let each worker connect."""
         place = Path(tempfile.mkdtemp(prefix="ours-", dir=directory))
         module, errors = "benchmarks.servers", place / "errors"
-        self._low = 0
+        self._low, self._rows = 0, sizes.rows
         self.servers = [
             Program(errors, module, "--role=server", f"--number={number}", f"--folder={place}")
             for number in range(servers)
         ]
         self.workers = [
             Program(
-                errors, module, "--role=worker", f"--number={number}", f"--data={pool(directory, number)}"
+                errors,
+                module,
+                "--role=worker",
+                f"--number={number}",
+                f"--data={pool(directory, number, sizes)}",
             )
             for number in range(workers)
         ]
@@ -289,12 +306,13 @@ class Ours:
     def fill(self) -> tuple[float, float]:
         """Make all rows; return the bytes for each row by which the first server has grown, and those that it says rows take."""
         before = resident(self.servers[0].pid)
-        self.workers[0].say(what="fill", steps=ROWS // FILL, low=self._low, workers=1)
+        pushes = self._rows // FILL
+        self.workers[0].say(what="fill", steps=pushes, low=self._low, workers=1, rows=self._rows)
         self.workers[0].hear()
-        self._low += ROWS // FILL + 1
+        self._low += pushes + 1
         grown = resident(self.servers[0].pid) - before
         self.servers[0].say(what="load")
-        return grown / ROWS, self.servers[0].hear()["bytes"] / ROWS
+        return grown / self._rows, self.servers[0].hear()["bytes"] / self._rows
 
     def pids(self) -> list[int]:
         """Return all processes."""
@@ -332,14 +350,14 @@ def resident(pid: int) -> int:
     return 1024 * int(status.partition("VmRSS:")[2].split()[0])
 
 
-def pool(directory: Path, number: int) -> Path:
+def pool(directory: Path, number: int, sizes: Sizes) -> Path:
     """Return the file of a worker's minibatches of ids, drawn by Zipf's law; which ids are frequent is the same for all."""
     path = directory / f"ids-{number}.npy"
     if not path.exists():
-        weights = np.cumsum(1.0 / np.arange(1, ROWS + 1) ** EXPONENT)
-        drawn = np.random.default_rng(number).random((POOL, IDS)) * weights[-1]
-        ids = np.random.default_rng(0).permutation(ROWS)
-        np.save(path, ids[np.minimum(np.searchsorted(weights, drawn), ROWS - 1)])
+        weights = np.cumsum(1.0 / np.arange(1, sizes.rows + 1) ** EXPONENT)
+        drawn = np.random.default_rng(number).random((POOL, sizes.ids)) * weights[-1]
+        ids = np.random.default_rng(0).permutation(sizes.rows)
+        np.save(path, ids[np.minimum(np.searchsorted(weights, drawn), sizes.rows - 1)])
     return path
 
 
@@ -371,7 +389,7 @@ def be_server(number: int, folder: Path) -> None:
             server.learn(addresses, [tuple(entry) for entry in order["entries"]], 0, ENDLESS)
             # Workers are believed whatever they call done, as if a master had just said the same.
             server.limit(0, ENDLESS, (), 0)
-            server.know({worker_name(number) for number in range(MOST_WORKERS)})
+            server.know({worker_name(number) for number in range(WORKERS)})
             slots = [(slot, reign) for slot, _, reign, *_ in order["entries"]]
         elif "cut" in order:
             began = time.perf_counter()
@@ -390,8 +408,9 @@ class Worker:
         self._number = number
         self._catalog = catalog()
         self.client = self._core.ParameterClient(worker_name(number), data_key(TOKEN), self._catalog)
-        self._minibatches = itertools.cycle(np.load(data))
-        self._slopes = np.full(IDS * WIDTH, 0.01, np.float32)
+        minibatches = np.load(data)
+        self._minibatches = itertools.cycle(minibatches)
+        self._slopes = np.full(max(minibatches.shape[1], 2 * FILL) * WIDTH, 0.01, np.float32)
         self._open: list[int] = []
         self.times: list[float] = []
 
@@ -399,10 +418,10 @@ class Worker:
         """Return the distinct ids of the next minibatch."""
         return self._core.Batch(self._catalog, 0, next(self._minibatches).data)
 
-    def obey(self, what: str, steps: int, low: int, workers: int) -> None:
+    def obey(self, what: str, steps: int, low: int, workers: int, rows: int = 0) -> None:
         """Run steps whose tasks have numbers from `low` on, of which each worker has its own.
 
-        After pushes that are settled one by one `times` has the seconds of each.
+        After pushes that are settled one by one `times` has the seconds of each. `rows`: how many "fill" makes.
         """
         tasks = iter(range(low + self._number, low + (steps + 1) * workers, workers))
         match what:
@@ -427,7 +446,7 @@ class Worker:
                     ticket = following
                 self._sum(ticket)
             case "fill":
-                for ids in np.array_split(np.random.default_rng(0).permutation(ROWS), steps):
+                for ids in np.array_split(np.random.default_rng(0).permutation(rows), steps):
                     task = next(tasks)
                     self._push(self._core.Batch(self._catalog, 0, ids.data), task, task)
                     self._settle()
@@ -483,20 +502,23 @@ def be_worker(number: int, data: Path) -> None:
 
 
 class TensorFlow:
-    """A cluster of TensorFlow's: a chief, two workers and a server."""
+    """A cluster of TensorFlow's: a chief, workers and a server."""
 
-    def __init__(self, directory: Path, what: str, data: Path, sizes: list[int]) -> None:
+    def __init__(self, directory: Path, ids: Path, flights: Path, sizes: Sizes) -> None:
         """Start it; it has traced nothing yet."""
         with contextlib.ExitStack() as sockets:
-            held = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+            ports = range(1 + sizes.trainers)
+            held = [sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in ports]
             addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in held]
         cluster = json.dumps({"ps": addresses[:1], "worker": addresses[1:]})
         arguments = (
-            f"--cluster={cluster}", f"--what={what}", f"--data={data}", f"--sizes={json.dumps(sizes)}",
+            f"--cluster={cluster}", f"--ids={ids}", f"--rows={sizes.rows}", f"--width={WIDTH}",
+            f"--flights={flights}", f"--batch={BATCH}",
         )  # fmt: skip
+        workers = (f"worker:{number}" for number in range(sizes.trainers))
         self._programs = [
-            Program(directory / f"tensorflow-{what}", "benchmarks.tfps_peer", f"--task={task}", *arguments)
-            for task in ("chief:0", "ps:0", "worker:0", "worker:1")
+            Program(directory / "tensorflow", "benchmarks.tfps_peer", f"--task={task}", *arguments)
+            for task in ("chief:0", "ps:0", *workers)
         ]
         self._programs[0].hear()
 
@@ -518,37 +540,36 @@ class TensorFlow:
 # ------------------------------------------------------------------ what is measured
 
 
-def turns(directory: Path, sizes: Sizes) -> tuple[list[Row], list[Row]]:
+def turns(directory: Path, peer: TensorFlow, sizes: Sizes) -> tuple[list[Row], list[Row]]:
     """Return the rows on pushes and pulls, and those on memory and snapshots."""
     wanted = (
         ("both", "push + pull", 5, 8),
         ("push", "push only", 6, 10),
         ("pull", "pull only", 3, 4),
     )
-    ours = Ours(directory, servers=1, replicas=1, workers=2)
+    ours = Ours(directory, sizes, servers=1, replicas=1, workers=WORKERS)
+    table = f"{sizes.rows:,} × {WIDTH}"
     with contextlib.closing(ours):
         bare = 4 * WIDTH * (1 + STATE)
         grown, counted = ours.fill()
         memory = Row(
-            f"memory above weights and optimizer state, {ROWS:,} × {WIDTH}",
+            f"memory above weights and optimizer state, {table}",
             f"{grown:.1f} bytes a row resident, {counted:.1f} of them in tables, {bare} bare", "", grown - bare, 34, 24, " bytes a row",
         )  # fmt: skip
         others = [memory, *snapshots(ours, directory, sizes)]
-        peer = TensorFlow(directory, "rows", pool(directory, 0), [ROWS, WIDTH])
-        with contextlib.closing(peer):
-            found = []
-            for what, name, must, aim in wanted:
-                paces = alternate({"ours": ours, "peer": peer}, what, sizes.steps, sizes.rounds)
-                found.append(
-                    Row(
-                        f"{name}, {ROWS:,} × {WIDTH}, {IDS:,} ids",
-                        f"{paces['ours']}",
-                        f"TF ParameterServerStrategy {paces['peer']}",
-                        paces["ours"].rate / paces["peer"].rate,
-                        must,
-                        aim,
-                    )
+        found = []
+        for what, name, must, aim in wanted:
+            paces = alternate({"ours": ours, "peer": peer}, what, sizes.steps, sizes.rounds)
+            found.append(
+                Row(
+                    f"{name}, {table}, {sizes.ids:,} ids",
+                    f"{paces['ours']}",
+                    f"TF ParameterServerStrategy {paces['peer']}",
+                    paces["ours"].rate / paces["peer"].rate,
+                    must,
+                    aim,
                 )
+            )
     return found, others
 
 
@@ -569,7 +590,7 @@ def snapshots(ours: Ours, directory: Path, sizes: Sizes) -> list[Row]:
         path.unlink()
     return [
         Row(
-            f"snapshot of {ROWS:,} × {WIDTH} written and synced, during pushes",
+            f"snapshot of {sizes.rows:,} × {WIDTH} written and synced, during pushes",
             f"{statistics.median(rates):.2f} GB/s", f"the disk {statistics.median(disks):.2f} GB/s",
             statistics.median(rates), 0.5, 1, " GB/s",
         ),
@@ -592,16 +613,16 @@ def rewritten(path: Path) -> float:
     return took
 
 
-def second_replica(directory: Path, steps: int, rounds: int) -> Row:
+def second_replica(directory: Path, sizes: Sizes) -> Row:
     """Return the row on what a push costs that two servers have to apply, for one worker that waits for it."""
     with contextlib.ExitStack() as all_of_them:
         sides: dict[str, Side] = {
             name: all_of_them.enter_context(
-                contextlib.closing(Ours(directory, servers=2, replicas=replicas, workers=1))
+                contextlib.closing(Ours(directory, sizes, servers=2, replicas=replicas, workers=1))
             )
             for name, replicas in (("one", 1), ("two", 2))
         }
-        paces = alternate(sides, "settled push", steps, rounds)
+        paces = alternate(sides, "settled push", sizes.steps // 2, sizes.rounds)
     return Row(
         "a push settled with two replicas, two servers",
         f"{1e3 / paces['two'].rate:.1f} ms ({1e3 * paces['two'].effort:.1f} of processors)",
@@ -610,24 +631,26 @@ def second_replica(directory: Path, steps: int, rounds: int) -> Row:
     )  # fmt: skip
 
 
-def deepfm(directory: Path, flights: int, rounds: int) -> list[Row]:
-    """Return the rows on whole trainings of DeepFM."""
+def make_flights(directory: Path, records: int) -> Path:
+    """Write the flights; return the file on which is trained, nine tenths of them."""
     data = directory / "flights"
     script = ROOT / "model_zoo/flights/make_data.py"
-    made = [sys.executable, str(script), str(data), f"--rows={flights}"]
+    made = [sys.executable, str(script), str(data), f"--rows={records}"]
     subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
-    path = data / "train" / "flights.csv"
-    steps = flights * 9 // 10 // BATCH
+    return data / "train" / "flights.csv"
+
+
+def deepfm(directory: Path, peer: TensorFlow, path: Path, sizes: Sizes) -> list[Row]:
+    """Return the rows on whole trainings of DeepFM."""
+    steps = sizes.flights * 9 // 10 // BATCH
     rates: dict[str, list[float]] = {"ours": [], "cluster": [], "keras": []}
-    peer = TensorFlow(directory, "flights", path, [BATCH])
-    with contextlib.closing(peer):
-        peer.seconds("train", WARM)
-        for turn in range(rounds):
-            rates["ours"].append(train(directory, data / "train", turn))
-            rates["cluster"].append(steps * BATCH / peer.seconds("train", steps))
-            keras = Program(directory / "keras", "benchmarks.servers", "--role=keras", f"--data={path}")
-            rates["keras"].append(keras.hear()["records_per_second"])
-            keras.end()
+    peer.seconds("train", WARM)
+    for turn in range(sizes.jobs):
+        rates["ours"].append(train(directory, path.parent, turn, sizes.trainers))
+        rates["cluster"].append(steps * BATCH / peer.seconds("train", steps))
+        keras = Program(directory / "keras", "benchmarks.servers", "--role=keras", f"--data={path}")
+        rates["keras"].append(keras.hear()["records_per_second"])
+        keras.end()
     median = {name: statistics.median(found) for name, found in rates.items()}
     peers = (
         ("cluster", "TF ParameterServerStrategy, plain loop with ClusterCoordinator", 1.3, 1.8),
@@ -635,7 +658,7 @@ def deepfm(directory: Path, flights: int, rounds: int) -> list[Row]:
     )
     return [
         Row(
-            f"DeepFM end to end, batches of {BATCH}, two workers",
+            f"DeepFM end to end, batches of {BATCH}, {sizes.trainers} workers",
             f"{median['ours']:,.0f} records/s",
             f"{title} {median[name]:,.0f} records/s",
             median["ours"] / median[name],
@@ -646,14 +669,14 @@ def deepfm(directory: Path, flights: int, rounds: int) -> list[Row]:
     ]
 
 
-def train(directory: Path, data: Path, turn: int) -> float:
+def train(directory: Path, data: Path, turn: int, workers: int) -> float:
     """Run a job; return its records per second between the first step and the last."""
     summary = directory / f"summary-{turn}.json"
     settings = {
         "model_zoo": ROOT / "model_zoo",
         "model_def": "deepfm.deepfm_flights.custom_model",
         "training_data": data,
-        "num_workers": 2,
+        "num_workers": workers,
         "num_ps_pods": 1,
         "ps_replicas": 1,
         "minibatch_size": BATCH,
@@ -700,23 +723,23 @@ def be_keras(path: Path) -> None:
     model.fit(examples, verbose=0, shuffle=False, callbacks=[Times()])
 
 
-def failover(directory: Path, kills: int) -> Row:
+def failover(directory: Path, sizes: Sizes) -> Row:
     """Return the row on the time from a server's death until all workers push again."""
     data = directory / "served"
     data.mkdir()
     values = np.random.default_rng(0).standard_normal((8192, 17), np.float32)
     write_tfrecord(data / "served.tfrecord", (row.tobytes() for row in values))
     found = []
-    settings = {"model_def": "served.custom_model", "num_workers": 2, "num_ps_pods": 2, "ps_replicas": 2}
-    with job(directory, data, 2, **settings) as (place, stamps):
-        for number in range(kills):
-            status = wait_for_servers(place)
-            time.sleep(QUIET_SECONDS + 0.01 * number)
+    settings = {"model_def": "served.custom_model", "num_ps_pods": 2, "ps_replicas": 2}
+    with job(directory, data, sizes.trainers, **settings) as (place, stamps):
+        for number in range(sizes.kills):
+            status = wait_for_servers(place, sizes.trainers)
+            time.sleep(sizes.quiet + 0.01 * number)
             victim = pids(status, "ps")[number % 2]
             killed = time.time()
             os.kill(victim, signal.SIGKILL)
-            time.sleep(QUIET_SECONDS)
-            ends = [settled(commits(stamps, worker), killed) for worker in pids(status, "worker")]
+            time.sleep(sizes.quiet)
+            ends = [settled(stamps, worker, killed) for worker in pids(status, "worker")]
             found.append(max(ends) - killed)
     return Row(
         "a server of two is killed, two replicas: until all workers' next push is settled",
@@ -724,15 +747,18 @@ def failover(directory: Path, kills: int) -> Row:
     )  # fmt: skip
 
 
-def settled(pushes: list[float], killed: float) -> float:
-    """Return when a worker's first push after a kill was certainly settled, given when each push began.
+def settled(stamps: Path, worker: int, killed: float) -> float:
+    """Wait until a worker's first push after a kill is certainly settled; return when it was. The stamps say when each push began.
 
     With one earlier push unsettled at most it is when the second push after it begins. All pushes have rows on all servers.
     """
-    after = [at for at in pushes if at > killed]
-    if len(after) <= UNSETTLED:
-        raise RuntimeError(f"no push was settled within {QUIET_SECONDS:.0f} s of a kill")
-    return after[UNSETTLED]
+    until = time.monotonic() + PATIENCE
+    while time.monotonic() < until:
+        after = [at for at in commits(stamps, worker) if at > killed]
+        if len(after) > UNSETTLED:
+            return after[UNSETTLED]
+        time.sleep(0.05)
+    raise RuntimeError(f"no push was settled within {PATIENCE:.0f} s of a kill")
 
 
 def pids(status: JobStatus, role: str) -> list[int]:
@@ -742,20 +768,20 @@ def pids(status: JobStatus, role: str) -> list[int]:
     return [one.pid for one in able if one.pid]
 
 
-def wait_for_servers(place: JobPlace) -> JobStatus:
-    """Wait until two servers serve two workers."""
+def wait_for_servers(place: JobPlace, workers: int) -> JobStatus:
+    """Wait until two servers serve so many workers."""
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         with contextlib.suppress(MasterAway), JobClient(place.control_address, place.token()) as client:
             for seen in client.watch():
                 if (
                     isinstance(seen, JobStatus)
-                    and len(pids(seen, "ps")) == len(pids(seen, "worker")) == 2
+                    and (len(pids(seen, "ps")), len(pids(seen, "worker"))) == (2, workers)
                     and seen.step > 20
                 ):
                     return seen
         time.sleep(0.1)
-    raise RuntimeError("two servers and two workers did not come to train")
+    raise RuntimeError(f"two servers and {workers} workers did not come to train")
 
 
 # ------------------------------------------------------------------ the table

@@ -158,9 +158,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--cluster", type=json.loads)
     parser.add_argument("--task")
-    parser.add_argument("--what", choices=("rows", "flights"))
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--sizes", type=json.loads)
+    parser.add_argument("--ids", type=Path)
+    parser.add_argument("--rows", type=int)
+    parser.add_argument("--width", type=int)
+    parser.add_argument("--flights", type=Path)
+    parser.add_argument("--batch", type=int)
     args = parser.parse_args()
     spec = tf.train.ClusterSpec(args.cluster)
     job, _, index = args.task.partition(":")
@@ -169,8 +171,10 @@ def main() -> None:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(spec, rpc_layer="grpc")
     strategy = tf.distribute.ParameterServerStrategy(resolver)
     coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-    make = rows_orders if args.what == "rows" else flights_orders
-    orders = make(strategy, coordinator, args.data, *args.sizes)
+    orders = {
+        **rows_orders(strategy, coordinator, args.ids, args.rows, args.width),
+        **flights_orders(strategy, coordinator, args.flights, args.batch),
+    }
     print(json.dumps({"orders": list(orders)}), flush=True)
     for line in sys.stdin:
         wanted = json.loads(line)
