@@ -16,7 +16,7 @@ import tensorflow as tf
 from elasticdl.audit import audit
 from elasticdl.control import checkpoints
 from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobStatus
+from elasticdl.control.status import JobEvent, JobStatus
 from elasticdl.data.ledger import Ledger
 from elasticdl.data.shard import Shard
 from elasticdl.data.tasks import TaskOrder
@@ -25,7 +25,7 @@ from elasticdl.spec.place import find
 
 from .conftest import Job, Start
 from .test_checkpoints import kill_all, saved, weights
-from .test_faults import ZOO, at_step, kill, training
+from .test_faults import ZOO, at_step, kill, seen, training
 from .test_serving import at, holding, ids, master_of, plain, processes
 
 __all__ = ["ids", "plain"]
@@ -107,6 +107,14 @@ def check(job: Job, tmp_path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     return summary, made
 
 
+def recovered(job: Job, member: str) -> None:
+    """Wait until the job has told that it goes on after the loss of a member."""
+    for item in seen(job):
+        if isinstance(item, JobEvent) and (item.kind, item.worker) == ("recovered", member):
+            return
+    pytest.fail("the job ended before it told of the recovery")
+
+
 @pytest.fixture
 def undisturbed(begin: Start, tmp_path: Path) -> list[np.ndarray]:
     """Return what the job makes when nothing happens to it."""
@@ -141,6 +149,8 @@ def test_losses_change_no_bit(begin: Start, tmp_path: Path, undisturbed: list[np
     job = begin()
     at_step(job, 6, lambda status: kill(training(status)[-1]))
     at(job, 14, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    # A master that is lost before it has told of a recovery tells of none.
+    recovered(job, "ps-0-1")
     at(job, 22, lambda status: os.kill(master_of(job), signal.SIGKILL))
     summary, made = check(job, tmp_path)
     assert summary["roll_backs"] == 0
