@@ -35,8 +35,10 @@ class Squares:
         return PARTS
 
     def read_records(self, task):
-        while not Path(os.environ["GO"]).exists() and task.start >= 700:
-            time.sleep(0.05)
+        # Two minutes for all tasks until the test says go. No task waits for it: a worker that waits trains no step, and
+        # one that starts late joins after a step only.
+        if not Path(os.environ["GO"]).exists():
+            time.sleep(2)
         for number in range(task.start, task.end):
             yield f"{number},{number * number}".encode()
 
