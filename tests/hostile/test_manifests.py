@@ -12,25 +12,33 @@ import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elasticdl.audit import audit
+from elasticdl.cluster.api import Api
 from elasticdl.control import checkpoints
 from elasticdl.control.manifest import NAME
+from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.data.shard import Position
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
 from elasticdl.job.checkpoint import listed
+from elasticdl.job.display import status_lines
 from elasticdl.job.export import export_tables
+from elasticdl.job.podjob import PodJob
 from elasticdl.master.filepages import FilePages
 from elasticdl.master.journal import Journal
 from elasticdl.master.records import read_journal, record_from_json
+from elasticdl.master.story import Told
 from elasticdl.ps.catalog import read_catalog
 from elasticdl.spec import place, podplace
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import from_text
 from elasticdl.worker import image
 
 HUGE = 10**15
@@ -388,10 +396,91 @@ def test_a_line_without_an_end_takes_no_memory(tmp_path: Path) -> None:
         audit(tmp_path)
 
 
+SETTINGS = build(
+    from_arguments(
+        {"model_def": "a.b", "training_data": "x", "num_workers": "1:3", "model_params": "a=1;b=[2]", "envs": "A=1", "image_name": "i"}
+    )
+).to_json()  # fmt: skip
+
+
+@attacks
+@given(body=forged(SETTINGS))
+def test_forged_settings_end_in_our_error(tmp_path: Path, body: Any) -> None:
+    (tmp_path / "spec.json").write_text(json.dumps(body))
+    try:
+        spec = place.JobPlace(tmp_path, tmp_path, 1.5, tmp_path).spec()
+    except BadSetting:
+        return
+    assert from_text(json.dumps(spec.to_json())) == spec
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "[" * 100_000, "\0"])
+def test_settings_that_are_none_end_in_our_error(content: str) -> None:
+    with pytest.raises(BadSetting, match="the job's settings"):
+        from_text(content)
+
+
+STATUS = asdict(
+    JobStatus(
+        "job", "training", "", 3, 7, 0, 2, 0.5, 0.25, 700, 12.5, None, 2,
+        (WorkerStatus("worker-0-1", "training", 12, "m-1"), WorkerStatus("worker-1-1", "pending", None, None, "no room")),
+    )
+)  # fmt: skip
+SAID = {"job": "job", "status": "finished", "reason": "all data was trained", "exit_code": 0, "steps": 7}
+
+
+@attacks
+@given(status=forged(STATUS), summary=forged(SAID))
+def test_a_forged_board_ends_in_our_error(status: Any, summary: Any) -> None:
+    board = {"status": json.dumps(status), "summary": json.dumps(summary)}
+    try:
+        seen = PodJob(cast(Api, Objects(board, "")), "job").look()
+    except JobFailed:
+        return
+    assert seen.summary is not None
+    assert seen.summary["exit_code"] in range(256)
+    assert seen.status is not None
+    assert len(status_lines(seen.status)) >= 2
+    assert all(type(worker.name) is str for worker in seen.status.workers)
+
+
+@attacks
+@given(
+    event=forged(
+        json.loads(Told(JobEvent(1.5, "lost", "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line())
+    )
+)
+def test_a_forged_event_is_left_out(event: Any) -> None:
+    job = PodJob(cast(Api, Objects({"told": "1"}, json.dumps(event))), "job")
+    for found in job.look().events:
+        assert found.time > 0
+        assert (type(found.kind), type(found.worker), type(found.step), type(found.text)) == (
+            str,
+            str,
+            int,
+            str,
+        )
+
+
+class Objects:
+    """An API with one job that runs."""
+
+    namespace = "default"
+
+    def __init__(self, board: dict[str, str], events: str) -> None:
+        self.board, self.told = board, events
+
+    def get(self, kind: str, name: str) -> Any:
+        if kind == "Job":
+            return {"spec": {}, "status": {}}
+        return {"metadata": {}, "data": {"events": self.told} if name.endswith("-events") else self.board}
+
+    def list(self, kind: str, labels: str = "", fields: str = "") -> Any:
+        return [], ""
+
+
 def zoo(tmp_path: Path, content: bytes) -> podplace.PodPlace:
     (tmp_path / podplace.ZOO_ARCHIVE).write_bytes(content)
-    from elasticdl.spec.edge import build, from_arguments
-
     spec = build(from_arguments({"model_def": "a.b", "training_data": "x"}))
     (tmp_path / "spec.json").write_text(json.dumps(spec.to_json()))
     work = tmp_path / "work"

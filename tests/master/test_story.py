@@ -14,14 +14,16 @@ from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position, Shard
 from elasticdl.master.story import Story, Told, taking_part, told_from_line
 from elasticdl.master.witnesses import SUSPICION
+from elasticdl.spec import reading
 
 words = st.text(max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
+whole = st.integers(0, reading.LARGEST)
 told = st.builds(
     Told,
-    st.builds(JobEvent, numbers, words, words, st.integers(), st.integers(), words, st.none() | numbers),
+    st.builds(JobEvent, numbers, words, words, whole, whole, words, st.none() | numbers),
     words,
-    st.integers(),
+    whole,
 )
 
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.spec import reading
+
 INTERRUPT = "interrupt"
 """Reason of a stop by Ctrl-C: the job ends as `interrupted`, with exit code 130."""
 
@@ -102,6 +104,14 @@ class JobEvent:
     step: int
     text: str
     seconds: float | None = None
+
+
+def status_from_json(body: object) -> JobStatus:
+    """Read a status that `dataclasses.asdict` gave. Raises ValueError."""
+    workers = reading.items(reading.field(body, "workers"))
+    return reading.record(
+        JobStatus, body, workers=tuple(reading.record(WorkerStatus, one) for one in workers)
+    )
 
 
 def how_many(workers: int | None, servers: int | None) -> str:

@@ -23,16 +23,16 @@ from elasticdl.cluster.api import Api, ApiError, Object, Unreachable, connect
 from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.manifests import Protection
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.status import JobEvent, JobStatus, status_from_json
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import doctor, survey
 from elasticdl.job.clusterspec import settle
 from elasticdl.job.doctor import Facts
 from elasticdl.master.board import EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.master.story import told_from_line
-from elasticdl.spec import podplace
+from elasticdl.spec import podplace, reading
 from elasticdl.spec.images import check_image
-from elasticdl.spec.jobspec import JobSpec, Strategy, from_json
+from elasticdl.spec.jobspec import JobSpec, Strategy, from_text
 from elasticdl.spec.machine import check_pods, check_scale, check_servers
 from elasticdl.spec.podplace import pack_zoo
 from elasticdl.spec.pods import Volume, amount
@@ -111,8 +111,8 @@ class PodJob:
                 return self._without_board(job)
             raise self._unseen(error) from None
         texts = board.get("data") or {}
-        summary = json.loads(texts[SUMMARY]) if SUMMARY in texts else None
-        status = _status(json.loads(texts[STATUS])) if STATUS in texts else None
+        summary = _summary(texts[SUMMARY]) if SUMMARY in texts else None
+        status = _status(texts[STATUS]) if STATUS in texts else None
         if summary is None:
             summary = self._ended_by_itself(job)
         waits_for, stuck = "", False
@@ -201,7 +201,7 @@ class PodJob:
             texts = self._api.get("ConfigMap", manifests.Names(self.name).spec)["data"]
         except ApiError as error:
             raise JobFailed(f"the settings of the job {self.name} can't be read: {error}") from None
-        return from_json(json.loads(texts["spec.json"]))
+        return from_text(texts["spec.json"])
 
     def logs(self, role: str = "", *, follow: bool = False) -> Iterator[str]:
         """Yield the lines of the job's pods, merged as they come, each with its process's name; `role` picks some.
@@ -649,12 +649,23 @@ def _condition(job: Object, kind: str) -> str:
     return ""
 
 
-def _status(body: dict[str, Any]) -> JobStatus:
+def _status(content: str) -> JobStatus:
     """Read a status; raises JobFailed if another version wrote it."""
     try:
-        workers = tuple(WorkerStatus(**worker) for worker in body.pop("workers"))
-        return JobStatus(**body, workers=workers)
-    except (KeyError, TypeError):
+        return status_from_json(reading.load(content))
+    except ValueError:
         raise JobFailed(
             "the job's status was written by another version of elasticdl; look with that one"
         ) from None
+
+
+def _summary(content: str) -> dict[str, Any]:
+    """Read a summary with what every one has; raises JobFailed for anything else."""
+    try:
+        body = reading.fields(reading.load(content))
+        reading.text(reading.field(body, "status"))
+        reading.text(reading.field(body, "reason"))
+        reading.integer(reading.field(body, "exit_code"), most=255)
+    except ValueError as error:
+        raise JobFailed(f"the job's summary can't be read: {error}") from None
+    return body

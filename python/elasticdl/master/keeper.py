@@ -204,7 +204,9 @@ class Keeper:
             case JournalRead(records, length):
                 return self._open(now, read_journal(records, length), out)
             case Appended(record):
-                master = replace(self, journal=self.journal.with_record(record), appending=None)
+                journal = self.journal.with_record(record)
+                # Nobody else had appended anything.
+                master = replace(self, journal=journal, appending=None, checked_at=now)
                 return master._appended(now, self.journal, record, out)
             case Conflict():
                 return self._replaced("another master has appended to the journal", out)
@@ -341,7 +343,7 @@ class Keeper:
         """Return what this way of training wants appended next."""
 
     def _check(self, now: float, out: Out) -> Self:
-        """A master that waits appends nothing, and so would not notice that its workers have gone to another one."""
+        """A master that waits appends nothing, and so would not notice that its processes have gone to another one."""
         if now - self.checked_at < self.settings.times.alone or not self._may_append() or not self._waits():
             return self
         out.append(Check(self.journal.length + 1))
@@ -349,7 +351,7 @@ class Keeper:
 
     @abstractmethod
     def _waits(self) -> bool:
-        """Tell whether the job waits for processes to come."""
+        """Tell whether the job may be waiting for processes that have gone to another master."""
 
     def _replaced(self, why: str, out: Out) -> Self:
         out.append(End("replaced", why, 1))

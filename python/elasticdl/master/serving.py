@@ -371,7 +371,8 @@ class ServingMaster(Cutting):
         return master
 
     def _waits(self) -> bool:
-        return not self.leases.held
+        # Workers of this master may hold tasks that they can't finish, because the servers have gone to another one.
+        return True
 
     # ------------------------------------------------------------------ what comes in
 

@@ -17,6 +17,7 @@ from elasticdl.control.status import JobEvent
 from elasticdl.data.schedule import Schedule
 from elasticdl.data.shard import Position
 from elasticdl.master.witnesses import SUSPICION
+from elasticdl.spec import reading
 
 _WINDOW = 5.0
 """Seconds over which the rate is taken, or those of the last steps, if they take longer."""
@@ -68,12 +69,12 @@ def taking_part(told: Iterable[Told]) -> frozenset[str]:
 
 
 def told_from_line(line: str) -> Told | None:
-    """Read a line of the events file; None if it is torn."""
+    """Read a line of the events file; None if it is torn, or not one that a master wrote."""
     try:
-        body = json.loads(line)
-        cause, redone = body.pop("cause"), body.pop("redone")
-        return Told(JobEvent(**body), cause, redone)
-    except (ValueError, KeyError, TypeError, AttributeError):
+        body = reading.fields(reading.load(line))
+        cause, redone = reading.text(body.pop("cause")), reading.integer(body.pop("redone"))
+        return Told(reading.record(JobEvent, body), cause, redone)
+    except (ValueError, KeyError):
         return None
 
 

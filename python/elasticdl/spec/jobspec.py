@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from elasticdl.errors import BadSetting
+from elasticdl.spec import reading
 from elasticdl.spec import setting as kinds
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.pods import Priority, Volume, amount
@@ -508,14 +509,15 @@ SETTINGS: dict[str, Setting] = {declared.name: setting_of(declared) for declared
 """Every setting by name, in the order of `--help`."""
 
 
-def from_json(body: Mapping[str, Any]) -> JobSpec:
+def from_json(body: object) -> JobSpec:
     """Read what `JobSpec.to_json` wrote.
 
     Raises BadSetting for another format, naming both numbers, and for content that is not a job's.
     """
-    if body.get("format") != FORMAT:
+    if not isinstance(body, Mapping) or body.get("format") != FORMAT:
+        written = f"format {body.get('format')!r}" if isinstance(body, Mapping) else "no format"
         raise BadSetting(
-            f"the job's settings have format {body.get('format')!r}, this version of elasticdl reads format {FORMAT}; "
+            f"the job's settings have {written}, this version of elasticdl reads format {FORMAT}; "
             "use the version that started the job"
         )
     settings = body.get("settings")
@@ -527,6 +529,15 @@ def from_json(body: Mapping[str, Any]) -> JobSpec:
         return JobSpec(**{name: SETTINGS[name].kind.read(value) for name, value in settings.items()})
     except (TypeError, ValueError, KeyError) as error:
         raise BadSetting(f"the job's settings can't be read: {error}") from error
+
+
+def from_text(content: bytes | str) -> JobSpec:
+    """Read the text of `JobSpec.to_json`. Raises BadSetting."""
+    try:
+        body = reading.load(content)
+    except ValueError as error:
+        raise BadSetting(f"the job's settings can't be read: {error}") from error
+    return from_json(body)
 
 
 def check(spec: JobSpec) -> None:

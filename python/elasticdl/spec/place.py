@@ -23,7 +23,7 @@ from typing import Any, Protocol
 from elasticdl.errors import BadSetting
 from elasticdl.spec import reading
 from elasticdl.spec.drafts import replace_file
-from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.jobspec import JobSpec, from_text
 from elasticdl.spec.keys import Key, derive
 from elasticdl.spec.ownership import check_own, make_own
 from elasticdl.spec.tls import Identity
@@ -181,7 +181,7 @@ class JobPlace:
 
     def spec(self) -> JobSpec:
         """Read the job's settings."""
-        return from_json(json.loads((self.path / "spec.json").read_text(encoding="utf-8")))
+        return from_text((self.path / "spec.json").read_bytes())
 
     def summary(self) -> dict[str, Any] | None:
         """Read the job's summary, or None if there is none (yet) that can be read."""

@@ -19,7 +19,7 @@ from typing import BinaryIO, cast
 
 from elasticdl.errors import BadSetting
 from elasticdl.spec import reading, tls
-from elasticdl.spec.jobspec import JobSpec, from_json
+from elasticdl.spec.jobspec import JobSpec, from_text
 from elasticdl.spec.keys import Key
 from elasticdl.spec.tls import Identity
 from elasticdl.spec.zoo import zoo_name
@@ -105,7 +105,7 @@ class PodPlace:
 
     def spec(self) -> JobSpec:
         """Read the job's settings; a model zoo that was sent with them is unpacked."""
-        spec = from_json(json.loads((self.job_folder / "spec.json").read_text(encoding="utf-8")))
+        spec = from_text((self.job_folder / "spec.json").read_bytes())
         archive = self.job_folder / ZOO_ARCHIVE
         if not archive.exists():
             return spec

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar, get_type_hints
+
+_Record = TypeVar("_Record")
 
 LONGEST = 64 << 20
 """Bytes of a file; those of a job of a million shards have less."""
@@ -104,6 +107,37 @@ def field(body: object, name: str) -> Any:
     if name not in found:
         raise ValueError(f"there is no {name!r}")
     return found[name]
+
+
+def record(of: type[_Record], body: object, **read: object) -> _Record:
+    """Return a dataclass of plain values from an object with its fields; those of `read` have been read already.
+
+    Raises ValueError, also for a field that it does not know: another version wrote that one.
+    """
+    kinds = get_type_hints(of)
+    given = {name: value for name, value in fields(body).items() if name not in read}
+    if unknown := given.keys() - kinds.keys():
+        raise ValueError(f"{min(unknown)!r} is unknown")
+    try:
+        return of(**{name: _plain(kinds[name], value) for name, value in given.items()}, **read)
+    except TypeError as error:  # a field without a default is not there
+        raise ValueError(str(error)) from None
+
+
+def _plain(kind: Any, value: object) -> object:
+    """Read a value of an annotated type; figures of a diverged job need not be finite."""
+    if value is None and kind in _OPTIONAL:
+        return None
+    return _PLAIN[_OPTIONAL.get(kind, kind)](value)
+
+
+_PLAIN: dict[Any, Callable[[object], object]] = {
+    bool: flag,
+    int: integer,
+    float: lambda value: number(value, finite=False),
+    str: text,
+}
+_OPTIONAL = {kind | None: kind for kind in _PLAIN}
 
 
 def _shown(value: object) -> str:

@@ -23,9 +23,13 @@ def test_no_schedule_breaks_a_promise() -> None:
             pytest.fail(f"{violation}; replay: tests.simulation.servers.schedules.run({seed}, trace=print)")
 
 
-@pytest.mark.parametrize("seed", [45, 103])
+@pytest.mark.parametrize("seed", [45, 103, 3283, 5769])
 def test_schedules_that_found_something_are_well(seed: int) -> None:
-    """45: a first value that was seen and is lost with its server; 103: progress of before a roll-back from a worker that leaves."""
+    """Run what found a mistake.
+
+    45: a first value that was seen and is lost with its server; 103: progress of before a roll-back from a worker that leaves; 3283, 5769:
+    a master whose workers hold tasks does not see that the servers have gone to another one.
+    """
     schedules.run(seed)
 
 
