@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.audit import audit
-from elasticdl.cluster import rbac
+from elasticdl.cluster.kubernetes import rbac
 from tests.kubernetes import testbed
 from tests.kubernetes.image import IMAGE, build_image, missing_tools
 from tests.kubernetes.testbed import Testbed

@@ -99,7 +99,7 @@ def write_records(path: Path, records: int) -> None:
     """Write random images: how long a step takes does not depend on what they show."""
     import numpy as np
 
-    from elasticdl.data.writing import encode_example, write_tfrecord
+    from elasticdl.data.readers.writing import encode_example, write_tfrecord
 
     images = np.random.default_rng(0).integers(0, 256, (records, 784), np.uint8)
     write_tfrecord(
@@ -154,10 +154,10 @@ def ours(case: Case, passes: int, folder: Path) -> list[float]:
     runtime.start(len(os.sched_getaffinity(0)))
     import numpy as np
 
-    from elasticdl.data.ledger import Ledger
+    from elasticdl.data.plan.ledger import Ledger
     from elasticdl.data.prefetch import ChunkSource
-    from elasticdl.data.reader import shards_of
-    from elasticdl.data.recordfiles import open_reader
+    from elasticdl.data.readers.reader import shards_of
+    from elasticdl.data.readers.recordfiles import open_reader
     from elasticdl.keras.adapter import KerasAdapter
     from elasticdl.keras.modelfile import load
 

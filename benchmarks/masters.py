@@ -22,18 +22,21 @@ import psutil
 from benchmarks.recovery import PATIENCE, job
 from benchmarks.servers import ROOT, Row, busy, make_flights
 from benchmarks.servers import table as table
-from elasticdl.control.client import JobClient
-from elasticdl.control.messages import Register, Report
-from elasticdl.control.serving import Enroll, FoundModel, Settled
-from elasticdl.control.status import JobStatus
-from elasticdl.control.view import MemberId, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
+from elasticdl.catalog.catalog import SLOTS
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.control.protocol.messages import Register, Report
+from elasticdl.control.protocol.psmessages import Enroll, FoundModel, Settled
+from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.control.transport.client import JobClient
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import MasterAway
-from elasticdl.master import memory, serving
-from elasticdl.master.events import (
+from elasticdl.master.allreduce import groupstate as memory
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.core.events import (
     Append,
     Appended,
     ConnectionOpened,
@@ -43,11 +46,9 @@ from elasticdl.master.events import (
     JournalRead,
     Tick,
 )
-from elasticdl.master.keeper import Keeper
-from elasticdl.master.machine import Master
-from elasticdl.master.serving import ServingMaster
-from elasticdl.ps.catalog import SLOTS
-from elasticdl.spec.place import JobPlace
+from elasticdl.master.core.machine import Keeper
+from elasticdl.master.ps import machine as serving
+from elasticdl.master.ps.machine import ServingMaster
 
 SHARDS = (Shard("data", 0, 10_000_000),)
 LEDGER = Ledger(SHARDS, 64 * 8, 64, 1, False)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.cluster import rbac
+from elasticdl.cluster.kubernetes import rbac
 from tests.kubernetes.image import build_image
 from tests.kubernetes.jobs import SECONDS, Job, api_of, paced
 from tests.kubernetes.node import Node

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.ring import GLOO_PYTHON, prepare
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.transport.client import JobClient
+from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadInput, MasterAway
-from elasticdl.spec import place as places
-from elasticdl.spec.place import JobPlace
 
 ROOT = Path(__file__).resolve().parent.parent
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))

@@ -229,7 +229,7 @@ def measure(what: str, case: Case, operations: int) -> tuple[list[float], str]:
 
 def write_identity(folder: Path) -> None:
     """Write the certificate that the ranks show each other."""
-    certificates = importlib.import_module("elasticdl.cluster.certificates")
+    certificates = importlib.import_module("elasticdl.cluster.kubernetes.certificates")
     roles = importlib.import_module("elasticdl.cluster.cluster").Role
     identity = certificates.make_identities()[roles.WORKER]
     for name, text in (
@@ -271,7 +271,11 @@ def rank_ring(
     import numpy as np
 
     core = importlib.import_module("elasticdl._core")
-    identity = importlib.import_module("elasticdl.spec.tls").read_identity(folder) if what == "tls" else None
+    identity = (
+        importlib.import_module("elasticdl.control.transport.tls").read_identity(folder)
+        if what == "tls"
+        else None
+    )
     names = [f"{other:032x}" for other in range(processes)]
     address = f"unix:{folder}/{rank}" if what == "ring" else "tcp:127.0.0.1:0"
     endpoint = core.Endpoint(address, names[rank], b"a token of the benchmark", identity)

@@ -47,15 +47,16 @@ from typing import Any, Protocol
 import numpy as np
 
 from benchmarks.recovery import ELASTICDL, PATIENCE, QUIET_SECONDS, commits, job, seconds
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobStatus
-from elasticdl.data.tasks import ENDLESS
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.catalog.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.transport.client import JobClient
+from elasticdl.control.transport.keys import data_key
+from elasticdl.data.plan.tasks import ENDLESS
+from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import MasterAway
-from elasticdl.master.placement import ServerId, first
-from elasticdl.ps.catalog import SLOTS, Catalog, Initial, InitialKind, Rule, Table
-from elasticdl.spec.keys import data_key
-from elasticdl.spec.place import JobPlace
+from elasticdl.master.core.entry import ServerId
+from elasticdl.master.ps.placement import first
 
 ROOT = Path(__file__).resolve().parent.parent
 TOKEN = b"a token of the benchmark"

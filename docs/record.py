@@ -17,10 +17,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobStatus
+from elasticdl.cluster.local import place as places
+from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import BadInput, MasterAway
-from elasticdl.spec import place as places
 
 ROOT = Path(__file__).resolve().parent.parent
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))

@@ -17,10 +17,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.cluster.local.place import JobPlace, find
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import MasterAway
-from elasticdl.spec.place import JobPlace, find
 
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / ".demo"

@@ -15,8 +15,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobStatus
+from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import MasterAway
 from examples.demo import ROOT, begin, by_plain_keras, job_ended, run, wait_for_place
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.data.writing import encode_example, write_tfrecord
+from elasticdl.data.readers.writing import encode_example, write_tfrecord
 
 SIDE = 28
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, final
 
-from elasticdl.spec.tls import Identity
+from elasticdl.control.transport.tls import Identity
 
 class ReadableBuffer(Protocol):
     def __buffer__(self, flags: int, /) -> memoryview: ...
@@ -214,7 +214,7 @@ def exit_without_memory(code: int) -> None:
 
 @final
 class Catalog:
-    """What a model has on parameter servers; `elasticdl.ps.catalog` has it with names for everything."""
+    """What a model has on parameter servers; `elasticdl.catalog.catalog` has it with names for everything."""
 
     def __init__(
         self,

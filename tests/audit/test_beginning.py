@@ -8,10 +8,10 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.audit.stamps import _hash
-from elasticdl.control.view import MemberId
-from elasticdl.data.shard import Shard
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import AuditFailed
-from elasticdl.master import auditmark
+from elasticdl.master.core import auditmark
 from elasticdl.worker.auditlog import ServedAuditLog
 
 SLOTS, TASKS, EPOCHS = 4, 5, 2

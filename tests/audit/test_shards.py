@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.data.shard import Shard
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import AuditFailed
-from elasticdl.master import auditmark
+from elasticdl.master.core import auditmark
 from tests.audit.histories import chain
 
 MEMBER = "0" * 32

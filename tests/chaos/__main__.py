@@ -24,12 +24,12 @@ import numpy as np
 import psutil
 
 from elasticdl.audit import audit
-from elasticdl.control.client import JobClient
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadInput, MasterAway
-from elasticdl.job.chaos import Injected, Plan, inject
-from elasticdl.job.faults import GROUP, MOMENTS, SERVING, FaultKind
-from elasticdl.spec import place as places
-from elasticdl.spec.place import JobPlace
+from elasticdl.tools.chaos import Injected, Plan, inject
+from elasticdl.tools.faults import GROUP, MOMENTS, SERVING, FaultKind
 
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
-from elasticdl.job.faults import (
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.tools.faults import (
     FORMS,
     MASTER,
     MOMENTS,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting
-from elasticdl.job.chaos import Plan, plan_from_flags
-from elasticdl.job.faults import GROUP, MASTER, FaultKind, Send, Sight, possible
+from elasticdl.tools.chaos import Plan, plan_from_flags
+from elasticdl.tools.faults import GROUP, MASTER, FaultKind, Send, Sight, possible
 
 TICK = 0.02
 

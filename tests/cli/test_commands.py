@@ -15,15 +15,15 @@ import pytest
 
 from elasticdl import cli
 from elasticdl.cli import commands
-from elasticdl.control.status import JobStatus, WorkerStatus
-from elasticdl.control.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+from elasticdl.control.transport.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
 from elasticdl.job import submit
 from elasticdl.job.launcher import Outcome
-from elasticdl.spec import place as places
 from elasticdl.spec import refused
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.place import JobPlace
 
 Run = Callable[..., tuple[int, str, str]]
 

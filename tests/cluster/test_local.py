@@ -15,12 +15,12 @@ from typing import Any
 import psutil
 import pytest
 
-from elasticdl.cluster import local
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessEvent, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import Launcher, LocalCluster
-from elasticdl.spec import place as places
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local import processes as local
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.cluster.local.processes import Launcher, LocalCluster
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.place import JobPlace
 
 WAIT = 30.0
 
@@ -163,9 +163,9 @@ def test_a_killed_master_is_started_again(place: JobPlace, launcher: Callable[..
     made = launcher(
         master="""
             import os, signal
-            from elasticdl.cluster.local import LocalCluster
+            from elasticdl.cluster.local.processes import LocalCluster
             from elasticdl.cluster.cluster import process_name
-            from elasticdl.spec.place import own_place
+            from elasticdl.cluster.local.place import own_place
             place = own_place()
             cluster = LocalCluster(place.launcher_address, place.token())
             if os.environ["ELASTICDL_PROCESS"] == "master-0-1":
@@ -208,9 +208,9 @@ def test_nothing_stays_when_the_master_ends(
     monkeypatch.setattr(local, "_TERMINATE_SECONDS", 0.1)
     made = launcher(
         master="""
-            from elasticdl.cluster.local import LocalCluster
+            from elasticdl.cluster.local.processes import LocalCluster
             from elasticdl.cluster.cluster import process_name
-            from elasticdl.spec.place import own_place
+            from elasticdl.cluster.local.place import own_place
             place = own_place()
             cluster = LocalCluster(place.launcher_address, place.token())
             for name in ("worker-0-1", "worker-1-1"):
@@ -250,7 +250,7 @@ def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) ->
     import subprocess
 
     child = (
-        "from elasticdl.cluster.lifeline import watch_lifeline; from elasticdl.spec.place import own_place; "
+        "from elasticdl.cluster.local.parentdeath import watch_lifeline; from elasticdl.cluster.local.place import own_place; "
         "watch_lifeline(own_place().close); print('up'); import signal; signal.pause()"
     )
     process = subprocess.Popen(
@@ -260,8 +260,8 @@ def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) ->
             textwrap.dedent(f"""
                 import sys, signal, pathlib
                 from elasticdl.cluster.cluster import Role
-                from elasticdl.cluster.local import Launcher
-                from elasticdl.spec.place import open_place
+                from elasticdl.cluster.local.processes import Launcher
+                from elasticdl.cluster.local.place import open_place
                 launcher = Launcher(open_place(pathlib.Path({str(place.path)!r})), {{Role.MASTER: [sys.executable, "-c", {child!r}]}})
                 launcher.start()
                 print(*launcher.processes().values(), flush=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from elasticdl.cluster.api import Api
+from elasticdl.cluster.kubernetes.api import Api
 
 
 @pytest.mark.parametrize("zone", ["Z", "+09:00"])

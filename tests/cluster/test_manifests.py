@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from elasticdl.cluster import manifests, networkpolicy, rbac
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.kubernetes import manifests, networkpolicy, rbac
+from elasticdl.control.transport.tls import Identity
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.tls import Identity
 
 GOLDEN = Path(__file__).parent / "golden"
 UID = "0a1b2c3d-0000-4000-8000-000000000001"

@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import pods
-from elasticdl.cluster.api import ApiError
 from elasticdl.cluster.cluster import (
     Blame,
     ProcessEnded,
@@ -17,7 +15,9 @@ from elasticdl.cluster.cluster import (
     ProcessStarted,
     Role,
 )
-from elasticdl.master.relaunch import cause_of, is_fault
+from elasticdl.cluster.kubernetes import pods
+from elasticdl.cluster.kubernetes.api import ApiError
+from elasticdl.master.processes.replicas import cause_of, is_fault
 
 NAME = ProcessName(Role.WORKER, 3, 2)
 LABELS = {"elasticdl.org/role": "worker", "elasticdl.org/index": "3", "elasticdl.org/incarnation": "2"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.cluster.supervision import JobEnded, Record, Restart, after_master
+from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master
 
 
 @pytest.mark.parametrize("code", [0, 1, 2, 130])

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from elasticdl._core import crc32c
-from elasticdl.control import checkpoints
-from elasticdl.control.manifest import NAME, Manifest, read_manifest, write_manifest
-from elasticdl.control.serving import SlotSection
-from elasticdl.data.order import Dealing
-from elasticdl.data.shard import Shard
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.manifest import NAME, Manifest, read_manifest, write_manifest
+from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.data.plan.order import Dealing
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadSetting
-from elasticdl.job.checkpoint import listed
+from elasticdl.tools.checkpoint import listed
 
 SLOTS = 4
 DEALING = Dealing((Shard("a.csv", 0, 100), Shard("b.csv", 5, 20)), 7, True, 8, 4)

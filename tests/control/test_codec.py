@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.control import codec
 from elasticdl.control.generated import control_pb2 as wire
-from elasticdl.control.messages import MasterMessage, MemberMessage, NewView
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
-from elasticdl.control.view import Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position, Shard
+from elasticdl.control.protocol import codec
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.view import Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position, Shard
 
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 counts = st.integers(0, 2**62)

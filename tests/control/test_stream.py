@@ -19,11 +19,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
-from elasticdl.control import credentials
-from elasticdl.control.client import JobClient
-from elasticdl.control.messages import (
+from elasticdl.cluster.kubernetes.certificates import make_identities
+from elasticdl.control.protocol.messages import (
     Data,
     Finished,
     FoundShards,
@@ -35,9 +33,13 @@ from elasticdl.control.messages import (
     StopJob,
     Welcome,
 )
-from elasticdl.control.refusals import RefusalLog
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.control.stream import (
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.control.transport import credentials
+from elasticdl.control.transport.client import JobClient
+from elasticdl.control.transport.keys import Key, derive
+from elasticdl.control.transport.refusals import RefusalLog
+from elasticdl.control.transport.stream import (
     ControlServer,
     MemberClosed,
     MemberOpened,
@@ -50,11 +52,9 @@ from elasticdl.control.stream import (
     StreamReceived,
     StreamRefused,
 )
-from elasticdl.control.view import MemberId, StateId, ViewId
-from elasticdl.data.shard import Position, Shard
+from elasticdl.control.transport.tls import Identity, read_identity
+from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadSetting, MasterAway
-from elasticdl.spec.keys import Key, derive
-from elasticdl.spec.tls import Identity, read_identity
 
 TOKEN = b"the job's token"
 KEY = derive(TOKEN, Key.WORKER)
@@ -163,7 +163,7 @@ def test_a_member_says_its_last_word(address: str, close: Callable[[Any], Any]) 
 
 SERVER = """
 import sys, threading
-from elasticdl.control.stream import ControlServer
+from elasticdl.control.transport.stream import ControlServer
 server = ControlServer(sys.argv[1], b"the job's token", lambda event: print(event, flush=True))
 print("bound", flush=True)
 threading.Event().wait()
@@ -243,8 +243,8 @@ def test_a_killed_member_is_noticed(address: str, close: Callable[[Any], Any]) -
     here = Events()
     close(ControlServer(address, TOKEN, here))
     script = (
-        "import sys, threading; from elasticdl.control.stream import MemberStream;"
-        'from elasticdl.spec.keys import Key, derive; key = derive(b"the job\'s token", Key.WORKER);'
+        "import sys, threading; from elasticdl.control.transport.stream import MemberStream;"
+        'from elasticdl.control.transport.keys import Key, derive; key = derive(b"the job\'s token", Key.WORKER);'
         "s = MemberStream(sys.argv[1], key, 'worker-1-1', '0'*32, print); threading.Event().wait()"
     )
     process = subprocess.Popen([sys.executable, "-c", script, address], stdout=subprocess.DEVNULL)
@@ -421,7 +421,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_importing_starts_nothing() -> None:
     script = (
-        "import sys, threading, elasticdl.control.stream, elasticdl.control.client;"
+        "import sys, threading, elasticdl.control.transport.stream, elasticdl.control.transport.client;"
         "assert threading.active_count() == 1; assert 'grpc' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)
@@ -664,7 +664,7 @@ SECURE = SERVER.replace(
     "event: print(event, flush=True), read_identity(Path(sys.argv[2])))",
 ).replace(
     "import sys, threading",
-    "import sys, threading\nfrom pathlib import Path\nfrom elasticdl.spec.tls import read_identity",
+    "import sys, threading\nfrom pathlib import Path\nfrom elasticdl.control.transport.tls import read_identity",
 )
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl import _core
-from elasticdl.cluster.certificates import Identity
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.kubernetes.certificates import Identity
 
 SECONDS = 20.0
 

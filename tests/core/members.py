@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl import _core
-from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
-from elasticdl.spec.tls import Identity, read_identity
+from elasticdl.cluster.kubernetes.certificates import make_identities
+from elasticdl.control.transport.tls import Identity, read_identity
 
 TRANSPORTS = ("unix", "tcp", "tls")
 TOKEN = b"the job's token"

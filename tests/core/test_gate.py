@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster.certificates import make_identities
+from elasticdl.cluster.kubernetes.certificates import make_identities
 from tests.core.gates import gateway
 
 JOB = make_identities()

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from elasticdl import _core
-from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
-from elasticdl.control.refusals import RefusalLog
+from elasticdl.cluster.kubernetes.certificates import make_identities
+from elasticdl.control.transport.refusals import RefusalLog
+from elasticdl.control.transport.tls import Identity
 from elasticdl.errors import BadSetting, TransferFailed
-from elasticdl.spec.tls import Identity
 from tests.core.members import DIGEST, TOKEN, group, member, side_by_side
 
 AT = "tcp:127.0.0.1:0"

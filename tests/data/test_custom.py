@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.data.custom import CustomReader, TaskRange, open_custom_reader
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.reader import Metadata, shards_of
-from elasticdl.data.shard import Shard, Task
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard, Task
+from elasticdl.data.readers.custom import CustomReader, TaskRange, open_custom_reader
+from elasticdl.data.readers.reader import Metadata, shards_of
 from elasticdl.errors import BadData, BadModel, BadSetting
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.data.ledger import Ledger, Permutation
-from elasticdl.data.shard import Shard
+from elasticdl.data.plan.ledger import Ledger, Permutation
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadSetting
 
 shards = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 40)), min_size=1, max_size=6).map(

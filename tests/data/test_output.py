@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.data.output import made_beside
+from elasticdl.files.output import made_beside
 
 
 def write(path: Path, text: str) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from elasticdl.data.ledger import Ledger
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.prefetch import ChunkSource
-from elasticdl.data.reader import Metadata
-from elasticdl.data.shard import Shard, Task
+from elasticdl.data.readers.reader import Metadata
 from elasticdl.errors import BadData, Cancelled
 
 LEDGER = Ledger([Shard("a", 0, 100)], records_per_task=10, minibatch_size=2, seed=0, shuffle=False)

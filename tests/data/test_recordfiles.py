@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from elasticdl.data import files
-from elasticdl.data.reader import BadRecords, Metadata, shards_of
-from elasticdl.data.recordfiles import FileReader, open_reader
-from elasticdl.data.shard import Shard, Task
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.data.plan.shard import Shard, Task
+from elasticdl.data.readers import files
+from elasticdl.data.readers.reader import BadRecords, Metadata, shards_of
+from elasticdl.data.readers.recordfiles import FileReader, open_reader
+from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadData, BadSetting
 
 NOBODY = 65534
@@ -99,7 +99,7 @@ def test_records_come_in_the_order_asked(tmp_path: Path) -> None:
 
 
 def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("elasticdl.data.recordfiles._OPEN_FILES", 3)
+    monkeypatch.setattr("elasticdl.data.readers.recordfiles._OPEN_FILES", 3)
     data = tmp_path / "data"
     data.mkdir()
     for i, record in enumerate(RECORDS):
@@ -225,8 +225,8 @@ def test_what_progress_raises_ends_the_indexing(tmp_path: Path) -> None:
 INDEXER = """
 import sys
 from pathlib import Path
-from elasticdl.data import files
-from elasticdl.data.recordfiles import open_reader
+from elasticdl.data.readers import files
+from elasticdl.data.readers.recordfiles import open_reader
 files.LARGE = 1
 sys.stdin.readline()
 reader = open_reader(sys.argv[1], {}, Path(sys.argv[2]))

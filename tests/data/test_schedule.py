@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule, policy_slots
-from elasticdl.data.shard import Position, Shard
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule, policy_slots
+from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadSetting
 
 sizes = st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any)

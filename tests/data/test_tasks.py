@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import ENDLESS, TaskOrder
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import ENDLESS, TaskOrder
 
 counts = st.lists(st.integers(0, 50), min_size=1, max_size=4).filter(any)
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
-from elasticdl.data.waves import WHOLE, Need, Waves
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.waves import WHOLE, Need, Waves
 
 counts = st.lists(st.integers(0, 50), min_size=1, max_size=4).filter(any)
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl._core import TFRecordFile, index_tfrecord
-from elasticdl.data.writing import encode_example, write_tfrecord
+from elasticdl.data.readers.writing import encode_example, write_tfrecord
 from model_zoo.iris import make_data as iris
 from model_zoo.mnist import make_data as mnist
 

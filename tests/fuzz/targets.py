@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.audit import records
-from elasticdl.cluster import wire
-from elasticdl.control import manifest
+from elasticdl.checkpoint import manifest
+from elasticdl.cluster.local import wire
 from elasticdl.errors import AuditFailed, BadData, BadInput
 from tests.fuzz.mutation import damage, lie, text
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
-from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table
-from elasticdl.spec.keys import data_key
+from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.control.transport.keys import data_key
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 SECONDS = 20.0

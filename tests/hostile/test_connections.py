@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl import _core
-from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.kubernetes.certificates import make_identities
 from tests.core.gates import gateway
 
 TOKEN = b"the job's token"

@@ -19,9 +19,16 @@ from typing import Any
 import grpc
 import pytest
 
-from elasticdl.control import codec, stream
-from elasticdl.control.client import JobClient
-from elasticdl.control.credentials import (
+from elasticdl.control.generated import control_pb2 as wire
+from elasticdl.control.generated import control_pb2_grpc as service
+from elasticdl.control.protocol import codec
+from elasticdl.control.protocol.messages import MemberMessage, Note, Register, Report
+from elasticdl.control.protocol.psmessages import Accounts, CopyReady, Enroll, SlotsCut
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.control.transport import stream
+from elasticdl.control.transport.client import JobClient
+from elasticdl.control.transport.credentials import (
     CHALLENGE_SECONDS,
     FORMAT,
     Caller,
@@ -32,13 +39,9 @@ from elasticdl.control.credentials import (
     is_proof,
     proof,
 )
-from elasticdl.control.generated import control_pb2 as wire
-from elasticdl.control.generated import control_pb2_grpc as service
-from elasticdl.control.messages import MemberMessage, Note, Register, Report
-from elasticdl.control.rights import objection
-from elasticdl.control.serving import Accounts, CopyReady, Enroll, SlotsCut
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.control.stream import (
+from elasticdl.control.transport.keys import Key, data_key, derive
+from elasticdl.control.transport.rights import objection
+from elasticdl.control.transport.stream import (
     ControlServer,
     MemberClosed,
     MemberOpened,
@@ -47,9 +50,7 @@ from elasticdl.control.stream import (
     StopWanted,
     StreamRefused,
 )
-from elasticdl.control.view import MemberId, ViewId
 from elasticdl.errors import MasterAway
-from elasticdl.spec.keys import Key, data_key, derive
 
 TOKEN = b"the token of the attacked job"
 MEMBER = MemberId("5" * 32)
@@ -471,7 +472,9 @@ def test_a_process_that_holds_keys_leaves_no_core_dump(tmp_path: Path) -> None:
         pytest.skip("the hard limit forbids core dumps here")
     if not dumps:
         pytest.skip("this machine makes no core dumps")
-    assert not died("from elasticdl.spec.coredumps import forbid_core_dumps; forbid_core_dumps()")
+    assert not died(
+        "from elasticdl.control.transport.coredumps import forbid_core_dumps; forbid_core_dumps()"
+    )
 
 
 @pytest.mark.parametrize("module", ["master", "worker", "ps", "launcher"])

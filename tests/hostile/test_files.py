@@ -15,24 +15,24 @@ from pathlib import Path
 import pytest
 
 from elasticdl._core import crc32c
-from elasticdl.control import manifest as checkpoint
-from elasticdl.control.checkpoints import draft_of, make_draft
-from elasticdl.data import files
-from elasticdl.data.files import pin
-from elasticdl.data.order import Dealing
-from elasticdl.data.recordfiles import open_reader
-from elasticdl.data.shard import Shard, Task
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.checkpoint import manifest as checkpoint
+from elasticdl.checkpoint import stateimage as image
+from elasticdl.checkpoint.layout import draft_of, make_draft
+from elasticdl.cluster.local import place as places
+from elasticdl.data.plan.order import Dealing
+from elasticdl.data.plan.shard import Shard, Task
+from elasticdl.data.readers import files
+from elasticdl.data.readers.files import pin
+from elasticdl.data.readers.recordfiles import open_reader
+from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.files import drafts, ownership
 from elasticdl.job import podrun
 from elasticdl.job.display import PlainDisplay
-from elasticdl.master import auditmark
-from elasticdl.master.filepages import FilePages
-from elasticdl.spec import drafts, ownership
-from elasticdl.spec import place as places
+from elasticdl.master.core import auditmark
+from elasticdl.master.core.filepages import FilePages
 from elasticdl.spec.edge import absolute, build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker import image
 
 # ------------------------------------------------------------------ drafts
 
@@ -319,7 +319,7 @@ import os, sys
 from pathlib import Path
 from elasticdl import _core
 from elasticdl.errors import BadData
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.data.readers.writing import write_tfrecord
 data, index = sys.argv[1:]
 write_tfrecord(Path(data), (b"record" for _ in range(20_000)))
 _core.index_tfrecord(data, index)

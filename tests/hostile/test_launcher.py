@@ -18,15 +18,16 @@ import psutil
 import pytest
 
 from elasticdl.cli import run as run_command
-from elasticdl.cluster import local, wire
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import Launcher, LocalCluster
-from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local import processes as local
+from elasticdl.cluster.local import wire
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.cluster.local.processes import Launcher, LocalCluster
+from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.job.launcher import Outcome, supervise
-from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.place import JobPlace
 
 WAIT = 30.0
 SLEEP = [sys.executable, "-S", "-c", "import signal; signal.pause()"]

@@ -21,25 +21,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from elasticdl.audit import audit
-from elasticdl.cluster.api import Api
-from elasticdl.control import checkpoints
-from elasticdl.control.manifest import NAME
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
-from elasticdl.data.shard import Position
+from elasticdl.catalog.catalog import read_catalog
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint import stateimage as image
+from elasticdl.checkpoint.manifest import NAME
+from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.kubernetes.api import Api
+from elasticdl.cluster.local import place
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.data.plan.shard import Position
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
-from elasticdl.job.checkpoint import listed
 from elasticdl.job.display import status_lines
-from elasticdl.job.export import export_tables
 from elasticdl.job.podjob import PodJob
-from elasticdl.master.filepages import FilePages
-from elasticdl.master.journal import Journal
-from elasticdl.master.records import read_journal, record_from_json
-from elasticdl.master.story import Told
-from elasticdl.ps.catalog import read_catalog
-from elasticdl.spec import place, podplace
+from elasticdl.master.core.filepages import FilePages
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.records import read_journal, record_from_json
+from elasticdl.master.reporting.history import Told
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import from_text
-from elasticdl.worker import image
+from elasticdl.tools.checkpoint import listed
+from elasticdl.tools.export import export_tables
 
 HUGE = 10**15
 STRANGE = (

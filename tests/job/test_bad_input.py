@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.data.readers.writing import write_tfrecord
 
 from .conftest import ROOT, Result, Start
 

@@ -15,10 +15,10 @@ import numpy as np
 import psutil
 
 from elasticdl.audit import audit
-from elasticdl.control import checkpoints
-from elasticdl.control.manifest import NAME
-from elasticdl.control.status import JobEvent
-from elasticdl.job.checkpoint import listed, shown
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.manifest import NAME
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.tools.checkpoint import listed, shown
 
 from .conftest import Job, Start, orphans
 from .test_faults import seen

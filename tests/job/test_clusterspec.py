@@ -9,12 +9,11 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import manifests
-from elasticdl.cluster.attributes import key_of
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.kubernetes import manifests, podplace
+from elasticdl.cluster.kubernetes.attributes import key_of
 from elasticdl.errors import BadSetting
 from elasticdl.job.clusterspec import settle
-from elasticdl.spec import podplace
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec, from_json
 from kubernetes import client

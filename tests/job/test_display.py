@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.job.display import (
     LiveDisplay,
     PlainDisplay,

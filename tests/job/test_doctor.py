@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import manifests, networkpolicy
 from elasticdl.cluster.cluster import Role
-from elasticdl.cluster.manifests import Protection
-from elasticdl.job import doctor, survey
-from elasticdl.job.doctor import Facts, Finding, Key, Level, Tried
+from elasticdl.cluster.kubernetes import manifests, networkpolicy
+from elasticdl.cluster.kubernetes.manifests import Protection
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.tools import doctor, survey
+from elasticdl.tools.doctor import Facts, Finding, Key, Level, Tried
 
 
 def spec(**settings: object) -> JobSpec:

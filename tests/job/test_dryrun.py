@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from elasticdl import cli
+from elasticdl.cluster.local import place as places
 from elasticdl.job import dryrun
-from elasticdl.spec import place as places
 
 MODEL = "def custom_model(): ...\ndef loss(a, b): ...\ndef optimizer(): ...\ndef feed(d, m, n): ...\n"
 COMMAND = [
@@ -66,7 +66,7 @@ def test_a_pod_of_each_role_is_printed(capsys: pytest.CaptureFixture[str]) -> No
         "test-job-worker-0-1",
         "test-job-ps-0-1",
     ]
-    assert server["spec"]["containers"][0]["command"][-1] == "elasticdl.job.ps"
+    assert server["spec"]["containers"][0]["command"][-1] == "elasticdl.ps.process"
 
 
 def test_no_secret_is_printed_and_none_is_made(

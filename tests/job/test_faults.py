@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.cluster.local.place import find
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import BadSetting, MasterAway
-from elasticdl.spec.place import find
 
 from .conftest import Job, Start
 

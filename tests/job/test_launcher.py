@@ -16,24 +16,24 @@ from pathlib import Path
 import psutil
 import pytest
 
-from elasticdl.cluster import local
 from elasticdl.cluster.cluster import Role
-from elasticdl.cluster.supervision import JobEnded
-from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local import processes as local
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.cluster.local.supervision import JobEnded
+from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.job.launcher import Outcome, sum_up, supervise
-from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.place import JobPlace
 
 SLEEP = "import signal; signal.pause()"
 
 SERVE = """
 import json, os, queue, signal, sys, time
-from elasticdl.cluster.lifeline import watch_lifeline
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.control.stream import ControlServer, StopWanted
-from elasticdl.spec.place import own_place
+from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.transport.stream import ControlServer, StopWanted
+from elasticdl.cluster.local.place import own_place
 watch_lifeline()
 place = own_place()
 said = queue.SimpleQueue()
@@ -149,7 +149,7 @@ def test_a_job_from_start_to_end(place: JobPlace, spec: JobSpec) -> None:
 
 def test_the_workers_are_started_beside_the_master(place: JobPlace, spec: JobSpec) -> None:
     master = """
-    from elasticdl.cluster.local import LocalCluster
+    from elasticdl.cluster.local.processes import LocalCluster
     from elasticdl.cluster.cluster import process_name
     cluster = LocalCluster(place.launcher_address, place.token())
     for index in range(3):
@@ -237,7 +237,7 @@ from pathlib import Path
 from elasticdl.cluster.cluster import Role
 from elasticdl.job.launcher import supervise
 from elasticdl.job.display import PlainDisplay
-from elasticdl.spec.place import open_place
+from elasticdl.cluster.local.place import open_place
 place = open_place(Path(sys.argv[1]))
 lock = place.hold()
 argv = {role: [sys.executable, "-c", source] for role, source in zip((Role.MASTER, Role.WORKER), sys.argv[2:])}

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import pytest
 
-from elasticdl.cluster.api import Api, ApiError, Object, Unreachable
-from elasticdl.control.status import JobEvent
+from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
+from elasticdl.control.protocol.status import JobEvent
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import display, podrun
 from elasticdl.job.podjob import PodJob, master_state, patiently, prepare
-from elasticdl.master.story import Told
+from elasticdl.master.reporting.history import Told
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import check_pods, check_workers

@@ -16,11 +16,11 @@ import pytest
 
 from elasticdl._core import Batch, ParameterClient
 from elasticdl.audit import audit
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobEvent, JobStatus
+from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.cluster.local.place import find
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadSetting
-from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table
-from elasticdl.spec.place import find
 
 from .conftest import Job, SmallDisk, Start
 from .test_faults import ZOO, at_step, kill, seen, training

@@ -14,14 +14,14 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.audit import audit
-from elasticdl.control import checkpoints
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
-from elasticdl.data.waves import Waves
-from elasticdl.spec.place import find
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.cluster.local.place import find
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.transport.client import JobClient
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.waves import Waves
 
 from .conftest import Job, Start
 from .test_checkpoints import kill_all, saved, weights

@@ -13,11 +13,11 @@ from types import SimpleNamespace
 import pytest
 
 import elasticdl
-from elasticdl.cluster import local
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local import processes as local
 from elasticdl.errors import BadInput, BadModel, BadSetting, Interrupted, JobFailed
 from elasticdl.job import launcher, podjob, podrun, submit
-from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
 
 from .conftest import ELASTICDL, ROOT, orphans

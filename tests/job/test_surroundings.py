@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.control.status import JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 
 from .conftest import Job, Start
 from .test_faults import at_step, check, kill, training

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import cast
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, ProcessGone, ProcessName, Role
-from elasticdl.control.status import JobEvent
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position
 from elasticdl.job.master import _workforces
-from elasticdl.master import relaunch
-from elasticdl.master.records import EpochRecord, ViewRecord
-from elasticdl.master.story import Told
+from elasticdl.master.core.records import EpochRecord, ViewRecord
+from elasticdl.master.processes import replicas as relaunch
+from elasticdl.master.reporting.history import Told
 from elasticdl.spec.edge import build, from_arguments
 
 

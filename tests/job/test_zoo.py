@@ -15,7 +15,7 @@ import pytest
 
 from elasticdl import cli
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import zoo
+from elasticdl.tools import zoo
 
 
 def test_each_tool_has_its_own_verb(tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.adapter import KerasAdapter
-from elasticdl.worker.adapter import StateImage, StepLogs
+from elasticdl.worker.contract.allreduce import StepLogs
 
 Make = Callable[..., KerasAdapter]
 

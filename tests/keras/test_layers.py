@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.catalog.catalog import InitialKind
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import Embedding
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.modelfile import UserModel
-from elasticdl.keras.served import KerasServedAdapter
-from elasticdl.ps.catalog import InitialKind
+from elasticdl.keras.psadapter import KerasServedAdapter
 from elasticdl.spec.edge import build, from_arguments
 from tests.keras.test_served import pulled
 

@@ -16,17 +16,17 @@ import pytest
 import tensorflow as tf
 
 from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
+from elasticdl.checkpoint.manifest import Manifest, write_manifest
 from elasticdl.cli import run
-from elasticdl.control.manifest import Manifest, write_manifest
-from elasticdl.control.serving import SlotSection
-from elasticdl.data.order import Dealing
-from elasticdl.data.shard import Shard
+from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.control.transport.keys import data_key
+from elasticdl.data.plan.order import Dealing
+from elasticdl.data.plan.shard import Shard
 from elasticdl.keras.embedding import Given, looking_up
 from elasticdl.keras.modelfile import load
-from elasticdl.keras.served import KerasServedAdapter
+from elasticdl.keras.psadapter import KerasServedAdapter
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.keys import data_key
-from elasticdl.worker.pulled import Pulled
+from elasticdl.worker.ps.tablereader import Pulled
 from tests.keras.test_streaming import PLAIN
 
 TOKEN = b"0123456789abcdef"

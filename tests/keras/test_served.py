@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.catalog.catalog import InitialKind
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.embedding import ServedEmbedding
 from elasticdl.keras.layers import Embedding
 from elasticdl.keras.modelfile import UserModel
-from elasticdl.keras.served import KerasServedAdapter
-from elasticdl.ps.catalog import InitialKind
+from elasticdl.keras.psadapter import KerasServedAdapter
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.worker.pulled import Pulled
+from elasticdl.worker.ps.tablereader import Pulled
 
 IDS, WIDTH = 50, 3
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import TransferFailed
 from elasticdl.keras.adapter import KerasAdapter
-from elasticdl.worker.adapter import StateImage
 from tests.keras.conftest import records
 from tests.keras.test_step import CONVOLUTION, DROPPING, NORMALIZED, train
 

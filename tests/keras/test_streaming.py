@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.catalog import tablereader as learnt
 from elasticdl.errors import BadModel
 from elasticdl.keras import streaming
-from elasticdl.ps import learnt
 from tests.keras.test_served import IDS, RECORDS, Own, adapter_of, functional, pulled
 
 PLAIN = """

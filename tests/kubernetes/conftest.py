@@ -13,8 +13,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from elasticdl.cluster import rbac
-from elasticdl.cluster.api import Api, connect
+from elasticdl.cluster.kubernetes import rbac
+from elasticdl.cluster.kubernetes.api import Api, connect
 
 from . import binaries, testbed
 from .control_plane import ControlPlane

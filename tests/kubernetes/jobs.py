@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.cluster.api import Api, ApiError, Unreachable, connect
+from elasticdl.cluster.kubernetes.api import Api, ApiError, Unreachable, connect
 
 from .control_plane import ControlPlane
 from .image import IMAGE

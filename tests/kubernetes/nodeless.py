@@ -13,8 +13,8 @@ import os
 import sys
 
 from elasticdl import cli
-from elasticdl.cluster.api import connect
-from elasticdl.job import survey
+from elasticdl.cluster.kubernetes.api import connect
+from elasticdl.tools import survey
 
 from . import binaries
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import rbac
-from elasticdl.cluster.api import Api, connect
+from elasticdl.cluster.kubernetes import rbac
+from elasticdl.cluster.kubernetes.api import Api, connect
 
 from .control_plane import ControlPlane
 

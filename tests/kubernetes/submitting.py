@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from elasticdl.cluster.api import Api
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import manifests, pods
-from elasticdl.cluster.api import Api, ApiError, Unreachable
 from elasticdl.cluster.cluster import (
     Blame,
     ClusterEvent,
@@ -24,12 +22,14 @@ from elasticdl.cluster.cluster import (
     ScaleAsked,
     StopAsked,
 )
-from elasticdl.cluster.items import ConfigMapItem, Stale
-from elasticdl.cluster.kubernetes import KubernetesCluster
+from elasticdl.cluster.kubernetes import manifests, pods
+from elasticdl.cluster.kubernetes.api import Api, ApiError, Unreachable
+from elasticdl.cluster.kubernetes.items import ConfigMapItem, Stale
+from elasticdl.cluster.kubernetes.podcluster import KubernetesCluster
 from elasticdl.errors import JournalConflict
-from elasticdl.master.journal import Journal
-from elasticdl.master.objectpages import ObjectPages
-from elasticdl.master.records import EpochRecord, WantedRecord
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.objectpages import ObjectPages
+from elasticdl.master.core.records import EpochRecord, WantedRecord
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl import cli
-from elasticdl.cluster.api import Api
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.job import podjob
 
 from .control_plane import ControlPlane

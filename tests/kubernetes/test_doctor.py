@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import rbac
-from elasticdl.cluster.api import Api, connect
+from elasticdl.cluster.kubernetes import rbac
+from elasticdl.cluster.kubernetes.api import Api, connect
 from elasticdl.errors import BadSetting
-from elasticdl.job import podjob, survey
-from elasticdl.job.doctor import Finding, Level, Tried
+from elasticdl.job import podjob
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.tools import survey
+from elasticdl.tools.doctor import Finding, Level, Tried
 
 from .control_plane import ControlPlane
 from .processes import wait_for

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster import manifests, rbac
-from elasticdl.cluster.api import Api, connect
-from elasticdl.job import doctor, survey
+from elasticdl.cluster.kubernetes import manifests, rbac
+from elasticdl.cluster.kubernetes.api import Api, connect
+from elasticdl.tools import doctor, survey
 
 from .image import IMAGE
 from .node import PAUSE

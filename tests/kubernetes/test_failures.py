@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster.api import Api
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.job import podjob, podrun
 
 from .control_plane import ControlPlane
@@ -85,7 +85,7 @@ def test_a_pod_that_can_not_be_made_is_said(
     }
     control_plane.kubectl("create", "-f", "-", f"--namespace={api.namespace}", stdin=json.dumps(body))
     wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "none").get("status", {}), SECONDS)
-    monkeypatch.setattr("elasticdl.job.survey.refuse", lambda spec, facts: "")
+    monkeypatch.setattr("elasticdl.tools.survey.refuse", lambda spec, facts: "")
     job = podjob.submit(spec(api, zoo), api)
     wait_for("the reason", lambda: "exceeded quota: none" in job.look().waits_for, SECONDS)
     assert job.look().waits_for.startswith("the master's pod can't be made: ")

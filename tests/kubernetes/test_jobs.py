@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster import rbac
+from elasticdl.cluster.kubernetes import rbac
 
 from .conftest import Start
 from .jobs import ELASTICDL, ROOT, SECONDS, Job, api_of, environment, left, paced, spoiled

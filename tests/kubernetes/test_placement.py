@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from elasticdl.cluster import manifests
-from elasticdl.cluster.api import Api
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.cluster.kubernetes import manifests
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.spec.edge import build, from_arguments
 
 from .control_plane import ControlPlane

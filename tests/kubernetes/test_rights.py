@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from elasticdl.cluster import manifests, rbac
-from elasticdl.cluster.announcer import Announcement, Announcer
-from elasticdl.cluster.api import Api, ApiError
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, Role
-from elasticdl.cluster.items import ConfigMapItem
-from elasticdl.cluster.kubernetes import KubernetesCluster
+from elasticdl.cluster.kubernetes import manifests, rbac
+from elasticdl.cluster.kubernetes.announcer import Announcement, Announcer
+from elasticdl.cluster.kubernetes.api import Api, ApiError
+from elasticdl.cluster.kubernetes.items import ConfigMapItem
+from elasticdl.cluster.kubernetes.podcluster import KubernetesCluster
 from elasticdl.spec.edge import build, from_arguments
 
 from .control_plane import ControlPlane

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from elasticdl import _core
-from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
-from elasticdl.control.stream import MemberStream, StreamEvent
-from elasticdl.control.view import MemberId
-from elasticdl.spec.keys import Key, derive
-from elasticdl.spec.podplace import CONTROL_PORT, HEART_PORT
-from elasticdl.spec.tls import Identity
+from elasticdl.cluster.kubernetes.certificates import make_identities
+from elasticdl.cluster.kubernetes.podplace import CONTROL_PORT, HEART_PORT
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.control.transport.keys import Key, derive
+from elasticdl.control.transport.stream import MemberStream, StreamEvent
+from elasticdl.control.transport.tls import Identity
 
 from .conftest import Start
 from .jobs import paced

@@ -12,16 +12,16 @@ from typing import Any, cast
 
 import pytest
 
-from elasticdl.cluster import manifests, rbac
-from elasticdl.cluster.api import Api, Unreachable, connect
 from elasticdl.cluster.cluster import ProcessName, Role
-from elasticdl.cluster.items import ConfigMapItem
+from elasticdl.cluster.kubernetes import manifests, rbac
+from elasticdl.cluster.kubernetes.api import Api, Unreachable, connect
+from elasticdl.cluster.kubernetes.items import ConfigMapItem
+from elasticdl.cluster.kubernetes.podplace import PodPlace, open_pod
+from elasticdl.control.transport.keys import Key
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import pod, podjob, podrun
 from elasticdl.job.podjob import PodJob
-from elasticdl.master.board import ItemBoard
-from elasticdl.spec.keys import Key
-from elasticdl.spec.podplace import PodPlace, open_pod
+from elasticdl.master.reporting.statusstore import ItemBoard
 
 from .control_plane import ControlPlane
 from .processes import wait_for
@@ -292,7 +292,7 @@ def test_what_breaks_off_leaves_nothing(control_plane: ControlPlane, api: Api, z
         ),
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("elasticdl.job.survey.refuse", lambda spec, facts: "")
+        patch.setattr("elasticdl.tools.survey.refuse", lambda spec, facts: "")
         wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "few").get("status", {}), 60.0)
         with pytest.raises(BadSetting, match=r"can't be created: .*exceeded quota: few"):
             podjob.submit(spec(api, zoo), api)

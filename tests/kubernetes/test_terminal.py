@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster import manifests, rbac
-from elasticdl.cluster.api import Api
+from elasticdl.cluster.kubernetes import manifests, rbac
+from elasticdl.cluster.kubernetes.api import Api
 
 from .control_plane import ControlPlane
 from .jobs import ELASTICDL, ROOT, environment

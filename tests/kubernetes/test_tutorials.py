@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster.api import Api, resource_of
-from elasticdl.job import doctor
+from elasticdl.cluster.kubernetes.api import Api, resource_of
+from elasticdl.tools import doctor
 
 from .control_plane import ControlPlane
 from .image import IMAGE

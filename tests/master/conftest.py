@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.cluster import ProcessName, Role
-from elasticdl.cluster.local import Launcher
-from elasticdl.control.client import JobClient
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.data.writing import write_tfrecord
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.cluster.local.processes import Launcher
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.transport.client import JobClient
+from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import ElasticDLError, MasterAway
-from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.place import JobPlace
 
 SECONDS = 60.0
 

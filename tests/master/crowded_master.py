@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from elasticdl.job import master
-from elasticdl.master.filepages import FilePages
+from elasticdl.master.core.filepages import FilePages
 
 ROOM = 6
 

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 from elasticdl.job import master
-from elasticdl.master.journal import Journal
-from elasticdl.master.records import Record, StoppingRecord, ViewRecord
-from elasticdl.master.shell import Shell
-from elasticdl.master.synchronousshell import SynchronousShell
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.records import Record, StoppingRecord, ViewRecord
+from elasticdl.master.running.allreduce import SynchronousShell
+from elasticdl.master.running.runner import Shell
 
 STILL = 8.0
 """Seconds; longer than a member's heartbeats may be silent."""

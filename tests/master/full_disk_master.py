@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 
+from elasticdl.cluster.local.place import own_place
 from elasticdl.job import master
-from elasticdl.master.journal import Journal
-from elasticdl.master.records import Record
-from elasticdl.spec.place import own_place
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.records import Record
 
 FULL = own_place().path / "full"
 append = Journal.append

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from elasticdl.cluster.local.place import JobPlace
 from elasticdl.job import master
-from elasticdl.spec.place import JobPlace
 
 JobPlace.heart_address = property(lambda place: f"unix:{place.sockets}/heart-2")  # type: ignore[assignment, method-assign]
 master.main()

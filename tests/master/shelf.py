@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from elasticdl.cluster.items import Stale
+from elasticdl.cluster.kubernetes.items import Stale
 
 
 class Shelf:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from elasticdl.job import master
-from elasticdl.master.journal import Journal
-from elasticdl.master.records import Record, ViewRecord
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.records import Record, ViewRecord
 
 SECONDS = 5.0
 

@@ -21,9 +21,10 @@ signal.pthread_sigmask(
 
 import numpy as np
 
+from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadData
 from elasticdl.job import worker
-from elasticdl.worker.adapter import ChunkResult, StateImage, StepLogs
+from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
 
 SECONDS = float(os.environ.get("STAND_IN_STEP", "0.005"))
 FAULT = json.loads(os.environ.get("STAND_IN_FAULTS", "{}")).get(os.environ["ELASTICDL_PROCESS"], "")

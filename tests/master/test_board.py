@@ -8,10 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.control.status import JobEvent, JobStatus
-from elasticdl.master.board import EVENTS, EVENTS_LIMIT, STATUS, SUMMARY, TOLD, FileBoard, ItemBoard, headline
-from elasticdl.master.story import Told
-from elasticdl.spec import place as places
+from elasticdl.cluster.local import place as places
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.master.reporting.history import Told
+from elasticdl.master.reporting.statusstore import (
+    EVENTS,
+    EVENTS_LIMIT,
+    STATUS,
+    SUMMARY,
+    TOLD,
+    FileBoard,
+    ItemBoard,
+    headline,
+)
 from elasticdl.spec.edge import build, from_arguments
 
 from .shelf import Shelf, Wire

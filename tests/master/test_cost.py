@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from elasticdl.control.messages import Register, Report
-from elasticdl.control.serving import Enroll, FoundModel, Settled, TaskDone
-from elasticdl.control.view import MemberId, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
-from elasticdl.master import keeper, memory, serving
-from elasticdl.master.events import (
+from elasticdl.control.protocol.messages import Register, Report
+from elasticdl.control.protocol.psmessages import Enroll, FoundModel, Settled, TaskDone
+from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.master.allreduce import groupstate as memory
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.core import machine as keeper
+from elasticdl.master.core.events import (
     Append,
     Appended,
     Beat,
@@ -28,9 +30,9 @@ from elasticdl.master.events import (
     JournalRead,
     Tick,
 )
-from elasticdl.master.keeper import Keeper
-from elasticdl.master.machine import Master
-from elasticdl.master.serving import ServingMaster
+from elasticdl.master.core.machine import Keeper
+from elasticdl.master.ps import machine as serving
+from elasticdl.master.ps.machine import ServingMaster
 
 SHARDS = (Shard("data", 0, 80_000),)
 LEDGER = Ledger(SHARDS, 8, 4, 1, False)

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position
 from elasticdl.errors import BadSetting, JobFailed, JournalConflict
-from elasticdl.master.filepages import FilePages
-from elasticdl.master.journal import Journal
-from elasticdl.master.records import (
+from elasticdl.master.core.filepages import FilePages
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.records import (
     EpochRecord,
     ErrorRecord,
     Record,
@@ -229,9 +229,9 @@ APPENDER = """
 import sys
 from pathlib import Path
 from elasticdl.errors import JournalConflict
-from elasticdl.master.filepages import FilePages
-from elasticdl.master.journal import Journal
-from elasticdl.master.records import EpochRecord
+from elasticdl.master.core.filepages import FilePages
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.records import EpochRecord
 
 journal = Journal(FilePages(Path(sys.argv[1])))
 number = journal.read()[1] + 1

@@ -7,11 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
-from elasticdl.data.waves import Waves
-from elasticdl.master.leases import HELD, WINDOW, Done, Lease, Leases, TaskNumber
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.waves import Waves
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.ps.leases import HELD, WINDOW, Lease, Leases
 
 
 def task(number: int) -> TaskNumber:

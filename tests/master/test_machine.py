@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.control.messages import (
+from elasticdl.control.protocol.messages import (
     Acknowledged,
     Data,
     Evicted,
@@ -29,11 +29,13 @@ from elasticdl.control.messages import (
     Welcome,
     saved_as,
 )
-from elasticdl.control.view import MemberId, StateId, View, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Position, Shard
-from elasticdl.master.events import (
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.master.allreduce.groupstate import Settings
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.core.events import (
     Announce,
     Append,
     Appended,
@@ -59,9 +61,7 @@ from elasticdl.master.events import (
     Tick,
     WorkerEnded,
 )
-from elasticdl.master.machine import Master
-from elasticdl.master.memory import Settings
-from elasticdl.master.records import (
+from elasticdl.master.core.records import (
     EpochRecord,
     ErrorRecord,
     FailedRecord,

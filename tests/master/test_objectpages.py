@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position, Shard
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import JobFailed, JournalConflict
-from elasticdl.master.journal import Journal
-from elasticdl.master.objectpages import SIZE_LIMIT, ObjectPages
-from elasticdl.master.records import (
+from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.objectpages import SIZE_LIMIT, ObjectPages
+from elasticdl.master.core.records import (
     EpochRecord,
     FailedRecord,
     Record,

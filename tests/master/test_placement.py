@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.master.placement import (
+from elasticdl.master.core.entry import Entry, ServerId
+from elasticdl.master.ps.placement import (
     FROZEN_LIMIT,
     Copy,
-    Entry,
-    ServerId,
     after_loss,
     all_restored,
     at_once,

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.data.shard import Shard
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import AuditFailed, BadInput, BadSetting
-from elasticdl.master.auditmark import write_finished, write_manifest
-from elasticdl.master.publishing import publish, remove_unpublished
+from elasticdl.master.core.auditmark import write_finished, write_manifest
+from elasticdl.master.core.publishing import publish, remove_unpublished
 
 
 def saved_model(path: Path, content: str) -> Path:

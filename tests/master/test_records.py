@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position, Shard
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
-from elasticdl.master.leases import Done, TaskNumber
-from elasticdl.master.records import (
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.records import (
     EpochRecord,
     ErrorRecord,
     FailedRecord,

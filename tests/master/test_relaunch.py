@@ -19,7 +19,7 @@ from elasticdl.cluster.cluster import (
     ProcessStarted,
     Role,
 )
-from elasticdl.master.relaunch import (
+from elasticdl.master.processes.replicas import (
     LONGEST_DELAY,
     Ending,
     Event,

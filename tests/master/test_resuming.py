@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.control.manifest import Manifest
-from elasticdl.control.serving import SlotSection
-from elasticdl.data.order import Dealing
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
+from elasticdl.checkpoint.manifest import Manifest
+from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.data.plan.order import Dealing
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import BadSetting
-from elasticdl.master.leases import Done, TaskNumber
-from elasticdl.master.records import ResumedRecord
-from elasticdl.master.resuming import Checkpoint, resume
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.records import ResumedRecord
+from elasticdl.master.ps.resuming import Checkpoint, resume
 
 DEALING = Dealing((Shard("data", 0, 80),), 1, True, 8, 4)
 """Ten tasks of two minibatches."""

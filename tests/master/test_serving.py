@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from elasticdl.control.messages import (
+from elasticdl.control.protocol.messages import (
     Exported,
     Failed,
     Finished,
@@ -16,7 +16,7 @@ from elasticdl.control.messages import (
     ProgramFailed,
     Released,
 )
-from elasticdl.control.serving import (
+from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
     CopiesVoid,
@@ -42,16 +42,14 @@ from elasticdl.control.serving import (
     Watermark,
     WriteResult,
 )
-from elasticdl.control.view import MemberId, StateId, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
-from elasticdl.master import events
-from elasticdl.master.cutting import FRUITLESS
-from elasticdl.master.leases import Done, TaskNumber
-from elasticdl.master.placement import ServerId
-from elasticdl.master.processes import Processes
-from elasticdl.master.records import (
+from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.master.core import events
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.entry import ServerId
+from elasticdl.master.core.records import (
     CutRecord,
     DoneRecord,
     FailedRecord,
@@ -64,11 +62,13 @@ from elasticdl.master.records import (
     compact,
     read_journal,
 )
-from elasticdl.master.relaunch import Workforce
-from elasticdl.master.serving import BATCH, BATCH_SECONDS, SUCCESSOR_SECONDS, ServingMaster, Settings
-from elasticdl.master.servingsight import ServingSight
-from elasticdl.master.story import Story
-from elasticdl.master.witnesses import Times
+from elasticdl.master.core.witnesses import Times
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import Workforce
+from elasticdl.master.ps.machine import BATCH, BATCH_SECONDS, SUCCESSOR_SECONDS, ServingMaster, Settings
+from elasticdl.master.ps.snapshots import FRUITLESS
+from elasticdl.master.reporting.history import Story
+from elasticdl.master.reporting.psstatusview import ServingSight
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import PsRestore
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position
-from elasticdl.master.sight import all_lost
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position
+from elasticdl.master.reporting.statusview import all_lost
 from elasticdl.spec.edge import build, from_arguments
 
 SPEC = build(from_arguments({"model_def": "m.model", "training_data": "data", "job_name": "job"}))

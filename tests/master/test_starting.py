@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.control.view import MemberId
-from elasticdl.master.starting import Limits, Overdue, Start, explain, overdue, with_beats
-from elasticdl.master.witnesses import Times
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core.witnesses import Times
+from elasticdl.master.processes.starting import Limits, Overdue, Start, explain, overdue, with_beats
 
 from .conftest import Job
 from .test_shell import READER, finished

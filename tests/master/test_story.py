@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.control.status import JobEvent
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Position, Shard
-from elasticdl.master.story import Story, Told, taking_part, told_from_line
-from elasticdl.master.witnesses import SUSPICION
-from elasticdl.spec import reading
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.files import reading
+from elasticdl.master.core.witnesses import SUSPICION
+from elasticdl.master.reporting.history import Story, Told, taking_part, told_from_line
 
 words = st.text(max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elasticdl.control.messages import Report
-from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Position, Shard
-from elasticdl.master.records import SnapshotRecord
-from elasticdl.master.views import Situation, Stander, choose_members, next_view
+from elasticdl.control.protocol.messages import Report
+from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.master.allreduce.views import Situation, Stander, choose_members, next_view
+from elasticdl.master.core.records import SnapshotRecord
 
 SCHEDULE = Schedule(Ledger((Shard("s", 0, 32),), 2, 1, 0, shuffle=False), num_epochs=1, max_step=0)
 START = SCHEDULE.start(4)

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from elasticdl.master.witnesses import Accusation, Statement, Times, Witness, feuds, judge, loser, stall_limit
+from elasticdl.master.core.witnesses import (
+    Accusation,
+    Statement,
+    Times,
+    Witness,
+    feuds,
+    judge,
+    loser,
+    stall_limit,
+)
 
 TIMES = Times()
 

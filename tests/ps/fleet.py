@@ -14,18 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl._core import ParameterClient
-from elasticdl.master.placement import (
-    Copy,
-    Entry,
-    ServerId,
-    after_loss,
-    at_once,
-    first,
-    is_empty,
-    next_copies,
-    outcome,
-)
-from elasticdl.spec.keys import data_key
+from elasticdl.control.transport.keys import data_key
+from elasticdl.master.core.entry import Entry, ServerId
+from elasticdl.master.ps.placement import Copy, after_loss, at_once, first, is_empty, next_copies, outcome
 
 from .model import SLOTS, TOKEN, catalog
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table, Variable
+from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Rule, Table, Variable
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 TASKS = 1 << 20

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Rule, Table, Variable, first_difference
 from elasticdl.errors import BadModel
-from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Rule, Table, Variable, first_difference
 
 from .model import catalog
 

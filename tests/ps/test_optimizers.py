@@ -12,10 +12,10 @@ import pytest
 
 from elasticdl import _core
 from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
+from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Table, Variable
+from elasticdl.control.transport.keys import data_key
 from elasticdl.errors import BadModel
 from elasticdl.keras.optimizer import describe
-from elasticdl.ps.catalog import Catalog, Initial, InitialKind, Table, Variable
-from elasticdl.spec.keys import data_key
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 SLOTS, WIDTH, ROWS, STEPS = 7, 5, 23, 40

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 from unittest import mock
 
-from elasticdl.control.messages import (
+from elasticdl.control.protocol.messages import (
     Evicted,
     Exported,
     Failed,
@@ -22,14 +22,15 @@ from elasticdl.control.messages import (
     Released,
     Saved,
 )
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position
-from elasticdl.master import events as to_master
-from elasticdl.master import views
-from elasticdl.master.keeper import Out
-from elasticdl.master.machine import Master
-from elasticdl.master.memory import Link, Seen
-from elasticdl.master.records import (
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position
+from elasticdl.master.allreduce import views
+from elasticdl.master.allreduce.groupstate import Link, Seen
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce.views import Stander
+from elasticdl.master.core import events as to_master
+from elasticdl.master.core.machine import Out
+from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
     Journal,
@@ -38,9 +39,8 @@ from elasticdl.master.records import (
     StoppingRecord,
     ViewRecord,
 )
-from elasticdl.master.views import Stander
 from elasticdl.worker import events as to_member
-from elasticdl.worker.member import Member
+from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Chunk, Lineage, Violation
 from tests.simulation.world import MasterProcess, Plan, Ring, Worker, World
 

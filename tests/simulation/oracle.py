@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.control.messages import Failed, Finished, NewView
-from elasticdl.control.view import StateId, View
-from elasticdl.data.shard import Position
-from elasticdl.master.records import (
+from elasticdl.control.protocol.messages import Failed, Finished, NewView
+from elasticdl.control.protocol.view import StateId, View
+from elasticdl.data.plan.shard import Position
+from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
     Record,

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from elasticdl.control.messages import MasterMessage, MemberMessage, NewView
-from elasticdl.control.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule, policy_slots
-from elasticdl.data.shard import Position, Shard
-from elasticdl.master import events as to_master
-from elasticdl.master.machine import Master
-from elasticdl.master.memory import Settings
-from elasticdl.master.records import FailedRecord, FinishedRecord, Record
-from elasticdl.master.witnesses import Times
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
+from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule, policy_slots
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.master.allreduce.groupstate import Settings
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.core import events as to_master
+from elasticdl.master.core.records import FailedRecord, FinishedRecord, Record
+from elasticdl.master.core.witnesses import Times
 from elasticdl.worker import events as to_member
-from elasticdl.worker.member import Member
+from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Lineage, Oracle, Violation
 
 TIMES = Times(heartbeat=0.2, alone=1.5, stall=20.0, stall_steps=40.0, moment=0.05, gather=0.5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.data.files import find_files
+from elasticdl.data.readers.files import find_files
 from elasticdl.errors import BadData
 from elasticdl.spec.edge import build, check_paths, from_arguments
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.cluster.local import place as places
 from elasticdl.errors import BadSetting
-from elasticdl.spec import place as places
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 

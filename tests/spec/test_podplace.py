@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.cluster.kubernetes.podplace import ZOO_ARCHIVE, PodPlace, pack_zoo
+from elasticdl.control.transport.tls import Identity
 from elasticdl.errors import BadSetting
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.podplace import ZOO_ARCHIVE, PodPlace, pack_zoo
-from elasticdl.spec.tls import Identity
 
 
 def test_of_a_link_its_file_is_packed(tmp_path: Path) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.shard import Position
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position
 from elasticdl.errors import AuditFailed
 from elasticdl.worker.auditlog import AuditLog
 from elasticdl.worker.events import Contribution

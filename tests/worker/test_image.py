@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.control.view import StateId
-from elasticdl.data.shard import Position
+from elasticdl.checkpoint.stateimage import RunningSums, State, StateImage, decode, encode, write
+from elasticdl.control.protocol.view import StateId
+from elasticdl.data.plan.shard import Position
 from elasticdl.errors import TransferFailed
-from elasticdl.worker.adapter import StateImage
-from elasticdl.worker.image import RunningSums, State, decode, encode, write
 
 BODY = np.arange(37, dtype=np.uint8)
 STATE = State(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from elasticdl.ps.catalog import Catalog, Rule, Variable
-from elasticdl.worker.localcopy import LocalCopy, Weights
+from elasticdl.catalog.catalog import Catalog, Rule, Variable
+from elasticdl.worker.ps.localcopy import LocalCopy, Weights
 
 RATE = 0.5
 KERNEL, MEAN = 0, 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasticdl.control.messages import (
+from elasticdl.control.protocol.messages import (
     Acknowledged,
     Evicted,
     Exported,
@@ -27,10 +27,11 @@ from elasticdl.control.messages import (
     Welcome,
     saved_as,
 )
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Position, Shard
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.events import (
     Applied,
     ChunkComputed,
@@ -65,7 +66,6 @@ from elasticdl.worker.events import (
     Trailer,
     WorkCancelled,
 )
-from elasticdl.worker.member import Member
 
 # two tasks of two chunks of one record: with K = 2 an epoch is two steps
 SCHEDULE = Schedule(Ledger((Shard("s", 0, 4),), 2, 1, 0, shuffle=False), num_epochs=2, max_step=0)

@@ -8,13 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from elasticdl.control.messages import Evicted, Failed, Finished, MasterMessage, MemberMessage, ProgramFailed
-from elasticdl.control.serving import EndTraining, Placed, SlotEntry, WriteResult
-from elasticdl.control.view import MemberId
+from elasticdl.control.protocol.messages import (
+    Evicted,
+    Failed,
+    Finished,
+    MasterMessage,
+    MemberMessage,
+    ProgramFailed,
+)
+from elasticdl.control.protocol.psmessages import EndTraining, Placed, SlotEntry, WriteResult
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.worker.events import Exit, Received
-from elasticdl.worker.pacing import Pacing
-from elasticdl.worker.serving import ServingWorker
-from elasticdl.worker.synchronous import LoopSettings
+from elasticdl.worker.ps.pacing import Pacing
+from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.worker.settings import LoopSettings
 from tests.simulation.servers.model import SLOTS, Adapter, data, model
 
 TASKS = 2

@@ -7,12 +7,20 @@ from unittest import mock
 
 import pytest
 
-from elasticdl.control.messages import MemberMessage
-from elasticdl.control.serving import Enroll, Holding, Leased, Placed, Settled, TaskDone, Watermark
-from elasticdl.control.view import MemberId
+from elasticdl.control.protocol.messages import MemberMessage
+from elasticdl.control.protocol.psmessages import (
+    Enroll,
+    Holding,
+    Leased,
+    Placed,
+    Settled,
+    TaskDone,
+    Watermark,
+)
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.worker.events import Connected, Received
-from elasticdl.worker.serving import ServingWorker
-from elasticdl.worker.synchronous import LoopSettings
+from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.worker.settings import LoopSettings
 from tests.simulation.servers.world import Plan, World
 
 PROGRESS_SECONDS = 0.2

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.control.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.schedule import Schedule
-from elasticdl.data.shard import Position, Shard
-from elasticdl.worker.upcoming import Need, upcoming
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.worker.allreduce.upcoming import Need, upcoming
 
 
 def view(schedule: Schedule, members: int, first: tuple[int, ...], wave_slots: int) -> View:

@@ -17,8 +17,8 @@ from typing import Any, NewType
 
 from elasticdl.audit.report import EpochReport, count_of
 from elasticdl.errors import AuditFailed, BadInput
-from elasticdl.spec import reading
-from elasticdl.spec.reading import integer
+from elasticdl.files import reading
+from elasticdl.files.reading import integer
 
 FORMAT = 1
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Be the process `elasticdl`."""
-    from elasticdl.spec.coredumps import forbid_core_dumps
+    from elasticdl.control.transport.coredumps import forbid_core_dumps
 
     forbid_core_dumps()
     code = run()
@@ -64,7 +64,7 @@ def _of_the_cluster(error: Exception) -> str | None:
 
     Those errors stand outside ElasticDL's exception tree, because a master must not take them for its job's end.
     """
-    from elasticdl.cluster.api import ApiError, Unreachable
+    from elasticdl.cluster.kubernetes.api import ApiError, Unreachable
 
     if isinstance(error, Unreachable):
         return f"{error}; is the cluster up, and does KUBECONFIG name the right one?"

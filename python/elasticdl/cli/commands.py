@@ -13,10 +13,10 @@ import click
 from elasticdl.cli.flags import Commands, SettingsCommand, setting_flags
 
 if TYPE_CHECKING:
-    from elasticdl.control.client import JobClient
+    from elasticdl.cluster.local.place import JobPlace
+    from elasticdl.control.transport.client import JobClient
     from elasticdl.job.podjob import PodJob
     from elasticdl.spec.jobspec import JobSpec
-    from elasticdl.spec.place import JobPlace
 
 Answer = TypeVar("Answer")
 
@@ -223,7 +223,7 @@ def status(job: str, namespace: str | None) -> int:
         for line in lines if seen.summary is None else ():
             click.echo(line)
         return 0
-    from elasticdl.spec import place as places
+    from elasticdl.cluster.local import place as places
 
     place = places.find(job)
     if not place.running():
@@ -256,8 +256,8 @@ def logs(job: str, follow: bool, role: str, namespace: str | None) -> int:
     Example:
       elasticdl logs -f --role=worker-0 mnist-functional-api
     """
+    from elasticdl.cluster.local import place as places
     from elasticdl.job.logs import merged
-    from elasticdl.spec import place as places
 
     role = role.replace("_", "-")
     if namespace:
@@ -274,14 +274,14 @@ def logs(job: str, follow: bool, role: str, namespace: str | None) -> int:
 @click.option("--namespace", metavar="NAME", help="List the jobs on Kubernetes in this namespace.")
 def list_jobs(prune: bool, namespace: str | None) -> int:
     """List the jobs of this user, the oldest first, or those of a namespace on Kubernetes."""
-    from elasticdl.spec import place as places
+    from elasticdl.cluster.local import place as places
 
     if namespace and prune:
         raise click.UsageError(
             "--prune removes folders of this machine; a job of a namespace is removed by `elasticdl stop`"
         )
     if namespace:
-        from elasticdl.cluster.api import connect
+        from elasticdl.cluster.kubernetes.api import connect
         from elasticdl.job.podjob import jobs
 
         found = jobs(connect(namespace))
@@ -318,7 +318,7 @@ def stop(job: str, namespace: str | None) -> int:
     A job on Kubernetes is waited for, and how it ended is said; then everything that it made is removed, its logs with it. The exit code
     is 0 however it ended.
     """
-    from elasticdl.spec import place as places
+    from elasticdl.cluster.local import place as places
 
     if namespace:
         from elasticdl.job.podrun import stop as stop_pods
@@ -352,9 +352,9 @@ def scale(job: str, num_workers: int | None, num_ps_pods: int | None, namespace:
       elasticdl scale mnist-functional-api --num_workers=3
       elasticdl scale deepfm --num_ps_pods=4
     """
-    from elasticdl.control.status import how_many
+    from elasticdl.cluster.local import place as places
+    from elasticdl.control.protocol.status import how_many
     from elasticdl.errors import BadSetting
-    from elasticdl.spec import place as places
 
     if num_workers is None and num_ps_pods is None:
         raise BadSetting("say how many the job is to have: --num_workers=N, --num_ps_pods=N or both")
@@ -392,8 +392,8 @@ def chaos(
     Example:
       elasticdl chaos mnist-functional-api --kill worker --every 2s --count 10
     """
-    from elasticdl.job import chaos as faults
-    from elasticdl.spec import place as places
+    from elasticdl.cluster.local import place as places
+    from elasticdl.tools import chaos as faults
 
     plan = faults.plan_from_flags(kill, freeze, drain, every, count, seed)
     faults.inject(places.find(job), plan, click.echo)
@@ -426,8 +426,8 @@ def export(checkpoint: str, output: str, output_format: str, **model: str | None
     """
     from pathlib import Path
 
-    from elasticdl.control.checkpoints import locate
-    from elasticdl.job.export import export_model, export_tables
+    from elasticdl.checkpoint.layout import locate
+    from elasticdl.tools.export import export_model, export_tables
 
     locate(Path(checkpoint), "CHECKPOINT")  # before what is said of a model that it could be of
     try:
@@ -459,7 +459,7 @@ def rbac(namespace: str) -> int:
     """
     import yaml
 
-    from elasticdl.cluster.rbac import objects
+    from elasticdl.cluster.kubernetes.rbac import objects
 
     click.echo(yaml.safe_dump_all(objects(namespace), sort_keys=False).rstrip())
     return 0
@@ -490,7 +490,7 @@ def zoo_init(directory: str, base: str) -> int:
     """
     from pathlib import Path
 
-    from elasticdl.job import zoo as images
+    from elasticdl.tools import zoo as images
 
     click.echo(f"wrote {images.init(Path(directory), base)}")
     return 0
@@ -516,7 +516,7 @@ def zoo_build(
     """
     from pathlib import Path
 
-    from elasticdl.job import zoo as images
+    from elasticdl.tools import zoo as images
 
     images.build(Path(directory), image, Path(wheel) if wheel else None, tool, more, gpu=gpu)
     click.echo(f"built {image}")
@@ -534,7 +534,7 @@ def zoo_push(image: str, tool: str, more: tuple[str, ...]) -> int:
     Example:
       elasticdl zoo push registry.example.com/me/elasticdl:mnist
     """
-    from elasticdl.job import zoo as images
+    from elasticdl.tools import zoo as images
 
     images.push(image, tool, more)
     click.echo(f"pushed {image}")
@@ -557,7 +557,7 @@ def checkpoint_list(directory: str) -> int:
     """
     from pathlib import Path
 
-    from elasticdl.job.checkpoint import listed
+    from elasticdl.tools.checkpoint import listed
 
     for line in listed(Path(directory)):
         click.echo(line)
@@ -575,7 +575,7 @@ def checkpoint_show(path: str) -> int:
     """
     from pathlib import Path
 
-    from elasticdl.job.checkpoint import shown
+    from elasticdl.tools.checkpoint import shown
 
     for line in shown(Path(path)):
         click.echo(line)
@@ -592,7 +592,7 @@ def version() -> int:
 
 
 def _pod_job(name: str, namespace: str) -> PodJob:
-    from elasticdl.cluster.api import connect
+    from elasticdl.cluster.kubernetes.api import connect
     from elasticdl.job.podjob import find
 
     return find(connect(namespace), name)
@@ -600,7 +600,7 @@ def _pod_job(name: str, namespace: str) -> PodJob:
 
 def _ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:
     """Ask a job's master; one that is just starting, for the first time or again, is waited for."""
-    from elasticdl.control.client import JobClient
+    from elasticdl.control.transport.client import JobClient
     from elasticdl.errors import MasterAway
 
     until = time.monotonic() + _PATIENCE_SECONDS

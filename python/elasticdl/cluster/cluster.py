@@ -1,7 +1,7 @@
 """Where processes live, as the master sees it.
 
-A Protocol with two implementations: processes of this machine (`cluster/local.py`, through the launcher) and pods
-(`cluster/kubernetes.py`). It starts, signals and reports; it decides nothing.
+A Protocol with two implementations: processes of this machine (`cluster/local/processes.py`, through the launcher) and pods
+(`cluster/kubernetes/podcluster.py`). It starts, signals and reports; it decides nothing.
 """
 
 from __future__ import annotations

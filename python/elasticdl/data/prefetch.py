@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.reader import Reader
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.readers.reader import Reader
 from elasticdl.errors import BadInput, Cancelled
 
 ChunkKey = tuple[int, int, int]

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cluster import manifests
-from elasticdl.cluster.attributes import plain, with_attributes
-from elasticdl.cluster.manifests import Object
+from elasticdl.cluster.kubernetes import manifests
+from elasticdl.cluster.kubernetes.attributes import plain, with_attributes
+from elasticdl.cluster.kubernetes.manifests import Object
 from elasticdl.errors import BadSetting
 from elasticdl.spec import fragments
 from elasticdl.spec.jobspec import JobSpec

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from elasticdl.control.status import JobEvent, JobStatus
+    from elasticdl.control.protocol.status import JobEvent, JobStatus
 
 _SHOWN = frozenset(
     {

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 
-from elasticdl.cluster import manifests, networkpolicy, rbac
 from elasticdl.cluster.cluster import ProcessName, Role
-from elasticdl.cluster.manifests import UID_TO_COME, Object, Protection
+from elasticdl.cluster.kubernetes import manifests, networkpolicy, podplace, rbac
+from elasticdl.cluster.kubernetes.manifests import UID_TO_COME, Object, Protection
+from elasticdl.control.transport.tls import Identity
 from elasticdl.errors import BadSetting
 from elasticdl.job import podjob, podrun
-from elasticdl.spec import podplace
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.tls import Identity
 
 _ADDRESS = "address-of-the-service"
 _MADE = "made at submission"

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import ProcessName, Role
-from elasticdl.cluster.local import Launcher
-from elasticdl.cluster.supervision import JobEnded, launcher_failed
-from elasticdl.control.status import INTERRUPT
+from elasticdl.cluster.local.place import JobPlace, open_place
+from elasticdl.cluster.local.processes import Launcher
+from elasticdl.cluster.local.supervision import JobEnded, launcher_failed
+from elasticdl.control.protocol.status import INTERRUPT
+from elasticdl.control.transport.coredumps import forbid_core_dumps
+from elasticdl.files.drafts import replace_file
 from elasticdl.job.display import Display, PlainDisplay
-from elasticdl.spec.coredumps import forbid_core_dumps
-from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.place import JobPlace, open_place
 
 STATUS_OF_CODE = {0: "finished", 1: "failed", 2: "failed", 130: "interrupted"}
 
@@ -37,7 +37,7 @@ _PYTHON = (sys.executable, "-P", "-m")
 ARGV: Mapping[Role, Sequence[str]] = {
     Role.MASTER: (*_PYTHON, "elasticdl.job.master"),
     Role.WORKER: (*_PYTHON, "elasticdl.job.worker"),
-    Role.PS: (*_PYTHON, "elasticdl.job.ps"),
+    Role.PS: (*_PYTHON, "elasticdl.ps.process"),
 }
 """Commands of a job's processes; `-P` keeps the current directory's files from shadowing modules."""
 
@@ -196,8 +196,8 @@ class Watch:
             self._display = self._make()
             for text in self._early:
                 self._display.notice(text)
-        from elasticdl.control.client import JobClient
-        from elasticdl.control.status import JobEvent
+        from elasticdl.control.protocol.status import JobEvent
+        from elasticdl.control.transport.client import JobClient
         from elasticdl.errors import BadSetting, MasterAway
 
         since = 0.0
@@ -218,7 +218,7 @@ class Watch:
                 return
 
     def _show(self, seen: Any) -> None:
-        from elasticdl.control.status import JobEvent
+        from elasticdl.control.protocol.status import JobEvent
 
         if self.first_step is None and (seen.kind == "step" if isinstance(seen, JobEvent) else seen.step > 0):
             self.first_step = seen.time if isinstance(seen, JobEvent) else time.time()
@@ -235,8 +235,8 @@ def _import_quietly() -> None:
     with contextlib.suppress(OSError, AttributeError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _IMPORT_NICENESS)
     for module in (
-        "elasticdl.control.client",
-        "elasticdl.control.codec",
+        "elasticdl.control.transport.client",
+        "elasticdl.control.protocol.codec",
         "elasticdl.control.generated.control_pb2_grpc",
     ):
         importlib.import_module(module)
@@ -282,7 +282,7 @@ def _ask_to_stop(launcher: Stoppable, place: JobPlace, token: bytes, watch: Watc
     watch.notice(
         "interrupted: the job ends at the next step and writes what there is; once more to stop at once"
     )
-    from elasticdl.control.client import JobClient
+    from elasticdl.control.transport.client import JobClient
     from elasticdl.errors import BadSetting, MasterAway
 
     while launcher.wait(_RETRY_SECONDS) is None:

@@ -17,12 +17,12 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.supervision import JobEnded, launcher_failed
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.cluster.local.supervision import JobEnded, launcher_failed
 from elasticdl.job.display import open_display
 from elasticdl.job.launcher import STATUS_OF_CODE, Outcome, Watch, interrupts, sum_up
 from elasticdl.job.worker import WorkerProcess
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.place import JobPlace
 
 _WORKER = ProcessName(Role.WORKER, 0, 1)
 _END_SECONDS = 5.0
@@ -90,8 +90,8 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
     from elasticdl.job.master import make_shell
     from elasticdl.keras import runtime
-    from elasticdl.master.board import FileBoard
-    from elasticdl.master.filepages import FilePages
+    from elasticdl.master.core.filepages import FilePages
+    from elasticdl.master.reporting.statusstore import FileBoard
 
     # Before anything else writes to the terminal, as the import needs its descriptor. What fails here fails again in the worker, which
     # reports it.

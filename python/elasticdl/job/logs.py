@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from elasticdl.cluster.local.place import JobPlace
 from elasticdl.errors import BadSetting
-from elasticdl.spec.place import JobPlace
 
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _LOOK_SECONDS = 0.2

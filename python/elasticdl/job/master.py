@@ -18,25 +18,25 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
-from elasticdl.cluster.lifeline import watch_lifeline
-from elasticdl.cluster.local import LocalCluster
-from elasticdl.data.shard import Shard
+from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.cluster.local.place import Place, own_place
+from elasticdl.cluster.local.processes import LocalCluster
+from elasticdl.control.transport.coredumps import forbid_core_dumps
+from elasticdl.control.transport.keys import Key, derive
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
-from elasticdl.master import relaunch
-from elasticdl.master.board import Board, FileBoard
-from elasticdl.master.filepages import FilePages
-from elasticdl.master.journal import REPLACED, Journal, Pages
-from elasticdl.master.records import Record, read_journal
-from elasticdl.master.story import Told
-from elasticdl.spec import podplace
-from elasticdl.spec.coredumps import forbid_core_dumps
+from elasticdl.master.core.filepages import FilePages
+from elasticdl.master.core.journal import REPLACED, Journal, Pages
+from elasticdl.master.core.records import Record, read_journal
+from elasticdl.master.processes import replicas as relaunch
+from elasticdl.master.reporting.history import Told
+from elasticdl.master.reporting.statusstore import Board, FileBoard
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.keys import Key, derive
-from elasticdl.spec.place import Place, own_place
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
-    from elasticdl.master.shell import Monitor, Shell
+    from elasticdl.master.running.runner import Monitor, Shell
 
 BROKEN = 70
 """Exit code of a master that an error of its own has ended (EX_SOFTWARE of sysexits.h)."""
@@ -69,9 +69,9 @@ def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, boar
 
     kind: type[Shell]
     if spec.num_ps_pods:
-        from elasticdl.master.servingshell import ServingShell as kind
+        from elasticdl.master.running.ps import ServingShell as kind
     else:
-        from elasticdl.master.synchronousshell import SynchronousShell as kind
+        from elasticdl.master.running.allreduce import SynchronousShell as kind
     return kind(
         place,
         spec,
@@ -90,8 +90,8 @@ def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, boar
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> tuple[Shard, ...] | None:
     """Index the training data and return its shards; None if the model file has a reader of its own, which only workers run."""
-    from elasticdl.data.reader import shards_of
-    from elasticdl.data.recordfiles import open_reader
+    from elasticdl.data.readers.reader import shards_of
+    from elasticdl.data.readers.recordfiles import open_reader
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:

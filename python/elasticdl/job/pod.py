@@ -6,17 +6,17 @@ import logging
 import os
 import time
 
-from elasticdl.cluster import manifests
-from elasticdl.cluster.announcer import Announcement, Announcer
-from elasticdl.cluster.api import Api, ApiError, Unreachable, connect_from_pod
-from elasticdl.cluster.items import ConfigMapItem
-from elasticdl.cluster.kubernetes import KubernetesCluster
-from elasticdl.control.status import JobEvent
-from elasticdl.master.board import ItemBoard
-from elasticdl.master.journal import REPLACED
-from elasticdl.master.objectpages import ObjectPages
+from elasticdl.cluster.kubernetes import manifests
+from elasticdl.cluster.kubernetes.announcer import Announcement, Announcer
+from elasticdl.cluster.kubernetes.api import Api, ApiError, Unreachable, connect_from_pod
+from elasticdl.cluster.kubernetes.items import ConfigMapItem
+from elasticdl.cluster.kubernetes.podcluster import KubernetesCluster
+from elasticdl.cluster.kubernetes.podplace import PodPlace
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.master.core.journal import REPLACED
+from elasticdl.master.core.objectpages import ObjectPages
+from elasticdl.master.reporting.statusstore import ItemBoard
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.podplace import PodPlace
 
 _log = logging.getLogger(__name__)
 

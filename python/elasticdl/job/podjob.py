@@ -18,24 +18,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from elasticdl.cluster import manifests, pods
-from elasticdl.cluster.api import Api, ApiError, Object, Unreachable, connect
-from elasticdl.cluster.certificates import make_identities
 from elasticdl.cluster.cluster import Role
-from elasticdl.cluster.manifests import Protection
-from elasticdl.control.status import JobEvent, JobStatus, status_from_json
+from elasticdl.cluster.kubernetes import manifests, podplace, pods
+from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable, connect
+from elasticdl.cluster.kubernetes.certificates import make_identities
+from elasticdl.cluster.kubernetes.images import check_image
+from elasticdl.cluster.kubernetes.manifests import Protection
+from elasticdl.cluster.kubernetes.podplace import pack_zoo
+from elasticdl.control.protocol.status import JobEvent, JobStatus, status_from_json
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import doctor, survey
+from elasticdl.files import reading
 from elasticdl.job.clusterspec import settle
-from elasticdl.job.doctor import Facts
-from elasticdl.master.board import EVENTS, STATUS, SUMMARY, TOLD
-from elasticdl.master.story import told_from_line
-from elasticdl.spec import podplace, reading
-from elasticdl.spec.images import check_image
+from elasticdl.master.reporting.history import told_from_line
+from elasticdl.master.reporting.statusstore import EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.spec.jobspec import JobSpec, Strategy, from_text
 from elasticdl.spec.machine import check_pods, check_scale, check_servers
-from elasticdl.spec.podplace import pack_zoo
 from elasticdl.spec.pods import Volume, amount
+from elasticdl.tools import doctor, survey
+from elasticdl.tools.doctor import Facts
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _ROLE = re.compile(r"master|(worker|ps)(-[0-9]+){0,2}")

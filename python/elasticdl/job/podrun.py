@@ -9,17 +9,18 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cluster.api import connect
-from elasticdl.control.status import INTERRUPT, JobStatus
+from elasticdl.cluster.kubernetes.api import connect
+from elasticdl.control.protocol.status import INTERRUPT, JobStatus
 from elasticdl.errors import BadModel, BadSetting
-from elasticdl.job import podjob, survey
+from elasticdl.files.drafts import replace_file
+from elasticdl.job import podjob
 from elasticdl.job.display import Display, open_display, print_end, print_log_end
-from elasticdl.job.doctor import Finding, Level
 from elasticdl.job.podjob import PodJob, Seen, SignedOut
 from elasticdl.spec import edge
-from elasticdl.spec.drafts import replace_file
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.modelfile import check_model_file
+from elasticdl.tools import survey
+from elasticdl.tools.doctor import Finding, Level
 
 _REMOVAL_SECONDS = 60.0
 """Twice the grace period of pods."""

@@ -13,15 +13,15 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.place import JobPlace
 from elasticdl.errors import BadInput, Interrupted, JobFailed
 from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
 from elasticdl.spec import edge
-from elasticdl.spec import place as places
 from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.machine import check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
-from elasticdl.spec.place import JobPlace
 
 _LOOK_SECONDS = 0.02
 
@@ -145,7 +145,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     edge.check_paths(spec, custom_reader=model.custom_reader)
     if spec.num_ps_pods:
-        from elasticdl.master import resuming
+        from elasticdl.master.ps import resuming
 
         resuming.check(edge.absolute(spec))
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)

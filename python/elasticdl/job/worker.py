@@ -20,12 +20,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl._core import Heart
-from elasticdl.cluster.lifeline import watch_lifeline
-from elasticdl.cluster.local import PROCESS_ENVIRONMENT
-from elasticdl.control.messages import Data, Failed, FoundShards, MemberMessage, Note, Verdict
-from elasticdl.control.refusals import RefusalLog
-from elasticdl.control.serving import Model
-from elasticdl.control.stream import (
+from elasticdl.cluster.kubernetes import podplace
+from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.cluster.local.place import Place, own_place
+from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
+from elasticdl.control.protocol.messages import Data, Failed, FoundShards, MemberMessage, Note, Verdict
+from elasticdl.control.protocol.psmessages import Model
+from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.control.transport.coredumps import forbid_core_dumps
+from elasticdl.control.transport.keys import Key
+from elasticdl.control.transport.refusals import RefusalLog
+from elasticdl.control.transport.stream import (
     MemberStream,
     StreamClosed,
     StreamEvent,
@@ -33,24 +38,20 @@ from elasticdl.control.stream import (
     StreamReceived,
     StreamRefused,
 )
-from elasticdl.control.view import MemberId, ViewId
-from elasticdl.data.shard import Shard
+from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import Cancelled
-from elasticdl.spec import podplace, pods
-from elasticdl.spec.coredumps import forbid_core_dumps
+from elasticdl.spec import pods
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.spec.keys import Key
 from elasticdl.spec.machine import cores
-from elasticdl.spec.place import Place, own_place
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
 
 if TYPE_CHECKING:
-    from elasticdl.data.reader import Reader
-    from elasticdl.data.schedule import Schedule
+    from elasticdl.data.plan.schedule import Schedule
+    from elasticdl.data.readers.reader import Reader
     from elasticdl.keras.adapter import KerasAdapter
-    from elasticdl.worker.adapter import ServedAdapter
-    from elasticdl.worker.serving import ServingWorker
-    from elasticdl.worker.synchronous import SynchronousWorker
+    from elasticdl.worker.allreduce.runner import SynchronousWorker
+    from elasticdl.worker.contract.ps import ServedAdapter
+    from elasticdl.worker.ps.runner import ServingWorker
 
 _log = logging.getLogger(__name__)
 
@@ -188,7 +189,7 @@ class WorkerProcess:
 
     def _report(self, error: Any) -> int:
         """Tell the master why this worker can't start; without an answer it counts as a crash."""
-        from elasticdl.worker.member import Member
+        from elasticdl.worker.allreduce.machine import Member
 
         member = Member(self._id, self._name, "", _no_schedule())
         ended: Future[Exit] = Future()
@@ -225,7 +226,7 @@ class WorkerProcess:
         user = load(spec)
         reader = self._open_reader(user.custom_data_reader)
         if spec.num_ps_pods:
-            from elasticdl.keras.served import KerasServedAdapter
+            from elasticdl.keras.psadapter import KerasServedAdapter
 
             return self._build_serving(KerasServedAdapter(user, spec, reader.metadata), reader, place)
         from elasticdl.keras.adapter import KerasAdapter
@@ -248,9 +249,9 @@ class WorkerProcess:
             self._warning = text
 
     def _open_reader(self, custom: Callable[..., Any] | None) -> Reader:
-        from elasticdl.data.custom import open_custom_reader
-        from elasticdl.data.reader import BadRecords, shards_of
-        from elasticdl.data.recordfiles import open_reader
+        from elasticdl.data.readers.custom import open_custom_reader
+        from elasticdl.data.readers.reader import BadRecords, shards_of
+        from elasticdl.data.readers.recordfiles import open_reader
 
         spec = self._spec
         if custom is not None:
@@ -275,8 +276,8 @@ class WorkerProcess:
         return self._stream.send(Note("note", ViewId(0), 0, text))
 
     def _schedule(self) -> Schedule:
-        from elasticdl.data.order import ledger_of
-        from elasticdl.data.schedule import Schedule
+        from elasticdl.data.plan.order import ledger_of
+        from elasticdl.data.plan.schedule import Schedule
 
         return Schedule(
             ledger_of(self._spec, self._shards.result()), self._spec.num_epochs, self._spec.max_step
@@ -287,9 +288,10 @@ class WorkerProcess:
     ) -> SynchronousWorker:
         from elasticdl._core import Endpoint
         from elasticdl.data.prefetch import ChunkSource
+        from elasticdl.worker.allreduce.machine import Member
+        from elasticdl.worker.allreduce.runner import SynchronousWorker
         from elasticdl.worker.auditlog import AuditLog
-        from elasticdl.worker.member import Member
-        from elasticdl.worker.synchronous import AHEAD, LoopSettings, SynchronousWorker
+        from elasticdl.worker.settings import AHEAD, LoopSettings
 
         spec = self._spec
         ledger = schedule.ledger
@@ -320,14 +322,14 @@ class WorkerProcess:
 
     def _build_serving(self, adapter: ServedAdapter, reader: Reader, place: Place) -> ServingWorker:
         from elasticdl._core import ParameterClient
-        from elasticdl.data.order import tasks_of
+        from elasticdl.catalog.catalog import read_catalog
+        from elasticdl.data.plan.order import tasks_of
+        from elasticdl.data.plan.waves import Waves
         from elasticdl.data.prefetch import ChunkSource
-        from elasticdl.data.waves import Waves
-        from elasticdl.ps.catalog import read_catalog
         from elasticdl.worker.auditlog import ServedAuditLog
-        from elasticdl.worker.pacing import Pacing
-        from elasticdl.worker.serving import ServingWorker
-        from elasticdl.worker.synchronous import AHEAD, LoopSettings
+        from elasticdl.worker.ps.pacing import Pacing
+        from elasticdl.worker.ps.runner import ServingWorker
+        from elasticdl.worker.settings import AHEAD, LoopSettings
 
         spec, key = self._spec, place.key(Key.DATA)
         order = tasks_of(spec, self._shards.result())
@@ -367,8 +369,8 @@ def threads_per_worker(spec: JobSpec) -> int:
 
 def _no_schedule() -> Schedule:
     """Return a schedule for a member that will never train: it only has an error to report."""
-    from elasticdl.data.ledger import Ledger
-    from elasticdl.data.schedule import Schedule
+    from elasticdl.data.plan.ledger import Ledger
+    from elasticdl.data.plan.schedule import Schedule
 
     return Schedule(Ledger([Shard("none", 0, 1)], 1, 1, 0, False), 1, 0)
 

@@ -1,4 +1,4 @@
-"""The adapter for Keras models on TensorFlow: one worker's model, optimizer and accumulator behind the Protocol of `worker/adapter.py`.
+"""The adapter for Keras models on TensorFlow: one worker's model, optimizer and accumulator behind the Protocol of `worker/contract/`.
 
 It composes the parts (feed, step, state, callbacks, export) and owns the accumulator; it talks to no other process. The accumulator is
 the compiled step's own result as long as a member computes one chunk a step, so that the ring reads the gradient where TensorFlow
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.callbacks import GroupCallbacks
@@ -25,11 +26,12 @@ from elasticdl.keras.seeds import chunk_seeds
 from elasticdl.keras.state import ModelState
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
-from elasticdl.worker.adapter import ChunkResult, Records, StateImage, StepLogs
+from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
+from elasticdl.worker.contract.records import Records
 
 
 class KerasAdapter:
-    """Implements `elasticdl.worker.adapter.Adapter`."""
+    """Implements `elasticdl.worker.contract.adapter.Adapter`."""
 
     def __init__(self, user: UserModel, spec: JobSpec, metadata: Any = None) -> None:
         """`metadata`: what the reader knows of its records (`column_names`, `column_dtypes`), the third argument of `feed`.

@@ -14,7 +14,7 @@ import tensorflow as tf
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
 from elasticdl.keras.modelfile import UserModel, describe
-from elasticdl.worker.adapter import Records
+from elasticdl.worker.contract.records import Records
 
 
 def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Records) -> tuple[Any, Batch, Any]:

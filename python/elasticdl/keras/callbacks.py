@@ -15,7 +15,7 @@ import keras
 
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.modelfile import describe
-from elasticdl.worker.adapter import StepLogs
+from elasticdl.worker.contract.allreduce import StepLogs
 
 _REFUSED = {
     "ModelCheckpoint": "use --output for the model and --checkpoint_steps for snapshots",

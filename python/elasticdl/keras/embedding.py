@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import keras
 import tensorflow as tf
 
+from elasticdl.catalog.catalog import Initial, InitialKind, Table
 from elasticdl.errors import BadModel
-from elasticdl.ps.catalog import Initial, InitialKind, Table
 
 _FLOAT = 4
 

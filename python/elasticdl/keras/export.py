@@ -16,8 +16,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from elasticdl.data.output import made_beside
 from elasticdl.errors import BadSetting
+from elasticdl.files.output import made_beside
 from elasticdl.keras.streaming import Matrix, write_keras, write_saved_model
 
 

@@ -20,7 +20,7 @@ from tensorflow.python.autograph.core import ag_ctx
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.modelfile import describe
-from elasticdl.worker.adapter import Records
+from elasticdl.worker.contract.records import Records
 
 EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from elasticdl.catalog.catalog import Rule
 from elasticdl.errors import BadModel
-from elasticdl.ps.catalog import Rule
 
 _ADAM = {"beta_1": "beta_1", "beta_2": "beta_2", "epsilon": "epsilon", "amsgrad": "amsgrad"}
 _RULES: Mapping[str, tuple[str, Mapping[str, str]]] = MappingProxyType(

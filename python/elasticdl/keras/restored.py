@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from elasticdl.catalog.catalog import Catalog
+from elasticdl.catalog.tablereader import Learnt
 from elasticdl.errors import BadModel
 from elasticdl.keras.building import new_model
 from elasticdl.keras.embedding import Recorded, ServedLayer, looking_up, names_of, serving
 from elasticdl.keras.export import export
 from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.streaming import Matrix
-from elasticdl.ps.catalog import Catalog
-from elasticdl.ps.learnt import Learnt
 
 
 class RestoredModel:

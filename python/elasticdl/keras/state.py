@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import TransferFailed
-from elasticdl.worker.adapter import StateImage
 
 
 class ModelState:

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.errors import BadData, BadSetting
-from elasticdl.spec import folders, jobspec, refused
+from elasticdl.files import folders
+from elasticdl.files.reading import is_utf8
+from elasticdl.files.result import check_replaceable
+from elasticdl.spec import jobspec, refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
-from elasticdl.spec.reading import is_utf8
-from elasticdl.spec.result import check_replaceable
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"

@@ -2,7 +2,7 @@
 
 A fragment is merged into what ElasticDL makes as RFC 7396 says (JSON Merge Patch): mappings are merged key by key, null removes, everything
 else, lists too, is replaced. What the job's life depends on is refused here, with the setting that serves instead. Nothing here knows how
-a pod looks: that is `cluster/manifests.py`.
+a pod looks: that is `cluster/kubernetes/manifests.py`.
 """
 
 from __future__ import annotations

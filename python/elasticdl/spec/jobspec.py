@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from elasticdl.errors import BadSetting
-from elasticdl.spec import reading
+from elasticdl.files import reading
 from elasticdl.spec import setting as kinds
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.pods import Priority, Volume, amount

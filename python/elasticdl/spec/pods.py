@@ -1,6 +1,6 @@
 """The small grammars of what pods are given: resources, volumes, environment variables, priorities.
 
-Text in, values out, once, at the edge, like `grammar.py`; how a pod is written from them is `cluster/manifests.py`'s business. The
+Text in, values out, once, at the edge, like `grammar.py`; `cluster/kubernetes/manifests.py` writes pods from them. The
 forms of names and quantities are those of Kubernetes' API, checked here so that a mistake is found before anything is created.
 """
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from elasticdl.control.view import MemberId, View
+from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.errors import Unwritable
 from elasticdl.worker.events import Contribution
 

@@ -1,6 +1,6 @@
-"""What happens to a synchronous member, and what it is to do: the vocabulary of `worker/member.py`.
+"""What happens to a synchronous member, and what it is to do: the vocabulary of `worker/allreduce/machine.py`.
 
-Plain values. The state machine takes an event and returns instructions; the shell (`worker/synchronous.py`) and the simulator carry
+Plain values. The state machine takes an event and returns instructions; the shell (`worker/allreduce/runner.py`) and the simulator carry
 them out and bring their outcomes back as events. *Work* is what takes time; its outcome always comes back, also when the member has
 sealed meanwhile (then usually as `WorkCancelled`), and no view is installed before it has. At most one piece of work is outstanding at
 any moment, with one exception: a joiner that owns no slot in its first step gets `Contribute(blank=True)` while its `Heal` still runs, so
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.control.messages import MasterMessage, MemberMessage
-from elasticdl.control.view import MemberId, StateId, View, ViewId
-from elasticdl.data.shard import Position
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -602,7 +602,7 @@ fn server() -> (Server, Address) {
     (server, address)
 }
 
-/// The key that follows from the servers': HMAC-SHA256, as in `elasticdl.spec.keys`.
+/// The key that follows from the servers': HMAC-SHA256, as in `elasticdl.control.transport.keys`.
 fn worker_key() -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(TOKEN).unwrap();
     mac.update(b"elasticdl key data\x01");

@@ -19,7 +19,7 @@ if path := os.environ.get("CLOCK"):
     time.time = wrong_time
 
 if host := os.environ.get("HOST"):
-    from elasticdl.spec.place import JobPlace
+    from elasticdl.cluster.local.place import JobPlace
 
     JobPlace.control_address = property(lambda self: f"tcp:{host}:50001")
     JobPlace.heart_address = property(lambda self: f"tcp:{host}:50002")

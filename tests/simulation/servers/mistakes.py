@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from elasticdl.control.serving import TaskDone
-from elasticdl.master.keeper import Out
-from elasticdl.master.leases import TaskNumber
-from elasticdl.master.serving import ServingMaster
-from elasticdl.worker.serving import ServingWorker
+from elasticdl.control.protocol.psmessages import TaskDone
+from elasticdl.master.core.done import TaskNumber
+from elasticdl.master.core.machine import Out
+from elasticdl.master.ps.machine import ServingMaster
+from elasticdl.worker.ps.runner import ServingWorker
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
 from tests.simulation.servers.world import World

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl._core import Batch, Catalog
-from elasticdl.data.ledger import Ledger
-from elasticdl.data.shard import Shard
-from elasticdl.data.tasks import TaskOrder
-from elasticdl.worker.adapter import Gradients, ServedBatch
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.worker.contract.ps import Gradients, ServedBatch
 
 SLOTS = 4
 CHUNKS = 2

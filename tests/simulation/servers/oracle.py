@@ -12,15 +12,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit.stamps import _hash
-from elasticdl.control.serving import Limits, SlotAccount, Watermark
-from elasticdl.master.leases import Done
-from elasticdl.master.placement import Entry
-from elasticdl.master.records import FinishedRecord, Journal, PlacementRecord, Record, read_journal
+from elasticdl.control.protocol.psmessages import Limits, SlotAccount, Watermark
+from elasticdl.master.core.done import Done
+from elasticdl.master.core.entry import Entry
+from elasticdl.master.core.records import FinishedRecord, Journal, PlacementRecord, Record, read_journal
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import CHUNKS, SLOTS
 
 if TYPE_CHECKING:
-    from elasticdl.master.serving import ServingMaster
+    from elasticdl.master.ps.machine import ServingMaster
     from tests.simulation.servers.processes import ServerProcess, WorkerProcess
     from tests.simulation.servers.world import World
 

@@ -1,7 +1,7 @@
 """The processes of a simulated job: a master, servers and workers, each its real machine and what its shell does around it.
 
 A server's machine and a worker's are the core's, without sockets; a worker's loop is the real one, in a strand of its own. What stands
-here besides is what `job/ps.py`, `ps/server.rs` and `ps/client.rs` do: connections, and saying things again.
+here besides is what `ps/process.py`, `ps/server.rs` and `ps/client.rs` do: connections, and saying things again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from elasticdl._core import _simulation
-from elasticdl.control.messages import Finished, MasterMessage, MemberMessage, Released, Verdict
-from elasticdl.control.serving import (
+from elasticdl.control.protocol.messages import Finished, MasterMessage, MemberMessage, Released, Verdict
+from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
     CopiesVoid,
@@ -32,18 +32,18 @@ from elasticdl.control.serving import (
     SlotSection,
     Unreached,
 )
-from elasticdl.control.view import MemberId
-from elasticdl.master import events
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core import events
 from elasticdl.worker import events as to_member
-from elasticdl.worker.pacing import Pacing
-from elasticdl.worker.serving import ServingWorker
-from elasticdl.worker.synchronous import LoopSettings
+from elasticdl.worker.ps.pacing import Pacing
+from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.worker.settings import LoopSettings
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import TEXT, Adapter
 from tests.simulation.servers.strand import Strand
 
 if TYPE_CHECKING:
-    from elasticdl.master.serving import ServingMaster
+    from elasticdl.master.ps.machine import ServingMaster
     from tests.simulation.servers.world import World
 
 TICK = 0.1

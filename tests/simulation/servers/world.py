@@ -15,12 +15,12 @@ from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
-from elasticdl.control.serving import Unreached
-from elasticdl.master import events
-from elasticdl.master.records import Record
-from elasticdl.master.serving import ServingMaster, Settings
-from elasticdl.master.witnesses import Times
-from elasticdl.worker.serving import ServingWorker
+from elasticdl.control.protocol.psmessages import Unreached
+from elasticdl.master.core import events
+from elasticdl.master.core.records import Record
+from elasticdl.master.core.witnesses import Times
+from elasticdl.master.ps.machine import ServingMaster, Settings
+from elasticdl.worker.ps.runner import ServingWorker
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import SLOTS, data, model
 from tests.simulation.servers.oracle import Oracle
@@ -161,7 +161,7 @@ class World:
     def run(self) -> int:
         """Run the schedule to its end."""
         clock = SimpleNamespace(monotonic=lambda: self.now)
-        with mock.patch("elasticdl.worker.serving.time", clock):
+        with mock.patch("elasticdl.worker.ps.runner.time", clock):
             try:
                 return self._run()
             finally:

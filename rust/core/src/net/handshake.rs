@@ -93,7 +93,7 @@ fn keyed(key: &[u8]) -> Hmac<Sha256> {
     Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of any length")
 }
 
-/// The same derivation as `elasticdl.spec.keys.data_key`.
+/// The same derivation as `elasticdl.control.transport.keys.data_key`.
 fn shared_key(servers: &[u8]) -> Vec<u8> {
     let mut mac = keyed(servers);
     mac.update(b"elasticdl key data\x01");

@@ -37,7 +37,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Return the name in the role's certificate; `elasticdl.spec.tls` has the same.
+    /// Return the name in the role's certificate; `elasticdl.control.transport.tls` has the same.
     fn name(self) -> ServerName<'static> {
         let name = match self {
             Role::Master => "master.elasticdl",

@@ -1,0 +1,1 @@
+"""The formats of states and checkpoints: layout, manifest, verification, and tables as Parquet."""

@@ -1,0 +1,185 @@
+"""Folders of checkpoints: what they are called, which one is meant by a path, and whether all of one is there.
+
+A checkpoint is written in a folder beside (`.checkpoint-3.draft`), which gets its name (`checkpoint-3`) when the manifest is in it: so one
+that has its name is whole, or was damaged later. Nothing here reads slots; servers verify what they read, `verify` all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import struct
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from elasticdl._core import crc32c
+from elasticdl.checkpoint.manifest import NAME, Manifest, read_manifest
+from elasticdl.errors import BadData, BadSetting
+
+_PREFIX = "checkpoint-"
+_ROWS = 1
+"""Kind of a piece of a slot that holds rows."""
+
+
+def folder_of(directory: Path, number: int) -> Path:
+    """Return the folder of a checkpoint."""
+    return directory / f"{_PREFIX}{number}"
+
+
+def draft_of(directory: Path, number: int) -> Path:
+    """Return the folder in which a checkpoint is written."""
+    return directory / f".{_PREFIX}{number}.draft"
+
+
+def make_draft(folder: Path) -> None:
+    """Make the folder in which a checkpoint is written, unless another server has. Raises OSError, also for a link of that name."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)
+    if folder.is_symlink():
+        raise NotADirectoryError(
+            errno.ENOTDIR, "it is a link, and a checkpoint is written to a folder", str(folder)
+        )
+
+
+def numbers(directory: Path) -> list[int]:
+    """Return the numbers of the checkpoints in a directory, ascending; none if there is no such directory. Raises OSError."""
+    try:
+        names = [path.name for path in directory.iterdir()]
+    except FileNotFoundError:
+        return []
+    found = [name.removeprefix(_PREFIX) for name in names if name.startswith(_PREFIX)]
+    return sorted(int(number) for number in found if number.isascii() and number.isdigit())
+
+
+def locate(path: Path, flag: str) -> Path:
+    """Return the folder of the checkpoint that a path means: its own, or the newest in a directory of them.
+
+    `flag` is how the path's writer calls it. Raises BadSetting.
+    """
+    try:
+        if (path / NAME).exists():
+            return path
+        if not path.is_dir():
+            what = "is no directory" if path.exists() else "does not exist"
+            raise BadSetting(
+                f"{flag}: {str(path)!r} {what}; name a checkpoint, or a directory of checkpoints"
+            )
+        found = [number for number in numbers(path) if (folder_of(path, number) / NAME).exists()]
+    except OSError as error:
+        raise BadSetting(f"{flag}: {str(path)!r} can't be read: {error.strerror}") from None
+    if not found:
+        raise BadSetting(
+            f"{flag}: there is no whole checkpoint in {str(path)!r}: no folder in it has a {NAME}"
+        )
+    return folder_of(path, found[-1])
+
+
+def read(folder: Path) -> Manifest:
+    """Read a checkpoint's manifest and look whether all its files are there, as long as they have to be. Raises BadData."""
+    manifest = read_manifest(folder / NAME)
+    for file, expected in manifest.sizes().items():
+        try:
+            size = file.stat().st_size
+        except OSError as error:
+            raise BadData(f"{file}: the checkpoint is not whole: {error.strerror}") from None
+        if size != expected:
+            raise BadData(
+                f"{file}: the checkpoint is damaged: the file has {size:,} bytes, and the manifest says {expected:,}"
+            )
+    return manifest
+
+
+def verify(manifest: Manifest) -> Counter[int]:
+    """Read all of a checkpoint and compare it with its manifest; return how many rows each table has, by number.
+
+    Raises BadData, naming file and slot.
+    """
+    rows = Counter[int]()
+    for file in manifest.sizes():
+        sections = [section for name, section in manifest.sections if name == file]
+        try:
+            # not mapped: a file that is cut meanwhile would end this process
+            with open(file, "rb") as stream:
+                for section in sections:
+                    stream.seek(section.offset)
+                    part = memoryview(stream.read(section.length))
+                    if crc32c(part) != section.crc:
+                        raise BadData(
+                            f"{file}: the checkpoint is damaged: the checksum of slot {section.slot} does not hold"
+                        )
+                    rows += _rows_of(part)
+        except (OSError, ValueError, struct.error) as error:
+            raise BadData(f"{file}: the checkpoint can't be read: {error}") from None
+    return rows
+
+
+def _rows_of(slot: memoryview) -> Counter[int]:
+    """Return how many rows of each table are in a slot; only the beginnings of its pieces are looked at."""
+    rows = Counter[int]()
+    (stamps,) = struct.unpack_from("<Q", slot, 24)
+    at = 32 + 8 * stamps
+    while length := struct.unpack_from("<Q", slot, at)[0]:
+        kind, table, count = struct.unpack_from("<IIQ", slot, at + 8)
+        if kind == _ROWS:
+            rows[table] += count
+        at += 8 + 8 * length
+    return rows
+
+
+def size_of(manifest: Manifest) -> int:
+    """Return the bytes of a checkpoint's slots."""
+    return sum(manifest.sizes().values())
+
+
+def publish(directory: Path, number: int) -> Path:
+    """Give a checkpoint whose manifest is written its name, durably; return the manifest's path. Raises OSError."""
+    draft, folder = draft_of(directory, number), folder_of(directory, number)
+    draft.rename(folder)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return folder / NAME
+
+
+def remove_older(directory: Path, kept: int, newest: int) -> None:
+    """Remove all checkpoints up to number `newest` but the last `kept` (0: none), and what is left of those that were given up.
+
+    What can't be removed stays.
+    """
+    with contextlib.suppress(OSError):
+        older = [number for number in numbers(directory) if number <= newest]
+        for number in older[:-kept] if kept else ():
+            _remove(folder_of(directory, number))
+        for draft in _drafts(directory):
+            if _number_of_draft(draft) < newest:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def remove_drafts(directory: Path, names: Sequence[int] | None = None) -> None:
+    """Remove what is left of checkpoints that were given up: those of these numbers, or all."""
+    with contextlib.suppress(OSError):
+        for draft in _drafts(directory):
+            if names is None or _number_of_draft(draft) in names:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def _remove(folder: Path) -> None:
+    # Without its manifest it is nobody's checkpoint any more, wherever the rest of this is interrupted.
+    (folder / NAME).unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drafts(directory: Path) -> Iterator[Path]:
+    for path in directory.glob(f".{_PREFIX}*.draft"):
+        if _number_of_draft(path) >= 0:
+            yield path
+
+
+def _number_of_draft(path: Path) -> int:
+    number = path.name.removeprefix(f".{_PREFIX}").removesuffix(".draft")
+    return int(number) if number.isascii() and number.isdigit() else -1

@@ -1,0 +1,131 @@
+"""The bytes of a state: what a donor streams, what a snapshot file holds.
+
+Layout (integers little-endian): magic `EDLSTATE`, format number u32, length of the head u32, the head as JSON (state id, position, the
+loop's running sums, the adapter's description of its arrays), then the arrays' bytes, then CRC-32C of everything before it. Not a
+checkpoint format for people: it names no framework and is read by the same version only.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl._core import crc32c
+from elasticdl.control.protocol.view import StateId
+from elasticdl.data.plan.shard import Position
+from elasticdl.errors import TransferFailed
+from elasticdl.files import reading
+from elasticdl.files.drafts import replacing
+
+_MAGIC = b"EDLSTATE"
+_FORMAT = 1
+_PREFIX = struct.Struct("<8sII")
+
+
+@dataclass(frozen=True, slots=True)
+class StateImage:
+    """A state of the model as one flat run of bytes plus its description, for heals, snapshots and digests.
+
+    `meta` is JSON-able: shapes, dtypes, names, the callbacks' state. `body` is every array's bytes one after the other.
+    """
+
+    meta: Mapping[str, Any]
+    body: npt.NDArray[np.uint8] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSums:
+    """What the loop itself carries from step to step, equal in all members.
+
+    Attributes:
+        loss: sum of the losses of the epoch's examples so far.
+        examples: number of those examples.
+    """
+
+    loss: float = 0.0
+    examples: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A whole state with its name."""
+
+    id: StateId
+    position: Position
+    sums: RunningSums
+    image: StateImage
+
+
+def encode(state: State) -> bytearray:
+    """Return the state's bytes."""
+    head = json.dumps(
+        {
+            "state": asdict(state.id),
+            "position": asdict(state.position),
+            "sums": asdict(state.sums),
+            "meta": state.image.meta,
+        }
+    ).encode()
+    body = state.image.body
+    size = _PREFIX.size + len(head) + body.nbytes
+    data = bytearray(size + 4)
+    _PREFIX.pack_into(data, 0, _MAGIC, _FORMAT, len(head))
+    data[_PREFIX.size : _PREFIX.size + len(head)] = head
+    np.frombuffer(data, np.uint8, body.nbytes, _PREFIX.size + len(head))[:] = body
+    struct.pack_into("<I", data, size, crc32c(memoryview(data)[:size]))
+    return data
+
+
+def decode(data: bytes | bytearray | memoryview) -> State:
+    """Read what `encode` wrote; the arrays stay views into `data`.
+
+    Raises:
+        TransferFailed: wrong magic, format, length or checksum.
+    """
+    view = memoryview(data)
+    if len(view) < _PREFIX.size + 4:
+        raise TransferFailed(f"a state of {len(view)} bytes is too short")
+    magic, number, length = _PREFIX.unpack_from(view)
+    if magic != _MAGIC:
+        raise TransferFailed("these bytes are not a state of ElasticDL")
+    if number != _FORMAT:
+        raise TransferFailed(f"the state has format {number}, this version reads format {_FORMAT}")
+    size = len(view) - 4
+    (expected,) = struct.unpack_from("<I", view, size)
+    if crc32c(view[:size]) != expected:
+        raise TransferFailed("the state's checksum does not match")
+    start = _PREFIX.size + length
+    if start > size:
+        raise TransferFailed(f"the state's head of {length} bytes is longer than the state")
+    try:
+        head = reading.load(bytes(view[_PREFIX.size : start]))
+        state, position, sums = (_numbers(head, name) for name in ("state", "position", "sums"))
+        return State(
+            StateId(**{name: reading.integer(value) for name, value in state.items()}),
+            Position(**{name: reading.integer(value) for name, value in position.items()}),
+            RunningSums(**{name: reading.number(value, finite=False) for name, value in sums.items()}),
+            StateImage(
+                reading.fields(reading.field(head, "meta")),
+                np.frombuffer(view, np.uint8, size - start, start),
+            ),
+        )
+    except (ValueError, TypeError) as error:  # TypeError: other names than those of the values
+        raise TransferFailed(f"the state's head is damaged: {error}") from None
+
+
+def _numbers(head: object, name: str) -> dict[str, Any]:
+    return reading.fields(reading.field(head, name))
+
+
+def write(path: Path, data: bytes | bytearray) -> None:
+    """Write beside, sync, rename: the file at `path` is whole or absent, whatever happens; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(data)

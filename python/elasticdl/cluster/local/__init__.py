@@ -1,0 +1,1 @@
+"""Jobs on this machine: a job's folder, the launcher's side, and its processes."""

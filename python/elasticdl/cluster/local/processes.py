@@ -1,0 +1,550 @@
+"""Processes of a local job: the launcher that is their parent, and the master's connection to it.
+
+The launcher lives in the process that submitted the job (or in one of its own with `--detach`), so that children outlive any
+master and their wait statuses, the proof of death, are never lost: it repeats them all to every master that connects. It
+starts, signals, and starts the master again; what workers there should be is not its business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import secrets
+import selectors
+import signal
+import socket
+import subprocess
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
+from elasticdl.cluster.local import parentdeath as lifeline
+from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local import wire
+from elasticdl.cluster.local.place import JobPlace
+from elasticdl.cluster.local.supervision import JobEnded, Record, Restart, after_master, launcher_failed
+from elasticdl.control.transport.credentials import is_proof, proof
+from elasticdl.control.transport.keys import Key, derive
+
+PROCESS_ENVIRONMENT = "ELASTICDL_PROCESS"
+"""Environment variable with a process's own name, `worker-3-2`."""
+
+CANNOT_START = 126
+"""Code reported for a process that could not be started at all."""
+
+_LEAVE_SECONDS = 3.0
+_FAILED_LEAVE_SECONDS = 0.5
+"""After a failure some workers may not even have been heard of; nobody waits for what they are preparing."""
+_TERMINATE_SECONDS = 2.0
+_CONNECT_SECONDS = 10.0
+_SHORT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+"""Errors of `accept` that say that this process or its machine lacks something; the connection waits in the kernel's queue."""
+_ACCEPT_PAUSE = 0.1
+"""Seconds until the next attempt to accept a connection after such an error."""
+_HELLO_SECONDS = 5.0
+"""How long a connection may take to prove itself once descriptors are short."""
+
+
+@dataclass(slots=True)
+class _Child:
+    """One process.
+
+    Attributes:
+        process: its handle, None if it could not be started.
+        started: by the monotonic clock.
+        reaped: its pid may belong to somebody else by now.
+        ended: its end, once it has been told to the master.
+    """
+
+    process: subprocess.Popen[bytes] | None
+    started: float
+    reaped: bool = False
+    ended: ProcessEnded | None = None
+
+
+@dataclass(slots=True)
+class _Connection:
+    """One who speaks to the launcher.
+
+    Attributes:
+        socket: non-blocking.
+        since: when it was accepted, by the monotonic clock.
+        nonces: the client's and the launcher's, once it has said hello.
+        authenticated: it has proven that it has the launcher's key.
+        incoming: bytes without a line's end yet.
+        outgoing: bytes that the socket has not taken yet.
+    """
+
+    socket: socket.socket
+    since: float
+    nonces: tuple[str, str] | None = None
+    authenticated: bool = False
+    incoming: bytearray = field(default_factory=bytearray)
+    outgoing: bytearray = field(default_factory=bytearray)
+
+
+class Launcher:
+    """Parent of a local job's master and workers; one thread of its own, and one per child that waits for its end."""
+
+    def __init__(
+        self,
+        place: JobPlace,
+        argv: Mapping[Role, Sequence[str]],
+        notice: Callable[[str], None] = lambda text: None,
+        first: Sequence[ProcessName] = (),
+    ) -> None:
+        """Prepare; nothing is started yet.
+
+        Args:
+            place: the job's place; its lock is the caller's.
+            argv: command of each role.
+            first: processes to start beside the master because it is going to ask for them anyway; its own request for
+                them is then one that was fulfilled before.
+            notice: called from the launcher's thread with a sentence when the master is started again.
+        """
+        self._place = place
+        self._argv = argv
+        self._notice = notice
+        self._first = first
+        self._key = derive(place.token(), Key.LAUNCHER)
+        self._lock = threading.Lock()  # children, and `_killed`
+        self._children: dict[ProcessName, _Child] = {}
+        self._killed = False
+        self._inbox: queue.SimpleQueue[ProcessEnded] = queue.SimpleQueue()
+        self._selector = selectors.DefaultSelector()
+        self._record = Record()
+        self._master = ProcessName(Role.MASTER, 0, 1)
+        self._restart_at: float | None = None
+        self._accept_at: float | None = None
+        """When connections are accepted again; None: they are."""
+        self._opened = contextlib.ExitStack()
+        self._result: JobEnded | None = None
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="launcher", daemon=True)
+
+    def start(self) -> None:
+        """Start the master, and the processes that it is going to ask for, then listen to it.
+
+        Where that fails the job has ended: `wait` says why, and nothing of it runs.
+        """
+        try:
+            self._open()
+            for name in (self._master, *self._first):
+                self._launch(name)
+            self._thread.start()
+        except Exception as error:
+            self._fail(error)
+            self._kill_all()
+            self._close()
+
+    def _open(self) -> None:
+        """Open all descriptors. Listening comes before launching: a master may connect as soon as it runs."""
+        self._opened.callback(self._selector.close)
+        self._lifeline, own_end = os.pipe()
+        for end in (self._lifeline, own_end):
+            self._opened.callback(os.close, end)
+        self._wake, self._waker = map(self._opened.enter_context, socket.socketpair())
+        for side in (self._wake, self._waker):
+            side.setblocking(False)
+        self._listener = self._opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        self._listener.bind(self._place.launcher_address.removeprefix("unix:"))
+        self._listener.listen()
+        self._listener.setblocking(False)
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+
+    def wait(self, seconds: float | None = None) -> JobEnded | None:
+        """Wait for the job's end and the end of all its processes; None if the time is over before."""
+        if not self._done.wait(seconds):
+            return None
+        assert self._result is not None, "every way to the end leaves a result"
+        return self._result
+
+    def kill(self) -> None:
+        """Kill everything at once; `wait` returns soon after, with the code of an interruption."""
+        with self._lock:
+            self._killed = True
+            for child in self._children.values():
+                _send(child, signal.SIGKILL)
+        self._poke()
+
+    def processes(self) -> dict[ProcessName, int]:
+        """Return the pids of the children that live."""
+        with self._lock:
+            return {
+                name: child.process.pid
+                for name, child in self._children.items()
+                if child.process is not None and not child.reaped
+            }
+
+    # ------------------------------------------------------------------ the launcher's thread
+
+    def _run(self) -> None:
+        try:
+            try:
+                self._serve()
+            except Exception as error:
+                self._fail(error)
+            self._end_all()
+        except Exception as error:
+            self._fail(error)
+            self._kill_all()
+        finally:
+            self._close()
+
+    def _fail(self, error: Exception) -> None:
+        """End the job by an error of the launcher's, unless it has ended already."""
+        traceback.print_exception(error)
+        if self._result is None:
+            self._result = launcher_failed(error)
+
+    def _serve(self) -> None:
+        while self._result is None:
+            wait = None if self._restart_at is None else max(0.0, self._restart_at - time.monotonic())
+            self._poll(wait)
+            if self._killed:
+                self._result = JobEnded(130, "killed")
+            elif self._restart_at is not None and time.monotonic() >= self._restart_at:
+                self._restart_at = None
+                self._launch(self._master)
+
+    def _poll(self, seconds: float | None) -> None:
+        if self._accept_at is not None:
+            left = max(0.0, self._accept_at - time.monotonic())
+            seconds = left if seconds is None else min(seconds, left)
+            if left == 0.0:
+                self._accept_at = None
+                self._selector.register(self._listener, selectors.EVENT_READ)
+        for key, _ in self._selector.select(seconds):
+            if key.fileobj is self._wake:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(4096)
+            elif key.fileobj is self._listener:
+                self._accept()
+            elif key.data.socket.fileno() >= 0:  # not dropped a moment ago
+                self._exchange(key.data)
+        while True:
+            try:
+                ended = self._inbox.get_nowait()
+            except queue.Empty:
+                return
+            self._tell(ended)
+            if ended.name == self._master:
+                self._master_ended(ended)
+
+    def _master_ended(self, ended: ProcessEnded) -> None:
+        lived = time.monotonic() - self._children[ended.name].started
+        match after_master(self._record, lived, ended.code, ended.signal, ended.text):
+            case JobEnded() as result:
+                self._result = result
+            case Restart(record, delay, reason):
+                self._record = record
+                self._master = ProcessName(Role.MASTER, 0, self._master.life + 1)
+                self._restart_at = time.monotonic() + delay
+                if not self._killed:
+                    self._notice(f"{reason}; it is started again, training goes on meanwhile")
+
+    def _end_all(self) -> None:
+        """Let the workers leave by themselves, then ask, then kill; return when all have ended."""
+        with self._lock:
+            killed, self._killed = self._killed, True  # from here on nothing is launched
+        in_order = self._result is not None and self._result.code in (0, 130)
+        leave = _LEAVE_SECONDS if in_order else _FAILED_LEAVE_SECONDS
+        steps = ((0.0, signal.SIGKILL),) if killed else (
+            (leave, signal.SIGTERM),
+            (_TERMINATE_SECONDS, signal.SIGKILL),
+        )  # fmt: skip
+        for seconds, number in steps:
+            until = time.monotonic() + seconds
+            while self.processes() and (left := until - time.monotonic()) > 0:
+                self._poll(left)
+            with self._lock:
+                for child in self._children.values():
+                    _send(child, number)
+        while self.processes():
+            self._poll(None)
+
+    def _kill_all(self) -> None:
+        """Kill all children and wait until they have ended, with nothing but what waits for each of them."""
+        with self._lock:
+            self._killed = True
+            for child in self._children.values():
+                _send(child, signal.SIGKILL)
+        while self.processes():
+            self._inbox.get()
+
+    def _close(self) -> None:
+        try:
+            for key in list((self._selector.get_map() or {}).values()):
+                if isinstance(key.data, _Connection):
+                    key.data.socket.close()
+            self._opened.close()
+        finally:
+            self._done.set()
+
+    # ------------------------------------------------------------------ children
+
+    def _launch(self, name: ProcessName) -> None:
+        with self._lock:
+            if self._killed or name in self._children:
+                return
+            try:
+                child = self._begin(name)
+            except (OSError, RuntimeError) as error:
+                child, why = _Child(None, time.monotonic()), str(error)
+            self._children[name] = child
+        if child.process is None:
+            self._notice(f"{name} can't be started: {why}")
+            self._inbox.put(ProcessEnded(name, CANNOT_START, None, Blame.START, why))
+            self._poke()
+        else:
+            self._tell(ProcessStarted(name, child.process.pid))
+
+    def _begin(self, name: ProcessName) -> _Child:
+        """Start a process and the thread that waits for its end; neither without the other. Raises OSError, RuntimeError."""
+        process = self._spawn(name)
+        child = _Child(process, time.monotonic())
+        try:
+            threading.Thread(target=self._await, args=(name, child), name=f"wait {name}", daemon=True).start()
+        except RuntimeError:
+            _kill_group(process)
+            process.wait()
+            raise
+        return child
+
+    def _spawn(self, name: ProcessName) -> subprocess.Popen[bytes]:
+        environment = dict(os.environ)
+        environment[places.ENVIRONMENT] = str(self._place.path)
+        environment[PROCESS_ENVIRONMENT] = str(name)
+        environment[lifeline.ENVIRONMENT] = str(self._lifeline)
+        environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
+        log = os.open(
+            self._place.log_path(str(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
+        )
+        try:
+            return subprocess.Popen(
+                self._argv[name.role],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                cwd=self._place.directory,
+                pass_fds=(self._lifeline,),
+                start_new_session=True,
+            )
+        finally:
+            os.close(log)
+
+    def _await(self, name: ProcessName, child: _Child) -> None:
+        """Wait for one child, take what it started with it, and report its end. Runs in a thread of its own."""
+        process = child.process
+        assert process is not None
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        # Not reaped yet, so neither its pid nor its group can have been used again.
+        _kill_group(process)
+        with self._lock:
+            status = process.wait()
+            child.reaped = True
+        self._inbox.put(ProcessEnded(name, status if status >= 0 else None, -status if status < 0 else None))
+        self._poke()
+
+    def _poke(self) -> None:
+        with contextlib.suppress(BlockingIOError, OSError):
+            self._waker.send(b"\0")
+
+    # ------------------------------------------------------------------ the master's connection
+
+    def _accept(self) -> None:
+        try:
+            accepted, _ = self._listener.accept()
+        except OSError as error:
+            if error.errno in _SHORT:
+                self._pause_accepting(error)
+            return  # otherwise it has gone again
+        accepted.setblocking(False)
+        self._selector.register(accepted, selectors.EVENT_READ, _Connection(accepted, time.monotonic()))
+
+    def _pause_accepting(self, error: OSError) -> None:
+        """Let connections wait in the kernel's queue for a moment; who has not proven itself in time makes room."""
+        self._notice(f"a connection to the launcher has to wait: {error.strerror}")
+        self._accept_at = time.monotonic() + _ACCEPT_PAUSE
+        self._selector.unregister(self._listener)
+        strangers = [
+            key.data
+            for key in self._selector.get_map().values()
+            if isinstance(key.data, _Connection) and not key.data.authenticated
+        ]
+        for connection in strangers:
+            if time.monotonic() > connection.since + _HELLO_SECONDS:
+                self._drop(connection)
+
+    def _exchange(self, connection: _Connection) -> None:
+        try:
+            _flush(connection)
+            received = connection.socket.recv(65536)
+            if not received:
+                raise ConnectionError
+            connection.incoming += received
+            for line in wire.cut_lines(connection.incoming):
+                self._carry_out(connection, wire.read_request(line))
+        except BlockingIOError:
+            pass
+        except OSError:
+            self._drop(connection)
+            return
+        except Exception as error:
+            if connection.authenticated and not isinstance(error, wire.Malformed):
+                raise  # carrying out what the master wants failed: no fault of what was said
+            self._notice(f"a connection to the launcher was refused: {error}")
+            self._drop(connection)
+            return
+        self._watch(connection)
+
+    def _carry_out(self, connection: _Connection, request: wire.Request) -> None:
+        match request:
+            case wire.Hello(nonce):
+                if connection.nonces is not None:
+                    raise wire.Malformed("a second hello")
+                connection.nonces = nonces = (nonce, secrets.token_hex(16))
+                challenge = wire.Challenge(nonces[1], proof(self._key, "launcher", *nonces))
+                connection.outgoing += wire.write_challenge(challenge)
+            case wire.Proof(given):
+                if connection.nonces is None or not is_proof(given, self._key, "master", *connection.nonces):
+                    raise wire.Malformed("it does not know the job's token")
+                connection.authenticated = True
+                for event in self._history():
+                    connection.outgoing += wire.write_event(event)
+            case _ if not connection.authenticated:
+                raise wire.Malformed("no hello")
+            case wire.Launch(name):
+                self._launch(name)
+            case wire.Signal(name, number):
+                with self._lock:
+                    child = self._children.get(name)
+                    if child is not None:
+                        _send(child, number)
+
+    def _history(self) -> list[wire.Event]:
+        """Return all events told so far, the master's own lives excepted."""
+        with self._lock:
+            events: list[wire.Event] = []
+            for name, child in self._children.items():
+                if name.role is not Role.MASTER:
+                    if child.process is not None:
+                        events.append(ProcessStarted(name, child.process.pid))
+                    if child.ended is not None:
+                        events.append(child.ended)
+            return events
+
+    def _tell(self, event: wire.Event) -> None:
+        if isinstance(event, ProcessEnded):
+            self._children[event.name].ended = event
+        if event.name.role is Role.MASTER:
+            return
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Connection) and key.data.authenticated:
+                key.data.outgoing += wire.write_event(event)
+                self._watch(key.data)
+
+    def _watch(self, connection: _Connection) -> None:
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.outgoing else 0)
+        self._selector.modify(connection.socket, wanted, connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+
+class LocalCluster:
+    """The master's side: `Cluster` over a connection to the launcher. Calls may come from several threads."""
+
+    def __init__(self, address: str, token: bytes) -> None:
+        """Connect to `unix:PATH`; both ends prove that they know the job's token. The launcher repeats its history at once.
+
+        Raises OSError if no launcher listens there, or one of another job.
+        """
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(_CONNECT_SECONDS)
+        self._socket.connect(address.removeprefix("unix:"))
+        self._sending = threading.Lock()
+        self._incoming = bytearray()
+        try:
+            self._introduce(derive(token, Key.LAUNCHER))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _introduce(self, key: bytes) -> None:
+        nonce = secrets.token_hex(16)
+        self._ask(wire.Hello(nonce))
+        # Without a limit: a launcher that is stopped for a while is no reason to end, and one that dies ends the connection.
+        challenge = wire.read_challenge(self._lines(None)[0])
+        nonces = (nonce, challenge.nonce)
+        if not is_proof(challenge.proof, key, "launcher", *nonces):
+            raise ConnectionError("what listens at the launcher's address does not know the job's token")
+        self._ask(wire.Proof(proof(key, "master", *nonces)))
+
+    def launch(self, name: ProcessName, memory: int = 0) -> None:
+        """Start a process; a name that was launched before is ignored."""
+        self._ask(wire.Launch(name))
+
+    def signal(self, name: ProcessName, number: int) -> None:
+        """Send a signal; no error if the process has ended."""
+        self._ask(wire.Signal(name, number))
+
+    def expect(self, names: Iterable[ProcessName]) -> None:
+        """Do nothing: the launcher is the parent of all, and knows how each has ended."""
+
+    def events(self, seconds: float) -> list[wire.Event]:
+        """Wait at most `seconds` for events. Raises ConnectionError if the launcher has gone."""
+        return [wire.read_event(line) for line in self._lines(seconds)]
+
+    def _lines(self, seconds: float | None) -> list[bytes]:
+        """Wait for lines, without a limit if `seconds` is None; return none if the time is over before."""
+        import select
+
+        until = None if seconds is None else time.monotonic() + seconds
+        while not (lines := wire.cut_lines(self._incoming)):
+            # poll, not select: the latter fails for descriptors above 1023.
+            poll = select.poll()
+            poll.register(self._socket, select.POLLIN)
+            if not poll.poll(None if until is None else max(0.0, until - time.monotonic()) * 1000):
+                return []
+            received = self._socket.recv(65536)
+            if not received:
+                raise ConnectionError("the launcher closed the connection")
+            self._incoming += received
+        return lines
+
+    def close(self) -> None:
+        """Release the connection; processes go on."""
+        self._socket.close()
+
+    def _ask(self, request: wire.Request) -> None:
+        with self._sending:
+            self._socket.sendall(wire.write_request(request))
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a child that has not been reaped, with all that it has started in its session."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def _send(child: _Child, number: int) -> None:
+    """Signal a child that has not been reaped; the caller holds the lock that reaping takes."""
+    if child.process is not None and not child.reaped:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child.process.pid, number)
+
+
+def _flush(connection: _Connection) -> None:
+    with contextlib.suppress(BlockingIOError):
+        while connection.outgoing:
+            sent = connection.socket.send(connection.outgoing)
+            del connection.outgoing[:sent]

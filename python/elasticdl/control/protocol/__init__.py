@@ -1,0 +1,1 @@
+"""What both ends of the control plane say, as plain values, and their wire form."""

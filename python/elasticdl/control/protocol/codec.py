@@ -1,0 +1,388 @@
+"""Messages of the control plane to and from their wire form (`proto/elasticdl/v1/control.proto`).
+
+One function per direction and kind of conversation, values in, values out; it opens no connection. Messages whose fields are plain
+numbers and words are converted by name, the others one by one, so that a field added on one side only is found by the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import Any
+
+from elasticdl.control.generated import control_pb2 as wire
+from elasticdl.control.protocol.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    FoundShards,
+    Lost,
+    MasterMessage,
+    MemberMessage,
+    NewView,
+    NextView,
+    Note,
+    Pending,
+    ProgramFailed,
+    Progress,
+    Register,
+    Released,
+    Report,
+    Saved,
+    Stop,
+    StopJob,
+    Welcome,
+)
+from elasticdl.control.protocol.psmessages import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    CutOrdered,
+    EndTraining,
+    Enroll,
+    Enrolled,
+    FoundModel,
+    Holding,
+    Leased,
+    Leave,
+    LeaveWanted,
+    LetGo,
+    Limits,
+    Model,
+    Placed,
+    Settled,
+    SlotAccount,
+    SlotEntry,
+    SlotsCut,
+    SlotSection,
+    TaskDone,
+    Unreached,
+    Watermark,
+    Workers,
+    WriteResult,
+)
+from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId, view_from_json
+from elasticdl.data.plan.shard import Position, Shard
+
+
+class Malformed(ValueError):
+    """Bytes of the other end make no message; that connection ends, and only that one."""
+
+
+_FROM_MEMBER: dict[type, str] = {
+    FoundShards: "found_shards",
+    Register: "register",
+    NextView: "next_view",
+    Lost: "lost",
+    Progress: "progress",
+    Note: "note",
+    Saved: "saved",
+    Exported: "exported",
+    StopJob: "stop_job",
+    ProgramFailed: "program_failed",
+    Enroll: "enroll",
+    FoundModel: "found_model",
+    Settled: "settled",
+    TaskDone: "task_done",
+    Unreached: "unreached",
+    CopyReady: "copy_ready",
+    Accounts: "accounts",
+    SlotsCut: "slots_cut",
+    Leave: "leave",
+}
+_TO_MEMBER: dict[type, str] = {
+    Welcome: "welcome",
+    Data: "data",
+    NewView: "view",
+    Pending: "pending",
+    Stop: "stop",
+    Acknowledged: "acknowledged",
+    Evicted: "evicted",
+    Released: "released",
+    Finished: "finished",
+    Failed: "failed",
+    Enrolled: "enrolled",
+    Model: "model",
+    Placed: "placed",
+    Leased: "leased",
+    Watermark: "watermark",
+    Limits: "limits",
+    Workers: "workers",
+    LetGo: "let_go",
+    CopyOrdered: "copy_ordered",
+    CopiesVoid: "copies_void",
+    CutOrdered: "cut_ordered",
+    AccountsWanted: "accounts_wanted",
+    LeaveWanted: "leave_wanted",
+    WriteResult: "write_result",
+    EndTraining: "end_training",
+}
+_NOT_PLAIN = frozenset({FoundShards, Register, NextView, Progress, Saved, Exported, Data, NewView})
+_BY_NAME: dict[str, type] = {
+    name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
+}
+"""Messages of plain fields only: numbers, words, and rows of either."""
+_ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount, SlotSection)}
+
+
+# ------------------------------------------------------------------ member → master
+
+
+def encode_member(message: MemberMessage) -> wire.FromMember:
+    """Return the wire form of what a member says."""
+    name = _FROM_MEMBER[type(message)]
+    body: Any
+    match message:
+        case FoundShards(shards):
+            body = wire.FoundShards(shards=_shards(shards))
+        case Register(member, called, address, epoch, report):
+            body = wire.Register(
+                member=member, name=called, address=address, epoch=epoch, report=_report(report)
+            )
+        case NextView(report):
+            body = wire.NextView(report=_report(report))
+        case Progress():
+            body = wire.Progress(
+                current=message.current,
+                state=_state(message.state),
+                position=_position(message.position),
+                loss=message.loss,
+                records=message.records,
+                metrics=_figures(message.metrics),
+            )
+        case Saved(view, state, position, path):
+            body = wire.Saved(view=view, state=_state(state), position=_position(position), path=path)
+        case Exported(view, state, path, digest, metrics):
+            body = wire.Exported(
+                view=view, state=_state(state), path=path, digest=digest, metrics=_figures(metrics)
+            )
+        case _:
+            body = _plain(getattr(wire, type(message).__name__), message)
+    return wire.FromMember(**{name: body})
+
+
+def decode_member(message: wire.FromMember) -> MemberMessage:
+    """Read what a member said. Raises Malformed."""
+    name, body = _one_of(message)
+    decoded: MemberMessage
+    match name:
+        case "found_shards":
+            decoded = FoundShards(_read_shards(body.shards))
+        case "register":
+            decoded = Register(
+                MemberId(body.member), body.name, body.address, body.epoch, _read_report(body.report)
+            )
+        case "next_view":
+            decoded = NextView(_read_report(body.report))
+        case "progress":
+            decoded = Progress(
+                ViewId(body.current),
+                _read_state(body.state),
+                _read_position(body.position),
+                _optional(body, "loss"),
+                body.records,
+                _read_figures(body.metrics),
+            )
+        case "saved":
+            decoded = Saved(
+                ViewId(body.view), _read_state(body.state), _read_position(body.position), body.path
+            )
+        case "exported":
+            decoded = Exported(
+                ViewId(body.view),
+                _read_state(body.state),
+                body.path,
+                body.digest,
+                _read_figures(body.metrics),
+            )
+        case _:
+            decoded = _read_plain(_BY_NAME[name], body)
+    return decoded
+
+
+# ------------------------------------------------------------------ master → member
+
+
+def encode_master(message: MasterMessage) -> wire.ToMember:
+    """Return the wire form of what the master says."""
+    name = _TO_MEMBER[type(message)]
+    body: Any
+    match message:
+        case Data(shards):
+            body = wire.Data(shards=_shards(shards))
+        case NewView(view):
+            record = canonical(view)
+            body = wire.NewView(record=record, digest=_digest(record))
+        case _:
+            body = _plain(getattr(wire, type(message).__name__), message)
+    return wire.ToMember(**{name: body})
+
+
+def decode_master(message: wire.ToMember) -> MasterMessage:
+    """Read what the master said. Raises Malformed, also for a view whose digest is not that of its content."""
+    name, body = _one_of(message)
+    decoded: MasterMessage
+    match name:
+        case "data":
+            decoded = Data(_read_shards(body.shards))
+        case "view":
+            decoded = NewView(_read_view(body))
+        case _:
+            decoded = _read_plain(_BY_NAME[name], body)
+    return decoded
+
+
+def canonical(view: View) -> str:
+    """Return the one JSON text of a view, over which its digest is computed."""
+    return json.dumps(view.to_json(), sort_keys=True, separators=(",", ":"))
+
+
+# ------------------------------------------------------------------ clients
+
+
+def encode_seen(seen: JobStatus | JobEvent) -> wire.Seen:
+    """Return the wire form of one item of a watch."""
+    if isinstance(seen, JobStatus):
+        return wire.Seen(status=encode_status(seen))
+    return wire.Seen(event=_plain(wire.JobEvent, seen))
+
+
+def decode_seen(message: wire.Seen) -> JobStatus | JobEvent:
+    """Read one item of a watch. Raises Malformed."""
+    name, body = _one_of(message)
+    if name == "status":
+        return decode_status(body)
+    event: JobEvent = _read_plain(JobEvent, body)
+    return event
+
+
+def encode_status(status: JobStatus) -> wire.JobStatus:
+    """Return the wire form of a status."""
+    workers = [_plain(wire.WorkerStatus, worker) for worker in status.workers]
+    return _plain(wire.JobStatus, status, workers=workers)  # type: ignore[no-any-return]
+
+
+def decode_status(body: wire.JobStatus) -> JobStatus:
+    """Read a status."""
+    workers = tuple(_read_plain(WorkerStatus, worker) for worker in body.workers)
+    status: JobStatus = _read_plain(JobStatus, body, workers=workers)
+    return status
+
+
+# ------------------------------------------------------------------ pieces
+
+
+def _one_of(message: Any) -> tuple[str, Any]:
+    (oneof,) = message.DESCRIPTOR.oneofs
+    name = message.WhichOneof(oneof.name)
+    if name is None:
+        raise Malformed(f"a {message.DESCRIPTOR.name} without any message that this version knows")
+    return name, getattr(message, name)
+
+
+def _plain(kind: Any, value: Any, **converted: Any) -> Any:
+    given = {
+        field.name: _field(kind, value, field.name) for field in fields(value) if field.name not in converted
+    }
+    return kind(**given, **converted)
+
+
+def _field(kind: Any, value: Any, name: str) -> Any:
+    given = getattr(value, name)
+    if not isinstance(given, tuple) or not given or isinstance(given[0], int | str):
+        return given
+    return [getattr(wire, type(row).__name__)(**row._asdict()) for row in given]
+
+
+def _read_plain(kind: type, body: Any, **converted: Any) -> Any:
+    given = {field.name: _optional(body, field.name) for field in fields(kind) if field.name not in converted}
+    return kind(**given, **converted)
+
+
+def _optional(body: Any, name: str) -> Any:
+    field = body.DESCRIPTOR.fields_by_name[name]
+    value = getattr(body, name)
+    if field.is_repeated:
+        if field.message_type is None:
+            return tuple(value)
+        row = _ROWS[field.message_type.name]
+        return tuple(row(**{part: _optional(one, part) for part in row._fields}) for one in value)
+    return None if field.has_presence and not body.HasField(name) else value
+
+
+def _report(report: Report) -> wire.Report:
+    return wire.Report(
+        current=report.current,
+        sealed=report.sealed,
+        state=None if report.state is None else _state(report.state),
+        position=None if report.position is None else _position(report.position),
+        holds=sorted(report.holds),
+        draining=report.draining,
+    )
+
+
+def _read_report(body: wire.Report) -> Report:
+    return Report(
+        current=ViewId(body.current),
+        sealed=ViewId(body.sealed),
+        state=_read_state(body.state) if body.HasField("state") else None,
+        position=_read_position(body.position) if body.HasField("position") else None,
+        holds=frozenset(body.holds),
+        draining=body.draining,
+    )
+
+
+def _state(state: StateId) -> wire.StateId:
+    return wire.StateId(step=state.step, view=state.view)
+
+
+def _read_state(body: wire.StateId) -> StateId:
+    return StateId(body.step, body.view)
+
+
+def _position(position: Position) -> wire.Position:
+    return wire.Position(
+        epoch=position.epoch, first_task=position.first_task, slots=position.slots, chunk=position.chunk
+    )
+
+
+def _read_position(body: wire.Position) -> Position:
+    return Position(body.epoch, body.first_task, body.slots, body.chunk)
+
+
+def _shards(shards: Iterable[Shard]) -> list[wire.Shard]:
+    return [wire.Shard(name=shard.name, start=shard.start, count=shard.count) for shard in shards]
+
+
+def _read_shards(bodies: Iterable[wire.Shard]) -> tuple[Shard, ...]:
+    return tuple(Shard(body.name, body.start, body.count) for body in bodies)
+
+
+def _figures(metrics: Iterable[tuple[str, float]]) -> list[wire.Figure]:
+    return [wire.Figure(name=name, value=value) for name, value in metrics]
+
+
+def _read_figures(bodies: Iterable[wire.Figure]) -> tuple[tuple[str, float], ...]:
+    return tuple((body.name, body.value) for body in bodies)
+
+
+def _read_view(body: wire.NewView) -> View:
+    try:
+        view = view_from_json(json.loads(body.record))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Malformed(f"a view that can't be read: {error}") from error
+    if not view.digest == body.digest == _digest(body.record):
+        raise Malformed(f"view {view.id} does not match its digest")
+    return view
+
+
+def _digest(record: str) -> int:
+    return int.from_bytes(hashlib.blake2b(record.encode(), digest_size=8).digest(), "big")

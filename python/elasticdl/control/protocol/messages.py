@@ -1,0 +1,256 @@
+"""The messages of the control plane, as plain values.
+
+Both ends and the simulator speak in these; `control/transport/stream.py` carries them over gRPC. Rule numbers are those of the protocol
+note in `docs/design/`. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.control.protocol.psmessages import ServingMasterMessage, ServingMemberMessage
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.shard import Position, Shard
+
+# ------------------------------------------------------------------ member → master
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a member holds; part of `Register` and `NextView`.
+
+    Attributes:
+        current: id of the view installed last, 0 = none.
+        sealed: highest view id in which the member has promised to take no further part; only grows.
+        state: id of its state, or None if blank.
+        position: position of that state, or None if blank.
+        holds: slots whose chunks of step `state.step + 1` are in its accumulator.
+        draining: it wants to leave.
+    """
+
+    current: ViewId
+    sealed: ViewId
+    state: StateId | None
+    position: Position | None
+    holds: frozenset[int]
+    draining: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """Asks to take part; on every new connection again, before anything else but `FoundShards`. Answer: `Welcome`, or a verdict.
+
+    A member that has not registered yet may send `FoundShards`, `Note` and `ProgramFailed` (a model that can't be built): the
+    connection itself names it.
+    """
+
+    member: MemberId
+    name: str
+    address: str
+    epoch: int
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class NextView:
+    """A promise, then a question (S1): everything up to `report.sealed` is over for me; what comes next?"""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A witness: the ring of view `current` broke at `step`; `accused` is whom I blame, if anybody."""
+
+    current: ViewId
+    step: int
+    accused: MemberId | None
+    how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What people want to see; decides nothing. Sent by rank 0 of a view, and by a healee when it has healed.
+
+    Attributes:
+        state: last committed state.
+        position: its position.
+        loss: mean loss of the last step (sum / examples), None if it had no example.
+        records: records trained since the job began, along the lineage of this state.
+        metrics: further figures by name.
+    """
+
+    current: ViewId
+    state: StateId
+    position: Position
+    loss: float | None
+    records: int
+    metrics: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something a person (or the chaos harness) may want to know, as it happens; decides nothing.
+
+    Attributes:
+        kind: `sealed`, `healing`, `healed`, `serving`, `committed-first`, `program-note`, …
+        view: view id it belongs to, 0 = none.
+        step: step it belongs to.
+        text: one sentence.
+        seconds: a duration, if the note is about one.
+    """
+
+    kind: str
+    view: ViewId
+    step: int
+    text: str
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A snapshot of a stable state lies at `path`; repeated until acknowledged (D6)."""
+
+    view: ViewId
+    state: StateId
+    position: Position
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """The result lies at `path` (not yet its final name); repeated until answered (D7).
+
+    `metrics` are those of the last evaluation, empty if none; `digest` names the bits of the final state.
+    """
+
+    view: ViewId
+    state: StateId
+    path: str
+    digest: str
+    metrics: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """An early end is wanted; repeated until acknowledged, which is after the append (D7)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFailed:
+    """A program error (D10): kind (`program`, `bad-input`, `nan`, `unwritable`), the chunk if any, the traceback (at most 64 KiB).
+
+    `step` is the last one that the member committed, 0 if none: the master may not have heard of it yet.
+    `signature` is the exception's type and last frame in the user's code, to recognise the same error in a second life.
+    """
+
+    kind: str
+    signature: str
+    chunk: str
+    traceback: str
+    step: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundShards:
+    """What `create_shards` of a custom reader returned; sent before `Register`, and only by workers of jobs with such a reader.
+
+    The first one counts and is journalled; every member gets it back as `Data`, so that all order the same data.
+    """
+
+    shards: tuple[Shard, ...]
+
+
+MemberMessage = (
+    FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
+    | ServingMemberMessage
+)  # fmt: skip
+
+# ------------------------------------------------------------------ master → member
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """Answer to `Register`: this is master epoch `epoch`."""
+
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """The job's data, equal for all members; sent on every connection as soon as it is known, also before `Register`."""
+
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewView:
+    """The whole record; its digest is computed by both ends and compared by `hello`."""
+
+    view: View
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A change is wanted at the next step boundary: set the flag in the trailers while `current` is `view`."""
+
+    view: ViewId
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Seal everything up to `view` now, also a view that you have not received."""
+
+    view: ViewId
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged:
+    """`what` (`stop_job`, `failed`, or `saved_as` of a snapshot's state) was journalled, or refused for good: stop repeating it."""
+
+    what: str
+
+
+def saved_as(state: StateId) -> str:
+    """Return how `Acknowledged` names the snapshot of a state: a later one may be on its way meanwhile."""
+    return f"saved {state.step} {state.view}"
+
+
+class Verdict:
+    """Base of the four answers that end a member."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted(Verdict):
+    """Drop the state and exit with code 3; a new life may join (M8, D8)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Released(Verdict):
+    """A drained member may exit with code 0 (D5)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished(Verdict):
+    """`finished` is journalled: exit with code 0."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Verdict):
+    """`failed` is journalled: exit."""
+
+    reason: str
+
+
+MasterMessage = (
+    Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
+    | ServingMasterMessage
+)  # fmt: skip

@@ -1,0 +1,125 @@
+"""What people see of a running job: a status and a stream of events.
+
+Plain values that `control/transport/client.py` delivers; progress displays, `status`, `chaos` and Kubernetes Events are made of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.files import reading
+
+INTERRUPT = "interrupt"
+"""Reason of a stop by Ctrl-C: the job ends as `interrupted`, with exit code 130."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """One worker as the master sees it.
+
+    Attributes:
+        name: `worker-3-2`.
+        state: `pending` (there is no room for it yet),
+            `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
+        pid: process id where there is one, else None.
+        member: its member id once it has registered.
+        waits_for: what keeps one that is pending from running, or how long one has been starting.
+    """
+
+    name: str
+    state: str
+    pid: int | None
+    member: str | None
+    waits_for: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """One look at a job.
+
+    Attributes:
+        job_name: its name.
+        state: `starting`, `training`, `waiting` (below its minimum, or no member), `stopping`, `finished`, `failed`.
+        reason: one sentence, why it is in this state.
+        view: current view id, 0 = none.
+        step: last committed step known.
+        epoch: epoch of the next step, 0-based; num_epochs when the data has ended.
+        num_epochs: 0 = until stopped.
+        done: share of all records trained, 0 … 1, None if there is no end.
+        loss: last known mean loss.
+        records: records trained.
+        records_per_second: over the last seconds.
+        seconds_left: estimate, None if unknown.
+        wanted_workers: how many the job wants now.
+        workers: all that live, or ended lately; parameter servers, too.
+        wanted_servers: how many parameter servers the job wants now.
+        slots_alone: slots of the parameter servers that have no second copy on servers that stay, and should have one.
+        copies: slots that are being copied to another server.
+        handovers: slots that are being handed over to another server.
+        snapshot: number of the snapshot of the servers that is under way, 0 if there is none.
+    """
+
+    job_name: str
+    state: str
+    reason: str
+    view: int
+    step: int
+    epoch: int
+    num_epochs: int
+    done: float | None
+    loss: float | None
+    records: int
+    records_per_second: float | None
+    seconds_left: float | None
+    wanted_workers: int
+    workers: tuple[WorkerStatus, ...]
+    wanted_servers: int = 0
+    slots_alone: int = 0
+    copies: int = 0
+    handovers: int = 0
+    snapshot: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """Something that happened, as it happens.
+
+    Attributes:
+        time: seconds since the Unix epoch.
+        kind: `joined`, `lost`, `drained`, `evicted`, `view`, `sealed`, `serving`, `healing`, `healed`, `recovered`, `step`, `snapshot`,
+            `launched`, `replaced`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`,
+            `leaving`, `copying`, `copied`, `resumed`, `rolled-back`, `unsaved` (parameter servers and their slots),
+            `digest` (the bits that a member of a final view holds).
+        worker: whom it is about, `worker-3-2`, or empty.
+        view: view id, 0 = none.
+        step: step, 0 = none.
+        text: one readable sentence with the reason, and the duration where there is one.
+        seconds: the duration, None if there is none.
+    """
+
+    time: float
+    kind: str
+    worker: str
+    view: int
+    step: int
+    text: str
+    seconds: float | None = None
+
+
+def status_from_json(body: object) -> JobStatus:
+    """Read a status that `dataclasses.asdict` gave. Raises ValueError."""
+    workers = reading.items(reading.field(body, "workers"))
+    return reading.record(
+        JobStatus, body, workers=tuple(reading.record(WorkerStatus, one) for one in workers)
+    )
+
+
+def how_many(workers: int | None, servers: int | None) -> str:
+    """Return numbers in words, `3 workers and 2 parameter servers`; None: nobody speaks of these."""
+    counted = ((workers, "worker"), (servers, "parameter server"))
+    return " and ".join(count_of(number, what) for number, what in counted if number is not None)
+
+
+def count_of(number: int, noun: str) -> str:
+    """Return `1 worker`, `2 workers`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,165 @@
+"""Views: numbered agreements on who is in the group.
+
+Values only; the master decides them (`elasticdl.master`), members install them (`elasticdl.worker`). Numbers are those of the
+synchronous protocol: member id, view id, state id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, NewType
+
+from elasticdl.data.plan.shard import Position
+from elasticdl.files.reading import field, flag, integer, items, text
+
+MemberId = NewType("MemberId", str)
+"""128 random bits in lower-case hexadecimal, made by the process at its start; identifies one life, never reused."""
+
+ViewId = NewType("ViewId", int)
+"""1, 2, 3 …; one content for ever; goes on after a restart of the master and after a resume. 0 = none."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StateId:
+    """Name of a state of the model: equal names mean bit-identical states.
+
+    Attributes:
+        step: number of committed steps.
+        view: id of the view that committed the last of them; for the initial state, of the first view.
+    """
+
+    step: int
+    view: int
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A member as the others of a view need it.
+
+    Attributes:
+        id: its member id.
+        name: what people call it, `worker-3-2` (role, index, life).
+        address: where its data plane listens, `unix:PATH` or `tcp:HOST:PORT`.
+    """
+
+    id: MemberId
+    name: str
+    address: str
+
+
+INITIAL = "initial"
+"""In `View.sources`: this member makes the initial weights (only where nobody holds a state and no snapshot exists)."""
+SNAPSHOT = "snapshot"
+"""In `View.sources`: this member loads the last snapshot record (only where nobody holds a state)."""
+
+
+_last_ranks: tuple[tuple[Peer, ...], dict[MemberId, int]] = ((), {})
+"""The members that `_ranks` was asked for last, and its answer; replaced in one piece, as threads share it."""
+
+
+def _ranks(members: tuple[Peer, ...]) -> dict[MemberId, int]:
+    """Return the ranks of members; a master asks for those of the same view again and again, of each of a thousand."""
+    global _last_ranks
+    last, ranks = _last_ranks
+    if last is not members:
+        ranks = {peer.id: rank for rank, peer in enumerate(members)}
+        _last_ranks = members, ranks
+    return ranks
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One record of the journal: a numbered agreement on the group.
+
+    Attributes:
+        id: its number.
+        members: in ring order; a member's rank is its index here.
+        base: the state from which the view starts.
+        position: the position of the base; its `slots` is K of the view's first step.
+        first: owner (rank) of each slot in the view's first step; length `position.slots`; empty in a final view.
+        later: owner (rank) of each slot in all later steps, balanced, `slot % len(members)`; long enough for every K of the view
+            (max of `position.slots` and the policy's K); a wave with fewer slots uses a prefix.
+        wave_slots: K of the waves that begin later in this view, before they are cut at the epoch's end.
+        sources: per rank, how a member that lacks the base gets it: a donor's member id, `initial`, `snapshot`, or None if it holds it.
+        final: the base is the last step, or the view was decided after `stopping`: no ring, `exporter` writes the result.
+        exporter: rank of the member that writes the result; None unless final.
+        snapshot: path of the snapshot that `sources` refers to, or None.
+        reason: one sentence for people: why this view was decided.
+    """
+
+    id: ViewId
+    members: tuple[Peer, ...]
+    base: StateId
+    position: Position
+    first: tuple[int, ...]
+    later: tuple[int, ...]
+    wave_slots: int
+    sources: tuple[str | None, ...]
+    final: bool = False
+    exporter: int | None = None
+    snapshot: str | None = None
+    reason: str = ""
+
+    def rank(self, member: MemberId) -> int | None:
+        """Return the rank of a member, or None if it is not in the view."""
+        return _ranks(self.members).get(member)
+
+    def owned(self, rank: int, step: int, slots: int) -> frozenset[int]:
+        """Return the slots of a member in a step of this view.
+
+        Args:
+            rank: the member.
+            step: number of the step that is to be committed (the view's first is `base.step + 1`).
+            slots: K of that step.
+        """
+        owners = self.first if step == self.base.step + 1 else self.later[:slots]
+        return frozenset(slot for slot, owner in enumerate(owners) if owner == rank)
+
+    @property
+    def digest(self) -> int:
+        """Return a 64-bit digest of the whole content, for `hello` between members."""
+        body = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":")).encode()
+        return int.from_bytes(hashlib.blake2b(body, digest_size=8).digest(), "big")
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the view as plain JSON values; `view_from_json` is the inverse."""
+        return asdict(self)
+
+
+def view_from_json(body: object) -> View:
+    """Read a view from what `View.to_json` wrote (JSON arrays or tuples alike). Raises ValueError for anything else."""
+
+    def whole(name: str) -> int:
+        return integer(field(body, name))
+
+    def numbers(name: str) -> tuple[int, ...]:
+        return tuple(map(integer, _several(field(body, name))))
+
+    exporter, snapshot = field(body, "exporter"), field(body, "snapshot")
+    base, position = field(body, "base"), field(body, "position")
+    return View(
+        id=ViewId(whole("id")),
+        members=tuple(map(_peer, _several(field(body, "members")))),
+        base=StateId(integer(field(base, "step")), integer(field(base, "view"))),
+        position=Position(
+            *(integer(field(position, name)) for name in ("epoch", "first_task", "slots", "chunk"))
+        ),
+        first=numbers("first"),
+        later=numbers("later"),
+        wave_slots=whole("wave_slots"),
+        sources=tuple(None if one is None else text(one) for one in _several(field(body, "sources"))),
+        final=flag(field(body, "final")),
+        exporter=None if exporter is None else integer(exporter),
+        snapshot=None if snapshot is None else text(snapshot),
+        reason=text(field(body, "reason")),
+    )
+
+
+def _peer(body: object) -> Peer:
+    return Peer(MemberId(text(field(body, "id"))), text(field(body, "name")), text(field(body, "address")))
+
+
+def _several(value: object) -> list[Any]:
+    return list(value) if isinstance(value, tuple) else items(value)

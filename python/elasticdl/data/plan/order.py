@@ -1,0 +1,78 @@
+"""The order of a job's data, as its settings say: the one place where a ledger is made of them.
+
+Master and workers compute it each for themselves, so they have to read the settings alike; a checkpoint keeps them, because numbers of
+tasks mean nothing without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.spec.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Dealing:
+    """How data is dealt out in tasks: what the numbers of tasks and minibatches mean.
+
+    Attributes:
+        shards: the data.
+        seed: of its order.
+        shuffle: whether there is one but the shards'.
+        records_per_task: records of a full task.
+        minibatch_size: records of a full minibatch.
+        grads_to_wait: tasks whose minibatches make steps together; 0: servers apply each by itself.
+    """
+
+    shards: tuple[Shard, ...]
+    seed: int
+    shuffle: bool
+    records_per_task: int
+    minibatch_size: int
+    grads_to_wait: int = 0
+
+    def ledger(self) -> Ledger:
+        """Return the order. Raises BadData if there is no record."""
+        return Ledger(self.shards, self.records_per_task, self.minibatch_size, self.seed, self.shuffle)
+
+    def differences(self, other: Dealing) -> Iterator[str]:
+        """Yield what is different there, in words, with both values."""
+        names = {
+            "seed": "seed",
+            "shuffle": "shuffle",
+            "minibatch_size": "minibatch size",
+            "records_per_task": "records of a task",
+            "grads_to_wait": "gradients of a step",
+        }
+        for name, words in names.items():
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                yield f"{words} ({mine} and {theirs})"
+        if len(self.shards) != len(other.shards):
+            yield f"number of shards ({len(self.shards):,} and {len(other.shards):,})"
+        for mine, theirs in zip(self.shards, other.shards, strict=False):
+            if mine != theirs:
+                yield f"shards ({mine} and {theirs})"
+                return
+
+
+def dealing_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Dealing:
+    """Return how a job deals out these shards."""
+    per_task = spec.minibatch_size * spec.num_minibatches_per_task
+    gradients = spec.grads_to_wait if spec.accumulates else 0
+    return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size, gradients)
+
+
+def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:
+    """Return the order of a job's data. Raises BadInput for data that can't be trained on."""
+    return dealing_of(spec, shards).ledger()
+
+
+def tasks_of(spec: JobSpec, shards: tuple[Shard, ...]) -> TaskOrder:
+    """Return the tasks of a job with parameter servers. Raises BadInput for data that can't be trained on."""
+    dealing = dealing_of(spec, shards)
+    return TaskOrder(dealing.ledger(), spec.num_epochs, spec.max_step, max(1, dealing.grads_to_wait))

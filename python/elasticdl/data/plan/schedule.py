@@ -1,0 +1,136 @@
+"""The schedule: which position follows which, and which task a slot of a position stands for.
+
+Pure arithmetic on positions over a ledger; it knows nothing of members, views or time. All members compute it
+alike, so a position of four integers is all that a state carries about the data.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Position, Task
+from elasticdl.errors import BadSetting
+
+
+def policy_slots(global_batch_size: int | None, minibatch_size: int, members: int) -> int:
+    """Return K, the task slots of a wave that begins with `members` members, before the cut at the epoch's
+    end.
+
+    With a `global_batch_size` (policy `fixed`) it never changes; without (policy `per_worker`) every member
+    has one slot. Raises BadSetting unless `global_batch_size` is a positive multiple of `minibatch_size`.
+    """
+    if global_batch_size is None:
+        return max(1, members)
+    if global_batch_size < 1 or global_batch_size % minibatch_size:
+        raise BadSetting(
+            f"global_batch_size must be a multiple of minibatch_size; got {global_batch_size}, "
+            f"which is no multiple of {minibatch_size}"
+        )
+    return global_batch_size // minibatch_size
+
+
+class Schedule:
+    """The sequence of positions of a job.
+
+    A *wave* is K consecutive tasks of the epoch's order; step j of the wave consumes chunk j of each of them.
+    It is as long as its longest task; shorter ones give empty chunks at the end. A wave never crosses an
+    epoch and has at least one task.
+
+    Attributes:
+        ledger: the order of the tasks.
+        num_epochs: passes over the data; 0 = endless.
+        max_step: committed steps after which training ends; 0 = no limit.
+    """
+
+    def __init__(self, ledger: Ledger, num_epochs: int, max_step: int) -> None:
+        self.ledger = ledger
+        self.num_epochs = num_epochs
+        self.max_step = max_step
+        # The same wave is asked for once per step of it.
+        self._wave_length = lru_cache(maxsize=4)(self._find_wave_length)
+
+    @property
+    def total_records(self) -> int | None:
+        """Return the records of all epochs (`max_step` may end training earlier); None if endless."""
+        return self.ledger.num_records * self.num_epochs if self.num_epochs else None
+
+    def start(self, wave_slots: int) -> Position:
+        """Return the position of the first step; `wave_slots` is K of the first wave before the cut."""
+        return self._wave(0, 0, wave_slots)
+
+    def advance(self, position: Position, wave_slots: int) -> Position:
+        """Return the position after one committed step at `position`; `wave_slots` is used if a wave begins
+        there.
+
+        After the last step of the data it is Position(num_epochs, 0, 0, 0). Raises ValueError for a position
+        beyond the data.
+        """
+        if position.slots == 0:
+            raise ValueError(f"no step can be made at {position}: the data has ended")
+        if position.chunk + 1 < self.wave_length(position):
+            return Position(position.epoch, position.first_task, position.slots, position.chunk + 1)
+        next_task = position.first_task + position.slots
+        if next_task < self.ledger.num_tasks:
+            return self._wave(position.epoch, next_task, wave_slots)
+        return self._wave(position.epoch + 1, 0, wave_slots)
+
+    def ended(self, position: Position, step: int) -> bool:
+        """Tell whether a state at `position` with `step` committed steps is the last of the job."""
+        return self._data_ended(position.epoch) or 0 < self.max_step <= step
+
+    def is_wave_start(self, position: Position) -> bool:
+        """Tell whether the step at `position` is the first of its wave, where K may be chosen anew."""
+        return position.chunk == 0 and position.slots > 0
+
+    def cut(self, position: Position, wave_slots: int) -> int:
+        """Return K of a wave that begins at `position`: `wave_slots`, cut at the epoch's end.
+
+        Where the data has ended it is 0.
+        """
+        if wave_slots < 1:
+            raise ValueError(f"a wave has at least one slot; got {wave_slots}")
+        if self._data_ended(position.epoch):
+            return 0
+        return min(wave_slots, self.ledger.num_tasks - position.first_task)
+
+    def wave_length(self, position: Position) -> int:
+        """Return the number of steps of the wave that `position` is in."""
+        return self._wave_length(position.epoch, position.first_task, position.slots)
+
+    def task(self, position: Position, slot: int) -> Task:
+        """Return the task of `slot` (0 … position.slots - 1). Raises IndexError."""
+        if not 0 <= slot < position.slots:
+            raise IndexError(f"position {position} has {position.slots} slots; got {slot}")
+        return self.ledger.task(position.epoch, position.first_task + slot)
+
+    def records_done(self, position: Position) -> int:
+        """Return the records of the position's epoch that were trained before `position`.
+
+        Where the data has ended it is 0.
+        """
+        done = self.ledger.records_before(position.epoch, position.first_task)
+        if position.chunk:
+            trained = position.chunk * self.ledger.minibatch_size
+            done += sum(min(trained, self.task(position, slot).count) for slot in range(position.slots))
+        return done
+
+    def epoch_ended(self, before: Position, after: Position) -> bool:
+        """Tell whether the step from `before` to `after` was the last of its epoch."""
+        return after.epoch > before.epoch
+
+    def _wave(self, epoch: int, first_task: int, wave_slots: int) -> Position:
+        slots = self.cut(Position(epoch, first_task, 0, 0), wave_slots)
+        return Position(epoch, first_task, slots, 0)
+
+    def _data_ended(self, epoch: int) -> bool:
+        return 0 < self.num_epochs <= epoch
+
+    def _find_wave_length(self, epoch: int, first_task: int, slots: int) -> int:
+        longest = 0
+        for place in range(first_task, first_task + slots):
+            task = self.ledger.task(epoch, place)
+            longest = max(longest, self.ledger.num_chunks(task))
+            if task.count == self.ledger.records_per_task:
+                break  # none is longer than a full one
+        return longest

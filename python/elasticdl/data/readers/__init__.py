@@ -1,0 +1,1 @@
+"""Where records come from: files, their indexes, and readers that users write."""

@@ -1,0 +1,166 @@
+"""Files of records: finding them, telling their kind, keeping their indexes.
+
+It reads no record. An index of a large file lies beside the file, where the next job finds it; small files
+are indexed faster than a person notices, so their indexes go to the job's folder and leave no trace in the
+user's.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
+
+from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
+from elasticdl.errors import BadData, BadSetting
+from elasticdl.files.drafts import new_draft
+from elasticdl.files.folders import INDEX_SUFFIX, advice, is_data
+from elasticdl.files.reading import is_utf8
+
+LARGE = 64 << 20
+"""Bytes from which on a file's index is worth a place beside the file."""
+
+Progress = Callable[[int, int], None]
+"""Told now and then: bytes scanned, bytes in all."""
+
+
+class Kind(StrEnum):
+    """The kinds of record files."""
+
+    TFRECORD = "TFRecord"
+    CSV = "CSV"
+
+
+_SUFFIXES = {
+    ".tfrecord": Kind.TFRECORD,
+    ".tfrecords": Kind.TFRECORD,
+    ".tfrec": Kind.TFRECORD,
+    ".csv": Kind.CSV,
+    ".tsv": Kind.CSV,
+}
+
+
+def find_files(origin: str) -> list[Path]:
+    """Return the files that a path, a directory or a glob stands for, sorted by name.
+
+    Of a directory these are the files directly in it, without those whose names begin with `.` or `_`. Raises
+    BadData if there is none, BadSetting for a URL.
+    """
+    if "://" in origin:
+        raise BadSetting(f"{origin} is a URL; only local paths, directories and globs are read so far")
+    path = Path(origin)
+    try:
+        if path.is_dir():
+            found = [child for child in path.iterdir() if is_data(child.name)]
+        elif path.exists():
+            found = [path]
+        elif glob.has_magic(origin):
+            found = [Path(match) for match in glob.glob(origin, recursive=True)]  # noqa: PTH207  (absolute patterns)
+        else:
+            raise BadData(f"{origin} does not exist; give a file, a directory or a glob in quotes")
+        files = [file.absolute() for file in found if file.is_file() and not file.name.endswith(INDEX_SUFFIX)]
+    except OSError as error:
+        raise BadData(f"can't look for data at {origin}: {error.strerror}") from error
+    if not files:
+        instead = advice(origin)
+        raise BadData(
+            f"no file {'in' if path.is_dir() else 'matches'} {origin}" + (f": {instead}" if instead else "")
+        )
+    for file in files:
+        if not is_utf8(str(file)):
+            raise BadData(
+                f"{str(file)!r} has a name that is not text in UTF-8; rename the file, or the directory that it lies in"
+            )
+    return sorted(files)
+
+
+def kind_of(path: Path) -> Kind | None:
+    """Return the kind of a file by its content, then by its suffix; None if it is empty.
+
+    Raises BadData for another kind.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(4096)
+    except OSError as error:
+        raise BadData(f"can't read {path}: {error.strerror}") from error
+    if not start:
+        return None
+    if looks_like_tfrecord(start):
+        return Kind.TFRECORD
+    if start.startswith(b"\x1f\x8b"):
+        raise BadData(f"{path} is compressed (gzip); random access needs it unpacked: gunzip {path.name}")
+    if by_suffix := _SUFFIXES.get(path.suffix.lower()):
+        return by_suffix
+    text = start
+    if len(start) == 4096:  # the last line may be cut in mid-character
+        text = start[: max(start.rfind(b"\n"), 1) + 1]
+    try:
+        text.decode()
+        is_text = b"\0" not in text
+    except UnicodeDecodeError:
+        is_text = False
+    if not is_text:
+        raise BadData(f"{path} is neither TFRecord nor CSV; other kinds need a custom_data_reader")
+    return Kind.CSV
+
+
+def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: Progress | None) -> Path:
+    """Make sure that a fitting index of `path` exists and return where.
+
+    A large file's goes beside it, or to `folder` if that can't be written; a small file's goes to `folder`.
+    Raises BadData.
+    """
+    key = hashlib.blake2b(os.fsencode(path), digest_size=8).hexdigest()
+    places = [folder / f"{path.name[:100]}-{key}{INDEX_SUFFIX}"]
+    try:
+        if path.stat().st_size >= LARGE:
+            places.insert(0, path.with_name(path.name + INDEX_SUFFIX))
+        for place in places:
+            try:
+                if kind is Kind.TFRECORD:
+                    index_tfrecord(str(path), str(place), progress)
+                else:
+                    index_csv(str(path), str(place), delimiter, progress)
+                return place
+            except OSError:
+                if place == places[-1]:
+                    raise
+    except OSError as error:
+        raise BadData(f"can't index {path}: {error.strerror} ({error.filename})") from error
+    raise AssertionError("one of the places succeeds or raises")
+
+
+def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
+    """Let the first process of a job fix what the data is; raise BadData in a later one that finds other
+    data.
+
+    Without this a worker that joins after somebody has changed a file would index it anew and train on other
+    records than the rest.
+    """
+    key = hashlib.blake2b(origin.encode(), digest_size=8).hexdigest()
+    place = folder / f"data-{key}.json"
+    mine = json.dumps(dict(fingerprints), indent=0)
+    try:
+        draft, descriptor = new_draft(place)
+        try:
+            with open(descriptor, "w", encoding="utf-8") as file:
+                file.write(mine)
+            os.link(draft, place)
+            return
+        except FileExistsError:
+            pinned: dict[str, str] = json.loads(place.read_text(encoding="utf-8"))
+        finally:
+            draft.unlink()
+    except OSError as error:
+        raise BadData(f"can't write {place}: {error.strerror}") from error
+    for name in sorted(pinned.keys() | fingerprints.keys()):
+        if pinned.get(name) != fingerprints.get(name):
+            what = "appeared" if name not in pinned else "gone" if name not in fingerprints else "changed"
+            raise BadData(
+                f"{name} has {what} since the job began; data must not change while a job runs, start the job again"
+            )

@@ -1,0 +1,251 @@
+"""The built-in readers: TFRecord and CSV files with random access, one shard per file.
+
+Bytes are found, checked and parsed by the Rust core; this picks the files and keeps a bounded number of them
+open. A directory of ten thousand small files must not need ten thousand descriptors.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from elasticdl._core import CSVFile, TFRecordFile
+from elasticdl.data.plan.shard import Task
+from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index, pin
+from elasticdl.data.readers.reader import BadRecords, Metadata
+from elasticdl.errors import BadData, BadSetting
+
+_OPEN_FILES = 128
+
+_BLOCK = 256
+"""Records that `read_records` fetches at a time."""
+
+
+@dataclass(frozen=True, slots=True)
+class _CSVParams:
+    """Parameters of the CSV reader.
+
+    Attributes:
+        header: whether the first row names the columns; None (`auto`): it does if none of its fields is empty
+            or reads as a number.
+        delimiter: what separates fields; None: a tab in `.tsv` files, a comma otherwise.
+    """
+
+    header: bool | None = None
+    delimiter: str | None = None
+
+    def delimiter_of(self, path: Path) -> str:
+        return self.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
+
+
+class FileReader:
+    """Reads records of files of one kind.
+
+    Attributes:
+        kind: what the files are.
+        metadata: names of the columns (CSV without a header: `column_0`, `column_1`, …).
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        indexes: Mapping[Path, Path],
+        params: _CSVParams,
+        bad_records: BadRecords,
+        empty: Sequence[str] = (),
+    ) -> None:
+        """Open the files that have content; `empty` names those without, which are shards of no records."""
+        self.kind = kind
+        self._indexes = {str(path): index for path, index in indexes.items()}
+        self._params = params
+        self._bad_records = bad_records
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, TFRecordFile | CSVFile] = OrderedDict()
+        self._counts: dict[str, int] = {}
+        self.fingerprints: dict[str, str] = {}
+        first: _Columns | None = None
+        for name in self._indexes:
+            file = self._file(name)
+            self._counts[name] = len(file)
+            self.fingerprints[name] = file.fingerprint
+            if isinstance(file, CSVFile) and file.columns:
+                first = first or (name, file.header, file.columns)
+                _check_columns(first, (name, file.header, file.columns))
+        self._counts |= dict.fromkeys(empty, 0)
+        self.metadata = _metadata(first)
+
+    def create_shards(self) -> list[tuple[str, int, int]]:
+        """Return each file as a shard."""
+        return [(name, 0, count) for name, count in self._counts.items()]
+
+    def read_records(self, task: Task) -> Iterator[bytes | list[str]]:
+        """Yield the records of `task` in their order in the file. Raises BadData."""
+        for begin in range(task.start, task.end, _BLOCK):
+            yield from self.read(task, range(begin, min(begin + _BLOCK, task.end)))
+
+    def read(self, task: Task, records: Sequence[int]) -> list[Any]:
+        """Return `records` of the task's file in the order asked, without bad ones if the policy allows them.
+
+        Raises BadData.
+        """
+        name = task.shard.name
+        file = self._file(name)
+        if self._bad_records.limit == 0:
+            return list(file.read(records))
+        good, bad = file.read_good(records)
+        self._bad_records.allow(name, bad)
+        return list(good)
+
+    def _file(self, name: str) -> TFRecordFile | CSVFile:
+        with self._lock:
+            if file := self._open.get(name):
+                self._open.move_to_end(name)
+                return file
+            if name not in self._indexes:
+                raise BadData(f"there is no data file {name}")
+            index = str(self._indexes[name])
+            if self.kind is Kind.TFRECORD:
+                file = TFRecordFile(name, index)
+            else:
+                file = CSVFile(name, index, self._params.delimiter_of(Path(name)), self._params.header)
+            self._open[name] = file
+            if len(self._open) > _OPEN_FILES:
+                self._open.popitem(last=False)
+            return file
+
+
+def open_reader(
+    origin: str,
+    params: Mapping[str, Any],
+    folder: Path,
+    bad_records: BadRecords | None = None,
+    progress: Progress | None = None,
+) -> FileReader:
+    """Open the record files that `origin` stands for, indexing what has no fitting index yet, several files
+    at a time.
+
+    Args:
+        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content.
+        params: for CSV `header` (true, false or `auto`) and `delimiter`.
+        folder: the job's folder, for indexes and for what fixes the data during the job.
+        bad_records: the policy for corrupt records; None allows none.
+        progress: told now and then the bytes indexed and the bytes in all, from any thread.
+
+    Raises BadData or BadSetting, with the file and what to do.
+    """
+    files = find_files(origin)
+    kinds = {path: kind for path in files if (kind := kind_of(path))}
+    if not kinds:
+        what = "the file is" if len(files) == 1 else "all files are"
+        raise BadData(f"{origin} has no records: {what} empty")
+    path, kind = next(iter(kinds.items()))
+    for other, other_kind in kinds.items():
+        if other_kind is not kind:
+            raise BadData(
+                f"{origin} mixes kinds: {path.name} is {kind}, {other.name} is {other_kind}; "
+                "give files of one kind"
+            )
+    csv_params = _csv_params(params) if kind is Kind.CSV else _no_params(params)
+    folder.mkdir(parents=True, exist_ok=True)
+    indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
+    # files such as _SUCCESS are marks, not data
+    empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]
+    reader = FileReader(kind, indexes, csv_params, bad_records or BadRecords(), empty)
+    if not any(count for _, _, count in reader.create_shards()):
+        raise BadData(f"{origin} has no records: there is only a header")
+    pin(origin, reader.fingerprints, folder)
+    return reader
+
+
+def _index_all(
+    paths: list[Path], kind: Kind, params: _CSVParams, folder: Path, progress: Progress | None
+) -> dict[Path, Path]:
+    total = sum(path.stat().st_size for path in paths)
+    done: dict[Path, int] = {}
+    lock = threading.Lock()
+
+    def index(path: Path) -> Path:
+        def tell(scanned: int, _size: int) -> None:
+            if progress:
+                with lock:
+                    done[path] = scanned
+                    progress(sum(done.values()), total)
+
+        return make_index(path, kind, params.delimiter_of(path), folder, tell)
+
+    if len(paths) == 1:
+        return {paths[0]: index(paths[0])}
+    with ThreadPoolExecutor(min(len(paths), os.cpu_count() or 1, 16), "index") as pool:
+        futures = [pool.submit(index, path) for path in paths]
+        try:
+            return {path: future.result() for path, future in zip(paths, futures, strict=True)}
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _no_params(params: Mapping[str, Any]) -> _CSVParams:
+    if params:
+        given = ", ".join(params)
+        raise BadSetting(f"the TFRecord reader has no parameters; data_reader_params gives {given}")
+    return _CSVParams()
+
+
+def _csv_params(params: Mapping[str, Any]) -> _CSVParams:
+    known = ("header", "delimiter")
+    for name in params:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise BadSetting(f"the CSV reader's parameters are header and delimiter; got {name}{hint}")
+    headers: dict[Any, bool | None] = {True: True, False: False, "true": True, "false": False, "auto": None}
+    header = params.get("header", "auto")
+    header = header.lower() if isinstance(header, str) else header
+    if not isinstance(header, bool | str) or header not in headers:
+        raise BadSetting(f"data_reader_params: header is true, false or auto; got {params['header']!r}")
+    delimiter = params.get("delimiter")
+    if delimiter == "\\t":
+        delimiter = "\t"
+    if delimiter is not None and not _is_delimiter(delimiter):
+        raise BadSetting(
+            f"data_reader_params: delimiter is one ASCII character such as ; or \\t; got {delimiter!r}"
+        )
+    return _CSVParams(headers[header], delimiter)
+
+
+def _is_delimiter(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in '"\r\n\0'
+
+
+_Columns = tuple[str, list[str] | None, int]
+"""A CSV file's name, header and number of columns."""
+
+
+def _check_columns(first: _Columns, other: _Columns) -> None:
+    if first[1:] == other[1:]:
+        return
+
+    def describe(file: _Columns) -> str:
+        return f"{file[0]} has {f'the header {file[1]}' if file[1] else f'no header and {file[2]} columns'}"
+
+    raise BadData(
+        f"CSV files of one data set need the same columns, but {describe(first)} and {describe(other)} "
+        "(--data_reader_params=header=True or header=False says what the first row is)"
+    )
+
+
+def _metadata(first: _Columns | None) -> Metadata:
+    if first is None:
+        return Metadata()
+    name, header, columns = first
+    names = tuple(header or (f"column_{i}" for i in range(columns)))
+    if len(set(names)) < len(names):
+        raise BadData(f"{name} has two columns of one name: {', '.join(names)}")
+    return Metadata(names, dict.fromkeys(names, "string"))

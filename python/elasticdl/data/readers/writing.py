@@ -1,0 +1,63 @@
+"""Writing record files, for the tools that prepare data; jobs only read.
+
+CSV needs nothing beyond Python's own `csv` module, so only TFRecord and the usual content of its records are
+here. The encoding of an Example is written out because importing a framework for it would take seconds.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from elasticdl._core import crc32c
+from elasticdl.files.drafts import replacing
+
+
+def write_tfrecord(path: Path, records: Iterable[bytes]) -> int:
+    """Write a TFRecord file, which appears under its name when it is whole; return the number of records.
+
+    Format: https://www.tensorflow.org/tutorials/load_data/tfrecord#tfrecords_format_details
+    """
+    count = 0
+    with replacing(path) as file:
+        for record in records:
+            length = struct.pack("<Q", len(record))
+            file.write(length + _masked_crc(length) + record + _masked_crc(record))
+            count += 1
+    return count
+
+
+def encode_example(features: Mapping[str, bytes | int]) -> bytes:
+    """Return a serialised tf.train.Example; bytes become a bytes_list, integers an int64_list, of one value each.
+
+    Format: tensorflow/core/example/{example,feature}.proto and
+    https://protobuf.dev/programming-guides/encoding/.
+    """
+    entries = b""
+    for name, value in features.items():
+        if isinstance(value, bytes):
+            feature = _field(1, _field(1, value))
+        else:
+            feature = _field(3, _field(1, _varint(value & 0xFFFF_FFFF_FFFF_FFFF)))
+        entries += _field(1, _field(1, name.encode()) + _field(2, feature))
+    return _field(1, entries)
+
+
+def _field(number: int, content: bytes) -> bytes:
+    """Return a length-delimited field."""
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc = crc32c(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

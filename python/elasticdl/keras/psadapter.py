@@ -1,0 +1,272 @@
+"""The adapter for Keras models on TensorFlow whose weights live on parameter servers; the Protocol is in `worker/contract/`.
+
+It composes the parts (feed, embeddings, step, export) and holds the worker's copy of the dense variables; it talks to no other process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from elasticdl._core import Batch
+from elasticdl.catalog.catalog import Catalog, Variable, first_difference
+from elasticdl.catalog.tablereader import Learnt
+from elasticdl.checkpoint.parquet import write_parquet
+from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.files.output import made_beside
+from elasticdl.keras.building import make_model, make_optimizer
+from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, serving, table_of
+from elasticdl.keras.export import export
+from elasticdl.keras.feed import FeedPipeline, show
+from elasticdl.keras.loss import ChunkLoss
+from elasticdl.keras.modelfile import UserModel, describe
+from elasticdl.keras.optimizer import describe as describe_optimizer
+from elasticdl.keras.pscallbacks import ServedCallbacks
+from elasticdl.keras.psstep import ServedStep
+from elasticdl.keras.seeds import chunk_seeds
+from elasticdl.keras.streaming import Blocks, Matrix
+from elasticdl.spec.jobspec import JobSpec, Mode, OutputFormat
+from elasticdl.worker.contract.ps import Gradients, ServedBatch
+from elasticdl.worker.contract.records import Records
+
+Weights = npt.NDArray[np.float32]
+_MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
+"""What a table's variable would be called, for optimizers that decay weights by name."""
+
+
+class KerasServedAdapter:
+    """Implements `elasticdl.worker.contract.adapter.ServedAdapter`."""
+
+    catalog: Catalog
+
+    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any = None) -> None:
+        """`metadata`: what the reader knows of its records, the third argument of `feed`. Nothing is built yet; `prepare` does."""
+        self._user = user
+        self._spec = spec
+        self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
+        self._last: tuple[Weights, Weights] | None = None
+        """The variables as callbacks found them at the end of training, and as they left them."""
+
+    # ------------------------------------------------------------------ building
+
+    def prepare(self, sample: Records) -> None:
+        """Build model, optimizer and compiled step, and run the step once on `sample`, without any lasting effect.
+
+        Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
+        """
+        user = self._user
+        with serving(self._spec.embedding_threshold), looking_up(Recorded()):
+            self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
+        spec = self._pipeline.spec
+        assert spec is not None, "feed has been traced"
+        self.optimizer = make_optimizer(user)
+        rule = describe_optimizer(self.optimizer)
+        loss = ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}")
+        try:
+            self._step = ServedStep(self.model, self.optimizer, loss, spec, user.path)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{user.path}: the training step can't be made: {describe(error, user.path)}\n"
+                f"feed gave {show(spec)}; the model gives {show(outputs)}"
+            ) from error
+        self._callbacks = ServedCallbacks(
+            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path
+        )
+        self._check_layers()
+        self._dense = self._step.first()
+        self._places = self._find_places()
+        layout, admission = self._step.layout, self._spec.embedding_admission
+        decays = self.optimizer._use_weight_decay
+        variables = [
+            *(Variable(v.path, tuple(v.shape), bool(decays(v))) for v in layout.trained),
+            *(Variable(v.path, tuple(v.shape), False, adds=True) for v in layout.changed),
+        ]
+        names = names_of(self._step.layers)
+        tables = [
+            table_of(layer, name, admission, bool(decays(_MATRIX)))
+            for layer, name in zip(self._step.layers, names, strict=True)
+        ]
+        self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
+        self.catalog.check_sizes()
+        self._core = self.catalog.core()
+        served = self.convert(sample)
+        assert batch.data is not None, "make_model has looked"
+        zeros = [
+            np.zeros(len(one) * table.width, np.float32)
+            for one, table in zip(served.batches, tables, strict=True)
+        ]
+        try:
+            self.compute(served, zeros, 0, 0)
+        except BadInput:
+            raise
+        except Exception as error:
+            raise BadModel(
+                f"{user.path}: the first training step failed: {describe(error, user.path)}\n"
+                f"feed gave {show(spec)}; the model gives {show(outputs)}"
+            ) from error
+
+    def adopt(self, catalog: Catalog) -> None:
+        """Take slots and seed from a checkpoint's catalog. Raises BadModel, naming the first difference, if that is of another model."""
+        difference = first_difference(catalog, self.catalog)
+        if difference:
+            raise BadModel(
+                f"{self._user.path}: the checkpoint in --checkpoint_dir_for_init is of another model: {difference} (there and here)"
+            )
+        self.catalog = catalog
+        self._core = catalog.core()
+
+    def _check_layers(self) -> None:
+        for layer in self._step.layers:
+            if not layer.trainable:
+                raise BadModel(
+                    f"{self._user.path}: the embedding {layer.name} is not trainable, and rows on parameter servers are trained; let it be "
+                    f"trained, or {WHOLE_TABLE}"
+                )
+            is_matrix = self._spec.output and self._spec.output_format is not OutputFormat.PARQUET
+            if is_matrix and layer.input_dim is None:
+                raise BadModel(
+                    f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its "
+                    "rows; write --output_format=parquet, leave out --output, or give the layer input_dim"
+                )
+
+    def _find_places(self) -> list[slice]:
+        """Return where the catalog's variables lie in the flat row."""
+        places, start = {}, 0
+        for variable in self._step.variables:
+            size = int(np.prod(variable.shape, dtype=np.int64))
+            places[id(variable)] = slice(start, start + size)
+            start += size
+        layout = self._step.layout
+        return [places[id(variable)] for variable in (*layout.trained, *layout.changed)]
+
+    # ------------------------------------------------------------------ chunks
+
+    def convert(self, records: Records) -> ServedBatch:
+        """Run the user's `feed` over one chunk and look up its ids; may be called from another thread. Raises BadData."""
+        batch = self._pipeline(records)
+        if batch.data is None:
+            return ServedBatch(0, (), None)
+        of_table: list[list[npt.NDArray[np.int64]]] = [[] for _ in self._step.layers]
+        lookups = self._step.ids(batch.data[0])
+        for table, ids in lookups:
+            self._check_range(table, ids)
+            of_table[table].append(ids)
+        batches = [Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)]
+        starts = [0] * len(batches)
+        inverses = [np.frombuffer(one.inverse(), np.uint32).view(np.int32) for one in batches]
+        places = []
+        for table, ids in lookups:
+            places.append(tf.constant(inverses[table][starts[table] : starts[table] + len(ids)]))
+            starts[table] += len(ids)
+        return ServedBatch(batch.examples, batches, (batch.data, places))
+
+    def _check_range(self, table: int, ids: npt.NDArray[np.int64]) -> None:
+        if not len(ids):
+            return
+        low, high, layer = int(ids.min()), int(ids.max()), self._step.layers[table]
+        if layer.input_dim is not None and (low < 0 or high >= layer.input_dim):
+            wrong = low if low < 0 else high
+            raise BadData(
+                f"{self._user.path}: the embedding {layer.name} has the ids 0 to {layer.input_dim - 1}, received {wrong}"
+            )
+
+    def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
+        """Return the first value of each variable of the catalog, flat."""
+        first = self._step.first()
+        return [first[place] for place in self._places]
+
+    def take(self, variable: int, value: npt.NDArray[np.float32]) -> None:
+        """Replace a variable's value by that of the servers."""
+        self._dense[self._places[variable]] = value
+
+    def compute(
+        self, batch: ServedBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
+    ) -> Gradients:
+        """Return a chunk's gradients at the variables taken and these rows."""
+        data, places = batch.data
+        seeds = chunk_seeds(self._spec.seed, task, chunk, self._step.generators)
+        widths = [layer.output_dim for layer in self._step.layers]
+        tensors = [tf.constant(row.reshape(-1, width)) for row, width in zip(rows, widths, strict=True)]
+        loss, parts, slopes = self._step.compute(data, self._dense, tensors, places, seeds)
+        return Gradients(
+            float(loss), [part.numpy() for part in parts], [slope.numpy().reshape(-1) for slope in slopes]
+        )
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate at a step of the schedule."""
+        if isinstance(self.optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
+            self.optimizer._iterations.assign(step)
+        return float(self.optimizer.learning_rate)
+
+    # ------------------------------------------------------------------ the result
+
+    @property
+    def acts_at_end(self) -> bool:
+        """Tell whether a callback does anything at the end of training."""
+        return self._callbacks.act_at_end
+
+    def end_training(self, steps: int, writes: bool) -> None:
+        """Run what callbacks do at the end of training, on the variables that are written; rows of tables are on the servers."""
+        if not self.acts_at_end:
+            return
+        self._assign(self._dense)
+        self._callbacks.end_at(steps, writes)
+        left = self._dense.copy()
+        for variable, place in self._placed():
+            left[place] = variable.numpy().reshape(-1)
+        self._last = self._dense.copy(), left
+
+    def _assign(self, weights: Weights) -> None:
+        for variable, place in self._placed():
+            variable.assign(weights[place].reshape(variable.shape))
+
+    def _placed(self) -> Iterable[tuple[Any, slice]]:
+        """Return the model's variables with their places in the flat row, in the catalog's order."""
+        layout = self._step.layout
+        return zip((*layout.trained, *layout.changed), self._places, strict=True)
+
+    def export(self, path: str, kind: str, learnt: Learnt) -> str:
+        """Write the model for plain users of Keras, or what it has learnt as Parquet; this object is of no use afterwards.
+
+        No table is in memory as a whole. Raises OSError with what was at `path` intact.
+
+        Without a path nothing is written, and the digest is of the dense variables only.
+        """
+        digest = hashlib.blake2b(digest_size=16)
+        weights = self._dense
+        if self._last is not None and np.array_equal(self._last[0], weights):
+            weights = self._last[1]
+        values = [weights[place] for place in self._places]
+        for value in values:
+            digest.update(value.tobytes())
+        self._assign(weights)
+        if path and kind == OutputFormat.PARQUET:
+            with made_beside(path, "learnt") as folder:
+                write_parquet(folder, self.catalog, values, learnt)
+        elif path:
+            spec = self._pipeline.spec
+            assert spec is not None, "feed has been traced"
+            self.model.__dict__.pop("optimizer", None)  # callbacks had it there
+            export(self.model, path, kind, spec[0], self._matrices(learnt, digest))
+        return digest.hexdigest()
+
+    def _matrices(self, learnt: Learnt, digest: hashlib.blake2b) -> list[Matrix]:
+        def told(blocks: Blocks) -> Blocks:
+            for block in blocks:
+                digest.update(block.data)
+                yield block
+
+        matrices = []
+        for table, layer in enumerate(self._step.layers):
+            assert layer.input_dim is not None, "prepare refuses to write tables of any range as matrices"
+            matrices.append(Matrix(layer, told(learnt.matrix(table, layer.input_dim))))
+        return matrices

@@ -1,0 +1,1 @@
+"""The master of a synchronous job: views, steps, snapshots of the group's state."""

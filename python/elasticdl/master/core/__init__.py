@@ -1,0 +1,1 @@
+"""What every master has: journal, requests, failures, the end."""

@@ -1,0 +1,303 @@
+"""What happens to a master, and what it is to do: the vocabulary of the masters' machines.
+
+Plain values. The machine takes the time and an event and returns instructions; the runner (`master/running/`) and the simulator carry
+them out. Connections are numbers that the runner makes, each higher than all before; what one connection says arrives
+in order. At most one `Append` is outstanding at any moment, and nothing that depends on it is told before `Appended` (rule J1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
+from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.shard import Shard
+from elasticdl.master.core.done import Done
+from elasticdl.master.core.records import Record
+
+# ------------------------------------------------------------------ events
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRead:
+    """First event: all records that exist (perhaps compacted).
+
+    Attributes:
+        records: in order.
+        length: number of the last one; the first `Append` is `length + 1`.
+    """
+
+    records: tuple[Record, ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The outstanding record is durable and mine (also after an unknown outcome that was read back)."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Another master appended the record of that number: this one is replaced (J2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOpened:
+    """A worker opened a control stream; it may speak (`ProgramFailed`, `FoundShards`) before it registers."""
+
+    connection: int
+    member: MemberId
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A member said something on a connection."""
+
+    connection: int
+    message: MemberMessage
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLost:
+    """A member's control stream broke."""
+
+    connection: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The last heartbeat of a member, as the monitor has it; give it again and again, also when none has come lately.
+
+    Attributes:
+        member: whose.
+        view: its current view.
+        step: the step under way.
+        progress: `Member.progress`: grows with every piece of work; odd while the member itself has work under way, even while
+            it waits for others.
+        age: seconds since the beat came.
+    """
+
+    member: MemberId
+    view: int
+    step: int
+    progress: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnded:
+    """A worker's process is proven dead (`waitpid`); repeated after a restart of the master.
+
+    Attributes:
+        worker: its name, `worker-3-2`.
+        cause: for people, `killed by SIGKILL`, `exit code 3`.
+    """
+
+    worker: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class DataFound:
+    """The master's own reader has opened the data (custom readers run in workers: `FoundShards`); the first finding is journalled."""
+
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """A client wants an early end; answered by `Reply` after the append (D7)."""
+
+    request: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ScaleAsked:
+    """A client wants another number of workers or parameter servers, None: as many as now; answered by `Reply` after the append."""
+
+    request: int
+    workers: int | None
+    servers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """The job can't go on, for example since a worker's crashes exceed the limit: append `failed`.
+
+    Attributes:
+        reason: one sentence for people.
+        kind: `program`, `bad-input` or `lost`.
+        worker: who, or empty.
+        traceback: or empty.
+    """
+
+    reason: str
+    kind: str
+    worker: str = ""
+    traceback: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """The result lies at its final path; `error`: why it does not, or None."""
+
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestWritten:
+    """A snapshot's manifest lies in its directory; `error`: why it does not, or None."""
+
+    number: int
+    path: str
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; give it every 25 ms or so (the shortest time that matters is D1's moment of 50 ms)."""
+
+
+Event = (
+    JournalRead | Appended | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
+    | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
+)  # fmt: skip
+
+# ------------------------------------------------------------------ instructions
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append `record` as number `number` by compare-and-set; outcome `Appended` or `Conflict` (unknown: read back, or try again)."""
+
+    number: int
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Look whether a record `number`, which is not mine, exists; outcome `Conflict` if so, nothing otherwise."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send this on a connection."""
+
+    connection: int
+    message: MasterMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer a client's request."""
+
+    request: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Give the export at `path` its final name; idempotent, done by every master that reads `finished`; outcome `Published`."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class WriteManifest:
+    """Say in a snapshot's directory what it holds (R27); outcome `ManifestWritten`.
+
+    Attributes:
+        number: of the snapshot.
+        directory: of all snapshots.
+        position: the tasks that were done when it was begun.
+        roll_back: the roll-back that it was begun in.
+        sections: of each slot the file, and where it lies in that.
+        step: all slots have applied the steps before it.
+        begun: tasks that are not done, with how many of their first chunks all slots have; of the last one only.
+    """
+
+    number: int
+    directory: str
+    position: Done
+    roll_back: int
+    sections: tuple[tuple[str, SlotSection], ...]
+    step: int
+    begun: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DropSnapshot:
+    """Remove what is written of a snapshot that was given up: it takes room, and nobody takes it for whole."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """SIGKILL a worker that was left out and does not end by itself, or that alone holds the group up; its end comes as `WorkerEnded`."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From now on the job wants so many workers and servers, None: as many as now.
+
+    Said after a `scale`, and at the start if the journal says so.
+    """
+
+    workers: int | None
+    servers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Announce:
+    """Something for people, as it happens: `JobEvent` without its time.
+
+    Attributes:
+        kind: a kind of `JobEvent`: `joined`, `lost`, `drained`, `evicted`, `view`, `healed`, `recovered`, `rolled-back`, `step`, …
+        worker: whom it is about, or empty.
+        view: view id, 0 = none.
+        step: step, 0 = none.
+        text: one sentence with the reason.
+        seconds: a duration, None if there is none.
+        cause: of a recovery or a loss, in a few words for the summary, or empty.
+        redone: steps that are done once more, None if whoever tells of it counts them.
+    """
+
+    kind: str
+    worker: str
+    view: int
+    step: int
+    text: str
+    seconds: float | None = None
+    cause: str = ""
+    redone: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End this master.
+
+    Attributes:
+        status: `finished`, `failed` or `replaced` (another master is in charge: touch nothing any more).
+        reason: one sentence.
+        exit_code: of the job: 0 done, 1 failed, 2 bad input; for `replaced` that of the process only.
+    """
+
+    status: str
+    reason: str
+    exit_code: int
+
+
+Instruction = (
+    Append | Check | Tell | Reply | Publish | WriteManifest | DropSnapshot | Kill | Scale | Announce | End
+)

@@ -1,0 +1,556 @@
+"""What every master does, whatever way its job trains: it keeps the journal, the requests of clients, failures, and the end.
+
+Half of a pure state machine: time and events in, instructions out (`events.py` has both vocabularies). The other half is
+`master/allreduce/machine.py` for synchronous jobs and `master/ps/machine.py` for jobs with parameter servers. All memory but the journal
+may be lost at any moment: telling is done by levels (what should this connection know by now?) and not by remembering what is still to be
+told.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self, TypeVar, assert_never
+
+from elasticdl.control.protocol.frozen import replace
+from elasticdl.control.protocol.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    MasterMessage,
+    MemberMessage,
+    ProgramFailed,
+    Released,
+)
+from elasticdl.control.protocol.status import how_many
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.shard import Shard
+from elasticdl.master.core.events import (
+    Announce,
+    Append,
+    Appended,
+    Beat,
+    Check,
+    Conflict,
+    ConnectionLost,
+    ConnectionOpened,
+    DataFound,
+    End,
+    Event,
+    GiveUp,
+    Heard,
+    Instruction,
+    JournalRead,
+    ManifestWritten,
+    Publish,
+    Published,
+    Reply,
+    Scale,
+    ScaleAsked,
+    StopAsked,
+    Tell,
+    Tick,
+    WorkerEnded,
+)
+from elasticdl.master.core.records import (
+    EpochRecord,
+    ErrorRecord,
+    FailedRecord,
+    FinishedRecord,
+    Journal,
+    Record,
+    ShardsRecord,
+    StoppingRecord,
+    WantedRecord,
+    read_journal,
+)
+from elasticdl.master.core.witnesses import Times
+
+Out = list[Instruction]
+"""Instructions of one transition, in order; made and emptied within `handle`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a master takes from the job's settings.
+
+    Attributes:
+        workers: how many workers the job wants (until `scale` says otherwise).
+        minimum: with fewer members no step begins.
+        relaunches: program errors per worker index that do not fail the job.
+        plan: the job's data → the order in which it is consumed.
+        times: of the protocol.
+    """
+
+    workers: int
+    minimum: int
+    relaunches: int
+    plan: Callable[[tuple[Shard, ...]], Any]
+    times: Times = field(default_factory=Times)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One control stream, and what was said on it.
+
+    Attributes:
+        member: whose.
+        name: what people call it.
+        registered: it has asked to take part.
+        welcomed: that was answered.
+        data: `Data` was told.
+        verdict: a verdict was told.
+    """
+
+    member: MemberId
+    name: str
+    registered: bool = False
+    welcomed: bool = False
+    data: bool = False
+    verdict: bool = False
+
+
+AnyLink = TypeVar("AnyLink", bound=Link)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A program error that waits for its record or its answer."""
+
+    name: str
+    error: ProgramFailed
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class Keeper:
+    """The journal and the requests of one master.
+
+    Attributes:
+        settings: of the job.
+        journal: what has been read or appended (J1: nothing else is ever told).
+        opened: my epoch is journalled, or the job has ended: I may speak.
+        started_at: when I read the journal.
+        appending: the record whose append is outstanding.
+        links: control streams.
+        gone: names of processes proven dead → cause.
+        failures: program errors, by member.
+        asked_stop: reason of a stop request that is not journalled yet.
+        waiting_stop: client requests to answer when `stopping` is journalled.
+        asked_scale: the numbers of workers and servers asked for, and by which request.
+        found: shards that were found and are not journalled yet.
+        give_up: the job can't go on.
+        exported: the export report that waits for its record.
+        ended_at: when the terminal record was appended or read.
+        published: the result lies at its final path.
+        checked_at: when the journal was last looked at for another master's records.
+        over: this master has ended.
+    """
+
+    settings: Settings
+    journal: Journal = field(default_factory=Journal)
+    opened: bool = False
+    started_at: float = 0.0
+    appending: Record | None = None
+    links: Mapping[int, Link] = field(default_factory=dict)
+    gone: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[MemberId, Failure] = field(default_factory=dict)
+    asked_stop: str | None = None
+    waiting_stop: tuple[int, ...] = ()
+    asked_scale: ScaleAsked | None = None
+    found: tuple[Shard, ...] | None = None
+    give_up: GiveUp | None = None
+    exported: Exported | None = None
+    ended_at: float | None = None
+    published: bool = False
+    checked_at: float = 0.0
+    over: bool = False
+
+    @property
+    def wanted(self) -> int:
+        """Return how many workers the job wants now."""
+        return self.settings.workers if self.journal.wanted is None else self.journal.wanted
+
+    @property
+    @abstractmethod
+    def why_finished(self) -> str:
+        """Return why there was nothing more to train."""
+
+    # ------------------------------------------------------------------ the transition
+
+    def handle(self, now: float, event: Event) -> tuple[Self, tuple[Instruction, ...]]:
+        """Take an event at time `now` (seconds, any monotonic clock); return the next state and what is to be done, in order."""
+        if self.over:
+            return self, ()
+        out: Out = []
+        master = self._wake(now)._take(now, event, out)
+        if not master.over and not master._can_wait(event):
+            concerned = event.connection if isinstance(event, ConnectionOpened | Heard) else None
+            master = master._settle(now, concerned, out)
+        return master, tuple(out)
+
+    def _can_wait(self, event: Event) -> bool:
+        """Tell whether what follows from an event is time enough for the next tick, as with heartbeats."""
+        return isinstance(event, Beat)
+
+    def _wake(self, now: float) -> Self:
+        """Take note of the time before anything else; most masters need not."""
+        return self
+
+    def _take(self, now: float, event: Event, out: Out) -> Self:
+        match event:
+            case JournalRead(records, length):
+                return self._open(now, read_journal(records, length), out)
+            case Appended(record):
+                journal = self.journal.with_record(record)
+                # Nobody else had appended anything.
+                master = replace(self, journal=journal, appending=None, checked_at=now)
+                return master._appended(now, self.journal, record, out)
+            case Conflict():
+                return self._replaced("another master has appended to the journal", out)
+            case DataFound(shards):
+                return self._find(shards)
+            case StopAsked(request, reason):
+                return self._ask_stop(request, reason, out)
+            case ScaleAsked():
+                return self._ask_scale(event, out)
+            case GiveUp():
+                return replace(self, give_up=self.give_up or event)
+            case Published(error):
+                return self._after_publishing(error, out)
+            case ConnectionOpened(connection, member, name):
+                return self._connect(connection, member, name)
+            case ConnectionLost(connection):
+                return self._disconnect(now, connection)
+            case Heard(connection, message):
+                link = self.links.get(connection)
+                return self if link is None else self._hear(now, connection, link, message, out)
+            case Beat():
+                return self._beat(now, event)
+            case WorkerEnded(worker, cause):
+                return self._process_ended(now, worker, cause, out)
+            case ManifestWritten():
+                return self._take_manifest(now, event, out)
+            case Tick():
+                return self
+        assert_never(event)
+
+    @abstractmethod
+    def _connect(self, connection: int, member: MemberId, name: str) -> Self:
+        """Take note of a connection on which nothing was said yet."""
+
+    @abstractmethod
+    def _disconnect(self, now: float, connection: int) -> Self:
+        """Take note of a connection's end."""
+
+    @abstractmethod
+    def _hear(self, now: float, connection: int, link: Any, message: MemberMessage, out: Out) -> Self:
+        """Take what a member says."""
+
+    @abstractmethod
+    def _beat(self, now: float, beat: Beat) -> Self:
+        """Take note of a heartbeat."""
+
+    @abstractmethod
+    def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
+        """Take the proof that a process has ended."""
+
+    def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
+        """Take note that a snapshot's manifest was written; most masters have none."""
+        return self
+
+    def _settle(self, now: float, concerned: int | None, out: Out) -> Self:
+        """After every event: append what is due, tell what is known, end when all is done.
+
+        `concerned`: the connection that the event came on, None if on none.
+        """
+        master = self
+        record = master._next_record(now)
+        if record is not None:
+            master = master._append(record, out)
+        else:
+            master = master._check(now, out)
+        if master.opened:
+            master = master._tell_all(now, concerned, out)._act(now, out)
+        return master._maybe_end(now, out)
+
+    @abstractmethod
+    def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
+        """Tell each connection what it should know by now; what concerns only one of them can leave the others for the next tick."""
+
+    @abstractmethod
+    def _act(self, now: float, out: Out) -> Self:
+        """Do what time alone makes due."""
+
+    # ------------------------------------------------------------------ the journal
+
+    def _open(self, now: float, journal: Journal, out: Out) -> Self:
+        """Begin a life: what the journal says is all that is known."""
+        master = replace(self, journal=journal, started_at=now)
+        if journal.shards is not None:
+            master = master._with_data(journal.shards)
+        if (journal.wanted, journal.wanted_servers) != (None, None):
+            out.append(Scale(journal.wanted, journal.wanted_servers))
+        if journal.terminal is not None:
+            return replace(master, opened=True)._reach_end(now, out)
+        return master._append(EpochRecord(journal.epoch + 1), out)
+
+    @abstractmethod
+    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
+        """Return what holds once the job's data is known."""
+
+    def _append(self, record: Record, out: Out) -> Self:
+        """J1, J2: durable first; told when `Appended` comes."""
+        out.append(Append(self.journal.length + 1, record))
+        return replace(self, appending=record)
+
+    def _may_append(self) -> bool:
+        return self.opened and self.appending is None and self.journal.terminal is None
+
+    def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
+        """Do what follows from a record that is durable; `before`: what the journal said without it."""
+        match record:
+            case EpochRecord():
+                return replace(self, opened=True)
+            case ShardsRecord(shards):
+                return replace(self._with_data(shards), found=None)
+            case StoppingRecord(reason):
+                return self._after_stopping(reason, out)
+            case WantedRecord():
+                return self._after_scale(record, out)
+            case FinishedRecord() | FailedRecord():
+                return self._reach_end(now, out)
+            case _:
+                return self
+
+    def _next_record(self, now: float) -> Record | None:
+        """Return what should be appended next; after a terminal record nothing is (D7)."""
+        if not self._may_append():
+            return None
+        return (
+            self._wanted_failure()
+            or self._wanted_finish()
+            or self._wanted_stop()
+            or self._wanted_scale()
+            or self._wanted_shards()
+            or self._wanted_own(now)
+        )
+
+    @abstractmethod
+    def _wanted_own(self, now: float) -> Record | None:
+        """Return what this way of training wants appended next."""
+
+    def _check(self, now: float, out: Out) -> Self:
+        """A master that waits appends nothing, and so would not notice that its processes have gone to another one."""
+        if now - self.checked_at < self.settings.times.alone or not self._may_append() or not self._waits():
+            return self
+        out.append(Check(self.journal.length + 1))
+        return replace(self, checked_at=now)
+
+    @abstractmethod
+    def _waits(self) -> bool:
+        """Tell whether the job may be waiting for processes that have gone to another master."""
+
+    def _replaced(self, why: str, out: Out) -> Self:
+        out.append(End("replaced", why, 1))
+        return replace(self, over=True)
+
+    def _tell_everybody(self, connection: int, link: AnyLink, out: Out) -> AnyLink:
+        """Tell a connection what all have to know by now, whoever they are: the data, and how they end."""
+        if link.verdict:
+            return link
+        if self.journal.shards is not None and not link.data:
+            self._tell(connection, Data(self.journal.shards), out)
+            link = replace(link, data=True)
+        verdict = self._verdict(link)
+        if verdict is not None:
+            self._tell(connection, verdict, out)
+            return replace(link, verdict=True)
+        if link.member in self.failures and any(r.worker == link.name for r in self.journal.errors):
+            self._tell(connection, Acknowledged("failed"), out)
+            return replace(link, verdict=True)
+        return link
+
+    @abstractmethod
+    def _verdict(self, link: Any) -> Evicted | Released | Finished | Failed | None:
+        """Return how a process ends, if it does."""
+
+    def _tell(self, connection: int, message: MasterMessage, out: Out) -> None:
+        out.append(Tell(connection, message))
+
+    # ------------------------------------------------------------------ data, stop, scale
+
+    def _find(self, shards: tuple[Shard, ...]) -> Self:
+        return (
+            self if self.journal.shards is not None or self.found is not None else replace(self, found=shards)
+        )
+
+    def _wanted_shards(self) -> Record | None:
+        return None if self.found is None else ShardsRecord(self.found)
+
+    def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
+        if self.journal.terminal is not None:
+            out.append(Reply(request, "the job has ended"))
+            return self
+        if self.journal.stopping is not None:
+            out.append(Reply(request, "the job is stopping"))
+            return self
+        return replace(self, asked_stop=self.asked_stop or reason, waiting_stop=(*self.waiting_stop, request))
+
+    def _hear_stop(self, connection: int, reason: str, out: Out) -> Self:
+        """Take a member's wish that the job ends."""
+        if self.journal.stopping is not None:
+            self._tell(connection, Acknowledged("stop_job"), out)
+            return self
+        return replace(self, asked_stop=self.asked_stop or reason)
+
+    def _wanted_stop(self) -> Record | None:
+        """D7: an early end is a record first; the acknowledgement follows."""
+        if self.asked_stop is None or self.journal.stopping is not None:
+            return None
+        return StoppingRecord(self.asked_stop)
+
+    def _after_stopping(self, reason: str, out: Out) -> Self:
+        out.append(Announce("stopping", "", 0, 0, f"the job ends at the next step boundary: {reason}"))
+        for request in self.waiting_stop:
+            out.append(Reply(request, "the job ends at the next step boundary"))
+        for connection, link in self.links.items():
+            if link.registered:
+                self._tell(connection, Acknowledged("stop_job"), out)
+        return replace(self, asked_stop=None, waiting_stop=())
+
+    def _ask_scale(self, asked: ScaleAsked, out: Out) -> Self:
+        if self.journal.terminal is not None or self.journal.stopping is not None:
+            out.append(Reply(asked.request, "the job is ending; no number is changed any more"))
+            return self
+        if self.asked_scale is not None:
+            out.append(Reply(self.asked_scale.request, "another number was asked for meanwhile"))
+        return replace(self, asked_scale=asked)
+
+    def _wanted_scale(self) -> Record | None:
+        asked = self.asked_scale
+        return None if asked is None else WantedRecord(asked.workers, asked.servers)
+
+    def _after_scale(self, record: WantedRecord, out: Out) -> Self:
+        out.append(Scale(record.workers, record.servers))
+        asked = self.asked_scale
+        if asked is None or (asked.workers, asked.servers) != (record.workers, record.servers):
+            return self
+        out.append(Reply(asked.request, f"the job wants {how_many(record.workers, record.servers)}"))
+        return replace(self, asked_scale=None)
+
+    # ------------------------------------------------------------------ failures
+
+    def _note_failure(self, link: Link, error: ProgramFailed) -> Self:
+        """D10: note a program error."""
+        return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
+
+    def _wanted_failure(self) -> Record | None:
+        for failure in self.failures.values():
+            if any(record.worker == failure.name for record in self.journal.errors):
+                continue
+            reason = self._fails_job(failure)
+            if reason is not None:
+                return FailedRecord(reason, failure.error.kind, failure.name, failure.error.traceback)
+            return ErrorRecord(failure.name, failure.error.signature)
+        if self.give_up is not None:
+            asked = self.give_up
+            return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
+        return None
+
+    def _fails_job(self, failure: Failure) -> str | None:
+        """Return why a program error fails the job, or None if the worker is started once more."""
+        error, who = failure.error, failure.name
+        what = first_line(error.traceback) or error.signature
+        if error.kind == "bad-input":
+            return f"{who}: {what}"
+        if error.kind == "nan":
+            return what
+        # Who could not write it, and how often, does not matter to whoever has to make room.
+        unwritable = what if error.kind == "unwritable" else ""
+        if not self._has_committed():
+            return unwritable or f"{who} failed before the first step was committed: {what}"
+        before = next((r.worker for r in self.journal.errors if r.signature == error.signature), None)
+        if before is not None:
+            return unwritable or f"{who} failed with the error that {before} had before: {what}"
+        index = worker_index(who)
+        errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
+        if errors >= self.settings.relaunches:
+            return unwritable or (
+                f"{who} failed, and worker {index} has had {errors} program errors before: {what}"
+            )
+        return None
+
+    @abstractmethod
+    def _has_committed(self) -> bool:
+        """Tell whether the model has been changed by a first step."""
+
+    # ------------------------------------------------------------------ the end
+
+    def _wanted_finish(self) -> Record | None:
+        exported = self.exported
+        if exported is None or not self._may_finish(exported):
+            return None
+        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, exported.metrics)
+
+    @abstractmethod
+    def _may_finish(self, exported: Exported) -> bool:
+        """Tell whether an export is the result (D7)."""
+
+    def _reach_end(self, now: float, out: Out) -> Self:
+        """The terminal record stands: publish the result (by every master that reads it), answer clients, tell everybody."""
+        end = self.journal.terminal
+        published = self.published
+        match end:
+            case FinishedRecord(_, state, path):
+                out.append(
+                    Announce(
+                        "finished", "", end.view, state.step, f"the job is finished at step {state.step}"
+                    )
+                )
+                out.append(Publish(path))
+            case FailedRecord(reason):
+                out.append(Announce("failed", end.worker, 0, 0, reason))
+                published = True
+        waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
+        out += [Reply(request, "the job has ended") for request in waiting]
+        return replace(
+            self, ended_at=now, published=published, waiting_stop=(), asked_stop=None, asked_scale=None
+        )
+
+    def _after_publishing(self, error: str | None, out: Out) -> Self:
+        if error is None:
+            return replace(self, published=True)
+        out.append(End("failed", error, 1))
+        return replace(self, over=True)
+
+    def _maybe_end(self, now: float, out: Out) -> Self:
+        """End when the result is in its place and everybody has heard, or had the time to."""
+        end = self.journal.terminal
+        if end is None or not self.published or self.ended_at is None:
+            return self
+        heard = not self.links and self._all_gone()
+        if not heard and now - self.ended_at < self.settings.times.alone:
+            return self
+        if isinstance(end, FinishedRecord):
+            out.append(End("finished", self.why_finished, 0))
+        else:
+            out.append(End("failed", end.reason, 2 if end.kind == "bad-input" else 1))
+        return replace(self, over=True)
+
+    @abstractmethod
+    def _all_gone(self) -> bool:
+        """Tell whether all who took part are proven to have ended."""
+
+
+def first_line(text: str) -> str:
+    """Return the first line of a text that says something."""
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
+
+
+def worker_index(name: str) -> str:
+    """Return the index of a worker, `3` of `worker-3-2`."""
+    return name.rsplit("-", 2)[-2] if name.count("-") >= 2 else name

@@ -1,0 +1,58 @@
+"""Putting an exported result in its place, and removing exports that no record names.
+
+Idempotent, because every master that reads `finished` does it again (rule D7). Earlier output stays whole until the new one is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from elasticdl.files.result import check_replaceable
+
+
+def publish(exported: Path, output: Path) -> None:
+    """Give `exported` (a file or a directory beside `output`) the name `output`.
+
+    Raises OSError, also if a directory of that name holds anything but an earlier result.
+    """
+    if not exported.exists():
+        if output.exists():
+            return  # a master before this one did it
+        raise FileNotFoundError(2, "neither the export nor the output exists", str(exported))
+    if not output.is_dir() or output.is_symlink():
+        exported.replace(output)
+        return
+    check_replaceable(output)
+    # A directory can't replace one that is not empty: the old one steps aside for a moment.
+    aside = output.with_name(f".{output.name}.replaced")
+    shutil.rmtree(aside, ignore_errors=True)
+    output.rename(aside)
+    try:
+        exported.rename(output)
+    except OSError:
+        aside.rename(output)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_unpublished(output: Path) -> None:
+    """Remove exports of this output that were given up; what can't be removed stays."""
+    for path in list(_unpublished(output)):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+def _unpublished(output: Path) -> Iterator[Path]:
+    """Yield what the workers' exporters left, by the state's id in the names; one that was killed leaves the folder that it wrote to."""
+    front, back = f".{output.stem}.step-", output.suffix
+    with contextlib.suppress(OSError):
+        for path in output.parent.iterdir():
+            whole = path.name.startswith(front) and path.name.endswith(back)
+            if (whole or path.name.startswith(f".{front}")) and "-view-" in path.name:
+                yield path

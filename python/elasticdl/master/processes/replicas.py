@@ -1,0 +1,408 @@
+"""How many processes of a role run, and when one is started again: a pure decision.
+
+It knows processes and how they end, not the group: `master/allreduce/viewchange.py` decides who is in a view. Kills, preemptions and
+evictions never count against a worker, because nothing that its program could do would prevent them; faults of the program do.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeGuard, assert_never
+
+from elasticdl.cluster.cluster import (
+    EVICTED,
+    NO_MEMORY,
+    RELEASED,
+    Blame,
+    ProcessEnded,
+    ProcessEvent,
+    ProcessGone,
+    ProcessName,
+    ProcessPending,
+    ProcessStarted,
+    Role,
+)
+
+FIRST_DELAY = 0.2
+LONGEST_DELAY = 30.0
+SHORT_LIFE = 10.0
+"""Seconds; a worker that ends sooner, and before it has joined, is started again after a delay that doubles."""
+
+ATTEMPTS = 3
+"""Lives of one worker that can't be started before a job in which nothing runs yet gives up; one node may lack what others have."""
+
+_GIB = 1 << 30
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
+"""Signals by which a program ends itself; all others are sent by somebody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """From now on the job wants this many workers."""
+
+    workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A worker stands in a view: its start was no failure."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class Unready:
+    """A life's program works and does not get ready: it is killed.
+
+    Attributes:
+        name: of the life.
+        counts: its end is a fault of the program, as nothing has been trained; otherwise it may be the machine's.
+    """
+
+    name: ProcessName
+    counts: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A server empties itself before it ends: its successor is what it can hand over to, and begins now."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """The last view is decided or wanted: one worker is enough to write the result.
+
+    Attributes:
+        stopping: somebody wants the end: whatever is lost, nothing is trained any more.
+    """
+
+    stopping: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """The job's end is journalled: nobody is started any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = Wanted | Joined | Unready | Leaving | Ending | Over | Tick | ProcessEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start this life of a worker; `memory`: bytes that it may use, 0 for what the job's settings say."""
+
+    name: ProcessName
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Retire:
+    """Ask this worker to drain (SIGTERM)."""
+
+    name: ProcessName
+
+
+@dataclass(frozen=True, slots=True)
+class Hopeless:
+    """A worker's program has failed more often than the job allows: the job fails."""
+
+    name: ProcessName
+    reason: str
+
+
+Instruction = Launch | Retire | Hopeless
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """One worker index and the lives that it has had.
+
+    Attributes:
+        life: number of the last life; names are never used again.
+        running: that life has not ended.
+        retired: it was asked to drain.
+        joined: it has stood in a view.
+        launched_at: when it was started.
+        unready: it did not get ready, which counts as a fault when it ends.
+        faults: lives that ended by a fault of the program.
+        short: short lives in a row.
+        unstarted: lives in a row that could not be started.
+        due: when the next life may be started.
+    """
+
+    life: int = 0
+    running: bool = False
+    retired: bool = False
+    joined: bool = False
+    launched_at: float = 0.0
+    unready: bool = False
+    faults: int = 0
+    short: int = 0
+    unstarted: int = 0
+    due: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Workforce:
+    """All processes of a role; what is said of workers here holds for parameter servers, too.
+
+    Attributes:
+        role: of them all.
+        wanted: how many the job wants; they have the indices 0 … wanted - 1.
+        limit: faults per index that do not fail the job.
+        posts: by index.
+        leaving: lives that empty themselves while their successors are there already.
+        ran: a worker has been started, or has joined: what can't be started now could be elsewhere, or before.
+        ending: see `Ending`.
+        stopping: see `Ending`.
+        over: see `Over`.
+        memory: bytes that lives from now on may use, 0 for what the job's settings say.
+        most_memory: bytes up to which `memory` may grow, 0: it may not.
+    """
+
+    wanted: int
+    limit: int
+    role: Role = Role.WORKER
+    posts: Mapping[int, Post] = field(default_factory=dict)
+    leaving: frozenset[ProcessName] = frozenset()
+    ran: bool = False
+    ending: bool = False
+    stopping: bool = False
+    over: bool = False
+    memory: int = 0
+    most_memory: int = 0
+
+    def running(self) -> list[ProcessName]:
+        """Return the workers that run."""
+        posts = sorted(self.posts.items())
+        return sorted((*self.leaving, *(self.name(index, post) for index, post in posts if post.running)))
+
+    def name(self, index: int, post: Post) -> ProcessName:
+        """Return the name of an index's present life."""
+        return ProcessName(self.role, index, post.life)
+
+    def cannot_start(self, post: Post) -> bool:
+        """Tell whether nothing can be started at all: not one of the workers, or one of them not for the third time."""
+        nowhere = all(self.posts.get(index, Post()).unstarted for index in range(self.wanted))
+        return not self.ran and (nowhere or post.unstarted >= ATTEMPTS)
+
+    def _with(self, index: int, post: Post) -> Workforce:
+        return replace(self, posts={**self.posts, index: post})
+
+
+def recall(state: Workforce, history: Iterable[ProcessEvent], names: Iterable[ProcessName]) -> Workforce:
+    """Return what is known after a restart of the master: the launcher's history, without its times.
+
+    `names`: of lives that the journal tells of; the cluster may have forgotten them, and no name may be used again.
+    """
+    for event in history:
+        if event.name.role is not state.role:
+            continue
+        post = state.posts.get(event.name.index, Post())
+        if isinstance(event, ProcessEnded):  # what an earlier life tells counts as well
+            state = _with_memory(state, event)
+            post = replace(post, faults=post.faults + is_fault(event, state.most_memory))
+        if event.name.life >= post.life:
+            lives = not isinstance(event, ProcessEnded | ProcessGone)
+            post = replace(post, life=event.name.life, running=lives, retired=False, joined=False)
+        state = state._with(event.name.index, post)
+    for name in (name for name in names if name.role is state.role):
+        post = state.posts.get(name.index, Post())
+        if name.life > post.life:
+            state = state._with(name.index, replace(post, life=name.life, running=False))
+    return state
+
+
+def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple[Instruction, ...], str]:
+    """Take an event at time `now`; return the next state, what is to be done, and why."""
+    reason = ""
+    match event:
+        case Wanted(workers):
+            state, reason = replace(state, wanted=workers), f"{workers} of role {state.role} are wanted"
+        case Joined(name):
+            post = state.posts.get(name.index)
+            if post is not None and post.life == name.life:
+                state = state._with(name.index, replace(post, joined=True, short=0))
+            state = replace(state, ran=True)
+        case Unready(name, counts):
+            post = state.posts.get(name.index)
+            if post is not None and post.life == name.life:
+                state = state._with(name.index, replace(post, unready=counts))
+        case Leaving(name):
+            post = state.posts.get(name.index)
+            stays = name.index < state.wanted and not state.ending
+            if post is not None and post.running and post.life == name.life and stays:
+                state = replace(state, leaving=state.leaving | {name})
+                state = state._with(name.index, replace(post, running=False, due=now))
+                reason = f"{name} leaves; its successor takes over from it"
+        case Ending(stopping):
+            state = replace(state, ending=True, stopping=state.stopping or stopping)
+            reason = "the job is ending"
+        case Over():
+            state = replace(state, over=True)
+        case ProcessPending(name) | ProcessStarted(name):
+            state = _started(now, state, name)
+            if isinstance(event, ProcessStarted):
+                state = replace(state, ran=True)
+        case ProcessEnded() | ProcessGone():
+            before = state.posts.get(event.name.index, Post())
+            state = replace(state, leaving=state.leaving - {event.name})
+            if event.name.role is not state.role or event.name.life < before.life or not before.running:
+                return state, (), ""
+            state, reason = _ended(now, state, before, event)
+            post = state.posts[event.name.index]
+            if _never_began(event) and state.cannot_start(post) and not state.over:
+                why = f"{event.name} can't be started: {event.text}"
+                return replace(state, over=True), (Hopeless(event.name, why),), why
+            if _had_most_memory(event, state) and not state.over:
+                why = (
+                    f"{event.name} needs more memory than oom_memory_limit allows ({state.most_memory / _GIB:.3g} GiB); "
+                    "allow more, or take smaller minibatches"
+                )
+                return replace(state, over=True), (Hopeless(event.name, why),), why
+            if post.faults > state.limit and post.faults > before.faults and not state.over:
+                ended = (
+                    "did not get ready in time (start_seconds)"
+                    if before.unready
+                    else f"has ended ({cause_of(event)})"
+                )
+                why = (
+                    f"{event.name} {ended}: {state.role} {event.name.index} has failed {post.faults} "
+                    f"times, relaunch_on_worker_failure is {state.limit}{_advice(event)}"
+                )
+                return replace(state, over=True), (Hopeless(event.name, why),), why
+        case Tick():
+            pass
+        case _:
+            assert_never(event)
+    state, instructions = _fill(now, state)
+    return state, instructions, reason
+
+
+def cause_of(ended: ProcessEnded | ProcessGone) -> str:
+    """Return how a process ended, for people: `killed by SIGKILL`, `exit code 3`, `PreemptionByScheduler: …`."""
+    if isinstance(ended, ProcessGone):
+        return f"{ended.node} does not answer" if ended.node else "its pod was deleted by force"
+    if ended.text and ended.blame is not Blame.PROGRAM:
+        return ended.text
+    if ended.code is None and ended.signal is None:
+        return ended.text or "nobody knows how"
+    if ended.code == NO_MEMORY:
+        return "out of memory"
+    if ended.signal is None:
+        return f"exit code {ended.code}"
+    try:
+        return f"killed by {signal.Signals(ended.signal).name}"
+    except ValueError:
+        return f"killed by signal {ended.signal}"
+
+
+def is_fault(ended: ProcessEnded | ProcessGone, most_memory: int = 0) -> bool:
+    """Tell whether an end counts against the program; `most_memory` as in `Workforce`."""
+    if isinstance(ended, ProcessGone) or ended.blame in (Blame.CLUSTER, Blame.START):
+        return False
+    if ended.blame is Blame.MEMORY:
+        # The same program with the same memory would end in the same way.
+        return not 0 < ended.memory < most_memory
+    if ended.signal is not None:
+        return ended.signal in _CRASHES
+    return ended.code not in (RELEASED, EVICTED)
+
+
+def _advice(ended: ProcessEnded | ProcessGone) -> str:
+    """Return what helps a server whose memory was not enough: that of a worker depends on its program."""
+    if ended.name.role is not Role.PS or isinstance(ended, ProcessGone):
+        return ""
+    if ended.code != NO_MEMORY and ended.blame is not Blame.MEMORY:
+        return ""
+    return (
+        "; its part of the tables is larger than the memory that it may use: let more servers share them (--num_ps_pods), or give each "
+        "more memory (in pods: --ps_resource_limit)"
+    )
+
+
+def _never_began(ended: ProcessEnded | ProcessGone) -> TypeGuard[ProcessEnded]:
+    return isinstance(ended, ProcessEnded) and ended.blame is Blame.START
+
+
+def _had_most_memory(ended: ProcessEnded | ProcessGone, state: Workforce) -> bool:
+    return (
+        isinstance(ended, ProcessEnded)
+        and ended.blame is Blame.MEMORY
+        and 0 < state.most_memory <= ended.memory
+    )
+
+
+def _with_memory(state: Workforce, ended: ProcessEnded) -> Workforce:
+    """Return the workforce whose next lives may use more than one that ran out of memory."""
+    if ended.blame is not Blame.MEMORY or not 0 < ended.memory < state.most_memory:
+        return state
+    # What one worker lacks the others will lack too: they compute the same.
+    more = min(state.most_memory, ended.memory * 3 // 2)
+    return replace(state, memory=max(state.memory, more))
+
+
+def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
+    post = state.posts.get(name.index, Post())
+    if name.role is not state.role or name.life <= post.life:
+        return state  # what I have launched myself I know already
+    return state._with(name.index, replace(post, life=name.life, running=True, launched_at=now, joined=False))
+
+
+def _ended(
+    now: float, state: Workforce, post: Post, ended: ProcessEnded | ProcessGone
+) -> tuple[Workforce, str]:
+    was_short = not post.joined and (now - post.launched_at < SHORT_LIFE or _never_began(ended))
+    short = post.short + 1 if was_short else 0
+    delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0
+    after = replace(
+        post,
+        life=ended.name.life,
+        running=False,
+        retired=False,
+        joined=False,
+        unready=False,
+        faults=post.faults + (post.unready or is_fault(ended, state.most_memory)),
+        short=short,
+        unstarted=post.unstarted + 1 if _never_began(ended) else 0,
+        due=now + delay,
+    )
+    reason = f"{ended.name} has ended ({cause_of(ended)})"
+    if isinstance(ended, ProcessEnded):
+        state = _with_memory(state, ended)
+        if ended.blame is Blame.MEMORY and state.memory:
+            reason += f"; from now on workers may use {state.memory / _GIB:.3g} GiB"
+    return state._with(ended.name.index, after), reason + (
+        f"; {delay:.1f} s until the next life" if delay else ""
+    )
+
+
+def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, ...]]:
+    """Start who is missing and due, retire who is too many: the highest indices."""
+    if state.over:
+        return state, ()
+    if not state.stopping and not state.running():
+        # The last state is lost with its holders: steps are redone, by all.
+        state = replace(state, ending=False)
+    instructions: list[Instruction] = []
+    for index in range(1 if state.ending else state.wanted):
+        post = state.posts.get(index, Post())
+        if post.running or post.due > now or (state.ending and state.running()):
+            continue
+        post = replace(post, life=post.life + 1, running=True, retired=False, joined=False, launched_at=now)
+        state = state._with(index, post)
+        instructions.append(Launch(state.name(index, post), state.memory))
+    for index, post in sorted(state.posts.items(), reverse=True):
+        if index >= state.wanted and post.running and not post.retired and not state.ending:
+            state = state._with(index, replace(post, retired=True))
+            instructions.append(Retire(state.name(index, post)))
+    return state, tuple(instructions)

@@ -1,0 +1,102 @@
+"""Which processes take too long to start: pure decisions.
+
+A process that has not registered is no member of anything, so the machine has nothing to judge it by. It sends heartbeats from its first
+second, and its silence counts like a member's; one that sends them has `start_seconds` to import, load, trace and register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core.witnesses import Statement, Times, Witness, judge
+
+SHOWN_AFTER = 10.0
+"""Seconds after which people see how long a start has lasted; most are over by then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A process that runs and has not registered.
+
+    Attributes:
+        since: when this master first knew that it runs.
+        member: its member id, None before its control stream was open.
+        beat_at: when its last heartbeat came, None before the first.
+        killed_at: when it was last killed, None if it was not.
+    """
+
+    since: float
+    member: MemberId | None = None
+    beat_at: float | None = None
+    killed_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """A process that is to be replaced.
+
+    Attributes:
+        name: of the process.
+        reason: why.
+        hangs: it is silent; otherwise its program works and does not get ready.
+    """
+
+    name: str
+    reason: str
+    hangs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How long a start may take.
+
+    Attributes:
+        times: of the protocol; `stall` is how long nothing at all may be heard of a process that runs.
+        ready: seconds that a process which sends heartbeats has to get ready.
+        data_since: since when it can read the data, None while the master indexes that: a process that waits for it is not late.
+    """
+
+    times: Times
+    ready: float
+    data_since: float | None
+
+
+def overdue(now: float, starts: Mapping[str, Start], limits: Limits) -> list[Overdue]:
+    """Return the processes that are to be killed at time `now` (seconds), each once more after `alone` if it has not ended."""
+    found = []
+    for name, start in starts.items():
+        if start.killed_at is not None and now - start.killed_at < limits.times.alone:
+            continue
+        hangs = _why_hangs(now, start, limits.times)
+        if hangs is not None:
+            found.append(Overdue(name, hangs, hangs=True))
+        elif limits.data_since is not None and now - max(start.since, limits.data_since) >= limits.ready:
+            reason = f"it is not ready after {limits.ready:g} s (start_seconds)"
+            found.append(Overdue(name, reason, hangs=False))
+    return found
+
+
+def _why_hangs(now: float, start: Start, times: Times) -> str | None:
+    if start.beat_at is None:
+        silent = now - start.since
+        return f"nothing has been heard of it for {silent:.0f} s" if silent >= times.stall else None
+    return judge(now, (Statement(Witness.BEAT, start.beat_at + 3 * times.heartbeat),), times)
+
+
+def explain(now: float, start: Start | None, ready: float) -> str:
+    """Return what people should know of a process that starts, or nothing."""
+    if start is None or now - start.since < SHOWN_AFTER:
+        return ""
+    return f"for {now - start.since:.0f} s; it is replaced if it is not ready after {ready:g} s"
+
+
+def with_beats(starts: Mapping[str, Start], beats: Mapping[MemberId, float]) -> dict[str, Start]:
+    """Return starts with the times of the last heartbeats."""
+    return {
+        name: start
+        if start.member is None or start.member not in beats
+        else replace(start, beat_at=beats[start.member])
+        for name, start in starts.items()
+    }

@@ -1,0 +1,1057 @@
+"""The master of a job with parameter servers as a pure state machine: time and events in, instructions out.
+
+It leases tasks to workers and journals which are done, keeps the journalled placement of slots on servers, and decides what follows when
+one of either is lost. Which placement is next is decided in `placement.py`, which task in `leases.py`, who is there and who is
+suspected in `liveness.py`; `master/core/machine.py` has what every master does. Rule numbers are those of the page on the protocol of
+parameter servers.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from elasticdl.cluster.cluster import process_name
+from elasticdl.control.protocol.frozen import replace
+from elasticdl.control.protocol.messages import (
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    FoundShards,
+    MemberMessage,
+    Note,
+    ProgramFailed,
+    Released,
+    Stop,
+    StopJob,
+)
+from elasticdl.control.protocol.psmessages import (
+    Accounts,
+    AccountsWanted,
+    CopiesVoid,
+    CopyOrdered,
+    CopyReady,
+    EndTraining,
+    Enroll,
+    Enrolled,
+    FoundModel,
+    Leased,
+    Leave,
+    LeaveWanted,
+    LetGo,
+    Limits,
+    Model,
+    Placed,
+    Settled,
+    SlotAccount,
+    SlotEntry,
+    SlotsCut,
+    TaskDone,
+    Unreached,
+    Watermark,
+    Workers,
+    WriteResult,
+)
+from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.waves import WHOLE, Waves
+from elasticdl.master.core import machine as keeper
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.entry import Entry, ServerId
+from elasticdl.master.core.events import (
+    Announce,
+    Event,
+    Heard,
+    Kill,
+)
+from elasticdl.master.core.machine import Out
+from elasticdl.master.core.records import (
+    CutRecord,
+    DoneRecord,
+    FailedRecord,
+    FinishedRecord,
+    Journal,
+    ModelRecord,
+    PlacementRecord,
+    Record,
+    ResumedRecord,
+    SavedRecord,
+    Server,
+)
+from elasticdl.master.ps import placement
+from elasticdl.master.ps.leases import Lease, Leases
+from elasticdl.master.ps.liveness import Link
+from elasticdl.master.ps.placement import Copy
+from elasticdl.master.ps.snapshots import Cutting
+from elasticdl.spec.jobspec import PsRestore
+
+COPIES = 64
+"""Copies of slots under way at a time: more of them would only share the same bandwidth."""
+BATCH_SECONDS = 0.2
+"""Tasks that are done are journalled together, so often at most: nobody waits for that but `low`, and a job's end, which comes at once."""
+BATCH = 64
+"""So many at most wait for that."""
+SUCCESSOR_SECONDS = 10.0
+"""So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
+AWAY_SECONDS = 1.0
+"""A master that takes in nothing for so long was stopped: ticks come every few milliseconds."""
+ECHO_SECONDS = 0.1
+"""For so long after that it hears what was said meanwhile."""
+LIMITS_TASKS = 32
+"""Servers learn of a watermark that is so much higher: until then they keep, for each slot, a bit of each chunk more."""
+WAVES = 3
+"""Workers have tasks of two waves; with the third one's steps, servers need not learn of new ones before workers do."""
+NO_VIEW = ViewId(0)
+
+RUNS = 8
+"""Runs of task numbers that a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(keeper.Settings):
+    """What the master of a job with parameter servers takes from its settings.
+
+    Attributes:
+        servers: how many parameter servers the job wants (until `scale` says otherwise).
+        replicas: servers that hold each slot, 1 or 2.
+        snapshots: directory for snapshots, empty if there are none.
+        checkpoint_steps: chunks between two, 0: one each epoch.
+        lasting: they are checkpoints, which outlive the job.
+        resume: the job's data → where it goes on from an earlier job's checkpoint; None: it begins anew, or that is journalled.
+        restore: what the loss of all copies of a slot does.
+        accumulates: servers sum up the gradients of a wave's tasks.
+        present: names of the workers that took part when the master before this one was lost.
+    """
+
+    servers: int
+    replicas: int
+    snapshots: str = ""
+    checkpoint_steps: int = 0
+    lasting: bool = False
+    resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
+    restore: PsRestore = PsRestore.REDO
+    accumulates: bool = False
+    present: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A loss from which the job has not recovered yet.
+
+    Attributes:
+        since: when the last step before it was settled.
+        name: of the process.
+        cause: in a few words.
+        journalled: what follows from it stands in the journal.
+        from_return: no step is known of before it: `since` is when this master came back.
+    """
+
+    since: float
+    name: str
+    cause: str
+    journalled: bool = False
+    from_return: bool = False
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class ServingMaster(Cutting):
+    """One master: events in, instructions out.
+
+    Attributes:
+        settings: of the job.
+        order: all tasks, None until the shards are journalled.
+        model: what the first worker found, until it is journalled.
+        reported: tasks that are done, until that is journalled.
+        reported_at: when the first of these came.
+        changed_at: of each slot, the number of the record that changed it last.
+        newest: the highest of these.
+        at_rest: for what no copy of any slot is wanted: slots are looked at again when that has changed.
+        copies: copies of slots under way, by slot.
+        copying: people were told that there are some.
+        ready: those whose receiver has everything, until that is journalled.
+        accounts: what the slots' primaries have applied, once all is.
+        applied: steps that servers know to be complete; they were asked at the end.
+        exporter: who writes the result.
+        attempt: how often that was decided.
+        steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
+        records: records of the tasks that are done.
+        loss: the last known.
+        trouble: losses.
+        heard_at: when the last event came.
+        back_at: when this master went on after it had been stopped.
+        settled_at: when the last step was settled, None if none was in this life.
+        told: the values of which every connection knows what it should.
+    """
+
+    settings: Settings
+    order: TaskOrder | None = None
+    model: str | None = None
+    reported: tuple[TaskNumber, ...] = ()
+    reported_at: float | None = None
+    changed_at: tuple[int, ...] = ()
+    newest: int = 0
+    at_rest: placement.Situation | None = None
+    copies: Mapping[int, Copy] = field(default_factory=dict)
+    copying: bool = False
+    ready: tuple[Copy, ...] = ()
+    accounts: Mapping[int, SlotAccount] = field(default_factory=dict)
+    applied: int = 0
+    exporter: MemberId | None = None
+    attempt: int = 0
+    steps: int = 0
+    records: int = 0
+    loss: float | None = None
+    trouble: tuple[Trouble, ...] = ()
+    heard_at: float | None = None
+    back_at: float = -math.inf
+    settled_at: float | None = None
+    told: tuple[object, ...] = (None,)
+
+    @property
+    def wanted_servers(self) -> int:
+        """Return how many parameter servers the job wants now."""
+        wanted = self.journal.wanted_servers
+        return self.settings.servers if wanted is None else wanted
+
+    # ------------------------------------------------------------------ for people
+
+    @property
+    def steps_done(self) -> int:
+        """Return how many steps are settled."""
+        order, leases = self.order, self.leases
+        begun = leases.begun()
+        if leases.waves is None or order is None:
+            return self.steps + sum(begun.values())
+        if leases.is_over:
+            return self.steps
+        # A step is made when each of the wave's tasks has had its turn; those that are done hold up none.
+        wave = leases.waves.tasks(leases.low)
+        settled = min(begun.get(TaskNumber(task), 0) for task in wave if task not in leases.done)
+        return max(self.applied, self.steps + settled)
+
+    @property
+    def records_done(self) -> int:
+        """Return how many records are trained."""
+        order = self.order
+        if order is None:
+            return 0
+        size = order.ledger.minibatch_size
+        begun = self.leases.begun().items()
+        return self.records + sum(min(chunk * size, order.records(task)) for task, chunk in begun)
+
+    @property
+    def why_finished(self) -> str:
+        """Return why there was nothing more to train."""
+        if self.journal.stopping is not None:
+            return self.journal.stopping
+        if self.order is not None and self.order.is_cut():
+            return f"max_step {self.steps} is reached"
+        return "all data was trained"
+
+    @property
+    def has_used_all_data(self) -> bool:
+        """Tell whether every record of every epoch was trained."""
+        return self.leases.is_over and self.order is not None and not self.order.is_cut()
+
+    # ------------------------------------------------------------------ the transition
+
+    def _wake(self, now: float) -> Self:
+        was_away = self.heard_at is not None and now - self.heard_at >= AWAY_SECONDS
+        return replace(self, heard_at=now, back_at=now if was_away else self.back_at)
+
+    def _can_wait(self, event: Event) -> bool:
+        """What is settled changes what nobody else has to know, unless a wave or the job's end waits for it."""
+        if isinstance(event, Heard) and isinstance(event.message, Settled | TaskDone):
+            return self.leases.waves is None and not self._completes_batch()
+        return super()._can_wait(event)
+
+    def _connect(self, connection: int, member: MemberId, name: str) -> Self:
+        return replace(self, links={**self.links, connection: Link(member=member, name=name)})
+
+    def _act(self, now: float, out: Out) -> Self:
+        master = self._doubt_workers(now, out)._kill_condemned(now, out)
+        return master._give_up_last(out)._complete_cut(out)
+
+    # ------------------------------------------------------------------ the journal
+
+    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
+        order: TaskOrder = self.settings.plan(shards)
+        steps = self.settings.checkpoint_steps
+        master = replace(
+            self,
+            order=order,
+            snapshots=self.settings.snapshots,
+            lasting=self.settings.lasting,
+            every=-(-steps // order.chunks_per_task) * order.wave if steps else order.ledger.num_tasks,
+            changed_at=(self.journal.length,) * len(self.journal.entries),
+            newest=self.journal.length if self.journal.entries else 0,
+        )
+        return master._give_up_cut(self.started_at)._stand(order)
+
+    def _stand(self, order: TaskOrder) -> Self:
+        """Take the place in the data that the journal says."""
+        done = self.journal.done
+        waves = Waves(order) if self.settings.accumulates else None
+        leases = Leases(order.total, done, self.journal.roll_back, following=done.low, waves=waves)
+        return self._with_leases(order, leases)
+
+    def _with_leases(self, order: TaskOrder, leases: Leases) -> Self:
+        done = leases.done
+        return replace(
+            self,
+            leases=leases,
+            steps=self._steps_of(order, done),
+            records=order.records_before(done.low) + sum(map(order.records, done.above)),
+        )
+
+    def _steps_of(self, order: TaskOrder, done: Done) -> int:
+        beyond = () if self.settings.accumulates else done.above
+        return order.steps_before(done.low) + sum(map(order.chunks, beyond))
+
+    def _step_of(self, cut: CutRecord) -> int:
+        return cut.step if cut.step or self.order is None else self._steps_of(self.order, cut.position)
+
+    def _begun(self) -> tuple[tuple[int, int], ...]:
+        assert self.order is not None, "slots are cut once the data is known"
+        begun = {int(task): chunks for task, chunks in self.leases.begun().items() if chunks}
+        cut_short = (task for task in self.order.partial if task in self.leases.done)
+        return tuple(sorted({**begun, **{task: self.order.chunks(task) for task in cut_short}}.items()))
+
+    def _whole(self) -> Done:
+        done = self.leases.done
+        # Another job may go on with these, so no slot may forget which of their chunks it holds.
+        for task in () if self.order is None else self.order.partial:
+            done = done.without(TaskNumber(task))
+        return done
+
+    def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
+        match record:
+            case ModelRecord():
+                return replace(self, model=None)
+            case ResumedRecord():
+                return self._after_resumed(record, out)
+            case PlacementRecord():
+                return self._after_placement(now, before, record, out)
+            case DoneRecord():
+                return self._after_done(record)
+            case CutRecord():
+                return self._after_cut()
+            case SavedRecord():
+                return self._after_saved(record, out)
+            case _:
+                return super()._appended(now, before, record, out)
+
+    def _wanted_own(self, now: float) -> Record | None:
+        model = None if self.model is None else ModelRecord(self.model)
+        return (
+            self._wanted_resumption()
+            or model
+            or self._wanted_placement(now)
+            or self._wanted_saved()
+            or self._wanted_done(now)
+            or self._wanted_cut(now)
+        )
+
+    def _wanted_resumption(self) -> Record | None:
+        """R28: before anything else is decided."""
+        resume, shards = self.settings.resume, self.journal.shards
+        if resume is None or shards is None or self.journal.resumed is not None:
+            return None
+        return resume(shards)
+
+    def _after_resumed(self, record: ResumedRecord, out: Out) -> Self:
+        assert self.order is not None, "the data is journalled before"
+        master = replace(self, model=None)._stand(self.order)
+        text = f"the job goes on from {Path(record.path).parent}, {master.steps:,} steps"
+        out.append(Announce("resumed", "", 0, master.steps, text))
+        return master
+
+    def _waits(self) -> bool:
+        # Workers of this master may hold tasks that they can't finish, because the servers have gone to another one.
+        return True
+
+    # ------------------------------------------------------------------ what comes in
+
+    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
+        match message:
+            case Enroll():
+                return self._enroll(now, connection, link, message, out)
+            case FoundShards(shards):
+                return self._find(shards)
+            case FoundModel(catalog):
+                is_given = self.journal.model is not None or self.settings.resume is not None
+                known = is_given or self.model is not None
+                return self if known else replace(self, model=catalog)
+            case Settled():
+                return self._advance(now, link, TaskNumber(message.task), message.chunk, message, out)
+            case TaskDone():
+                return self._take_done(now, connection, link, message, out)
+            case Unreached(servers):
+                return self._accuse(now, servers)
+            case CopyReady(slot, term, to, hands_over):
+                copy = Copy(slot, term, ServerId(to), hands_over)
+                return self if copy in self.ready else replace(self, ready=(*self.ready, copy))
+            case Leave():
+                return self._let_leave(now, link, message, out)
+            case SlotsCut():
+                return self._take_cut(now, link, message, out)
+            case Accounts():
+                return self._take_accounts(link, message)
+            case Exported():
+                is_due = link.member == self.exporter and message.state.view == self.attempt
+                return replace(self, exported=message) if is_due else self
+            case StopJob(reason):
+                return self._hear_stop(connection, reason, out)
+            case Note(kind, view, step, text, seconds):
+                out.append(Announce(kind, link.name, view, step, text, seconds))
+                return self
+            case ProgramFailed():
+                return self._note_failure(link, message)._release(link.name)
+        return self  # said by those whom other masters serve
+
+    def _enroll(self, now: float, connection: int, link: Link, enroll: Enroll, out: Out) -> Self:
+        if enroll.epoch > self.journal.epoch and self.opened:
+            return self._replaced(f"{enroll.name} has seen master epoch {enroll.epoch}", out)
+        known = self.seen.get(enroll.member)
+        master = self._register(now, connection, enroll)
+        if link.is_server:
+            if enroll.leaving and (known is None or not known.leaving):
+                self._tell_leaving(link.name, out)
+            return master
+        if known is None:
+            out.append(Announce("joined", link.name, 0, self.steps_done, f"{link.name} has joined"))
+        # Words of a process may arrive after its end: nobody holds anything then.
+        goes_on = enroll.roll_back == self.journal.roll_back and link.name not in self.gone
+        tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
+        leases = self.leases.taken_up(link.name, tasks)
+        return replace(master, leases=leases)._link(connection, leased=frozenset(tasks))
+
+    def _advance(
+        self, now: float, link: Link, task: TaskNumber, settled: int, said: Settled | TaskDone, out: Out
+    ) -> Self:
+        order = self.order
+        if order is None or not 0 <= task < order.total:
+            return self
+        # Whoever has the task next has to begin at a chunk that there is; that all are settled is for the journal to say.
+        chunk = min(settled, order.chunks(task) - 1)
+        leases = self.leases.progress(link.name, task, chunk, said.roll_back)
+        master = replace(self, leases=leases, loss=self.loss if said.loss is None else said.loss)
+        loss = "" if said.loss is None else f", loss {said.loss:z.4g}"
+        step = master.steps_done
+        out.append(Announce("step", link.name, 0, step, f"step {step}{loss}"))
+        return master._note_settled(now, out) if step > self.steps_done else master
+
+    def _note_settled(self, now: float, out: Out) -> Self:
+        """Take note of when something was settled that was not before."""
+        master = self._note_recovery(now, out)
+        # What a master hears first when it goes on may have been settled long ago.
+        return master if now - self.back_at < ECHO_SECONDS else replace(master, settled_at=now)
+
+    def _new_trouble(self, now: float, name: str, cause: str) -> Trouble:
+        """Return a loss with the time since which nothing is trained: that of the last step, whenever its first sign came."""
+        if self.settled_at is not None:
+            return Trouble(self.settled_at, name, cause)
+        is_later_life = self.journal.epoch > (1 if self.opened else 0)
+        return Trouble(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
+
+    def _note_recovery(self, now: float, out: Out) -> Self:
+        over = [trouble for trouble in self.trouble if trouble.journalled]
+        for one in over:
+            seconds = now - one.since
+            cause = self.gone.get(one.name, one.cause)
+            after = f"the last step before the loss of {one.name}"
+            if one.from_return:
+                after = f"the return of the master, which has found {one.name} lost"
+            text = f"training goes on {seconds:.2f} s after {after} ({cause})"
+            out.append(Announce("recovered", one.name, 0, self.steps_done, text, seconds, cause))
+        return (
+            replace(self, trouble=tuple(one for one in self.trouble if not one.journalled)) if over else self
+        )
+
+    # ------------------------------------------------------------------ tasks
+
+    def _take_done(self, now: float, connection: int, link: Link, done: TaskDone, out: Out) -> Self:
+        """R22: from whom does not matter; an attempt from before a roll-back does not count."""
+        # A master that comes back has no leases before the data is found, and knows the roll-back from its journal.
+        if done.roll_back != self.journal.roll_back:
+            return self  # it says nothing of what the worker has now
+        task = TaskNumber(done.task)
+        master = self._link(connection, leased=link.leased | {task})
+        if task in self.leases.done or task in self.reported:
+            return master
+        since = now if self.reported_at is None else self.reported_at
+        master = replace(master, reported=(*self.reported, task), reported_at=since)
+        master = master._advance(now, link, task, WHOLE, done, out)._note_settled(now, out)
+        if not self.opened:
+            return master
+        # The worker waits for its next task, and nobody for anything else that follows.
+        master = master._lease_tasks(now)
+        return master._with_link(connection, master._tell_one(now, connection, master.links[connection], out))
+
+    def _wanted_done(self, now: float) -> Record | None:
+        if self.reported_at is None:
+            return None
+        is_due = now - self.reported_at >= BATCH_SECONDS
+        if not is_due and not self._completes_batch() and not self._completes_wave():
+            return None
+        return DoneRecord(self.reported, self.journal.roll_back)
+
+    def _completes_batch(self) -> bool:
+        """Tell whether what is reported waits for no more: it is much, or the job ends with it."""
+        is_last = self.leases.done.count() + len(self.reported) >= self.leases.total
+        is_end = is_last or self.journal.stopping is not None
+        return bool(self.reported) and (is_end or len(self.reported) >= BATCH)
+
+    def _completes_wave(self) -> bool:
+        """Tell whether with what is reported the first wave is done: workers wait for others to be leased."""
+        leases = self.leases
+        return leases.waves is not None and all(
+            task in leases.done or task in self.reported for task in leases.waves.tasks(leases.low)
+        )
+
+    def _after_done(self, record: DoneRecord) -> Self:
+        assert self.order is not None, "tasks are leased once the data is known"
+        leases, steps, records = self.leases, self.steps, self.records
+        for task in record.tasks:
+            leases = leases.finished(task)
+            steps += self.order.chunks(task)
+            records += self.order.records(task)
+        if self.settings.accumulates:
+            steps = self._steps_of(self.order, leases.done)
+        left = tuple(task for task in self.reported if task not in record.tasks)
+        return replace(
+            self,
+            leases=leases,
+            steps=steps,
+            records=records,
+            reported=left,
+            reported_at=self.reported_at if left else None,
+        )
+
+    def _release(self, name: str) -> Self:
+        return replace(self, leases=self.leases.released(name))
+
+    def _let_leave(self, now: float, link: Link, leave: Leave, out: Out) -> Self:
+        seen = self.seen.get(link.member)
+        if seen is None:
+            return self
+        if not seen.leaving and link.is_server:
+            self._tell_leaving(link.name, out)
+        elif not seen.leaving and self.journal.stopping is None:
+            text = f"{link.name} has left; {self._who_goes_on(link.name)} with its tasks"
+            out.append(Announce("drained", link.name, 0, self.steps_done, text))
+        if not seen.leaving:
+            seen = replace(seen, leaving=True, left_at=now)
+        master = self._note(link.member, seen)
+        if link.is_server:
+            return master
+        goes_on = leave.roll_back == self.journal.roll_back
+        tasks = {TaskNumber(task): chunk for task, chunk in leave.holds} if goes_on else {}
+        return replace(master, leases=self.leases.taken_up(link.name, tasks).released(link.name))
+
+    def _tell_leaving(self, name: str, out: Out) -> None:
+        out.append(Announce("leaving", name, 0, self.steps_done, f"{name} is emptied before it leaves"))
+
+    def _lease_tasks(self, now: float) -> Self:
+        """Give whoever computes as many tasks as it may hold."""
+        if not self._may_lease(now):
+            return self
+        workers = [seen.name for seen in self._workers_at_work()]
+        leases = self.leases.dealt(workers, self.reported, holds_back=self._holds_back(now))
+        return self if leases is self.leases else replace(self, leases=leases)
+
+    def _may_lease(self, now: float) -> bool:
+        is_going_on = self.journal.stopping is None and not self.ends
+        return bool(self.journal.entries) and is_going_on and not self._may_hear_more(now)
+
+    def _may_hear_more(self, now: float) -> bool:
+        """A master that comes back waits a moment for workers to say what they compute."""
+        return self.journal.epoch > 1 and now - self.started_at < self.settings.times.heartbeat
+
+    # ------------------------------------------------------------------ servers
+
+    def _wanted_placement(self, now: float) -> Record | None:
+        journal = self.journal
+        if journal.model is None:
+            return None
+        waiting = self._servers_without_number()
+        numbered = enumerate(waiting, journal.next_server)
+        joined = tuple(Server(ServerId(number), seen.name, seen.address) for number, seen in numbered)
+        if not journal.entries:
+            if len(joined) < self.wanted_servers:
+                return None
+            slots = int(json.loads(journal.model)["slots"])
+            numbers = [server.number for server in joined]
+            restored = 0 if journal.resumed is None else journal.roll_back
+            first = placement.first(numbers, slots, self.settings.replicas, restored)
+            return PlacementRecord(joined, (), tuple(enumerate(first)))
+        lost = self._lost_servers(now)
+        record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
+        return None if record == PlacementRecord() else record
+
+    def _after_losses(
+        self, joined: tuple[Server, ...], lost: frozenset[ServerId]
+    ) -> PlacementRecord | FailedRecord:
+        """R20, R24: one record for all slots that a loss concerns; nothing while nobody is left who could take them."""
+        journal = self.journal
+        living = {*journal.servers, *(server.number for server in joined)} - lost
+        following = journal.roll_back + 1
+        changed, bare = placement.after_loss(journal.entries, lost, living, following)
+        if bare and self.settings.restore is PsRestore.STOP:
+            names = ", ".join(journal.servers[server].name for server in sorted(lost))
+            return FailedRecord(
+                f"{names} held the only copy of {len(bare)} of the model's {len(journal.entries)} slots, and --ps_restore=stop; "
+                "with --ps_replicas=2 no server holds an only copy, and --ps_restore=redo goes on from the last snapshot",
+                "lost",
+            )
+        if bare and not living:
+            return PlacementRecord()
+        if bare and self.settings.accumulates:
+            # All parts of the model are of the same step, and those that are there can't go back by themselves.
+            changed = placement.all_restored(journal.entries, changed, following)
+        for copy in self.copies.values():
+            if copy.to in lost:  # its `ready` may be on its way (renew)
+                entry = journal.entries[copy.slot]
+                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
+        # What is skipped stays done; what is under way begins anew, because a part of it may have been acknowledged and lost.
+        stays = journal.done if self.settings.restore is PsRestore.SKIP else self._saved_position()
+        position = stays if bare else None
+        return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
+
+    def _saved_position(self) -> Done:
+        saved = self.journal.saved
+        return Done() if saved is None else saved[1].position
+
+    def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
+        journal = self.journal
+        leaving = self._leaving_servers()
+        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.pairs, server))
+        living = set(journal.servers).difference(empty)
+        changed: dict[int, Entry] = {}
+        for copy in self.ready:
+            after = placement.outcome(journal.entries, copy)
+            if after is not None:
+                # Its receiver may have been lost while there was no master, or before this one knew of the copy (renew).
+                entry = journal.entries[copy.slot]
+                changed[copy.slot] = after if copy.to in living else entry.with_backup(entry.backup)
+        for copy in self.copies.values():
+            if copy.to in empty:  # it was ordered before that server wanted to leave (renew)
+                entry = journal.entries[copy.slot]
+                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
+        where = (living, self._pressed(now, leaving), self.settings.replicas)
+        if placement.at_once(journal.pairs, *where):
+            for slot, entry in placement.at_once(journal.entries, *where).items():
+                changed.setdefault(slot, entry)
+        return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
+
+    def _pressed(self, now: float, leaving: set[ServerId]) -> set[ServerId]:
+        """Return the leaving servers that do not wait any more for others, to which they could hand over."""
+        servers = self.journal.servers
+        if len(servers) - len(leaving) >= self.wanted_servers:
+            return leaving
+        waited = {seen.name for seen in self.seen.values() if now - seen.left_at >= SUCCESSOR_SECONDS}
+        return {server for server in leaving if servers[server].name in waited}
+
+    def _after_placement(self, now: float, before: Journal, record: PlacementRecord, out: Out) -> Self:
+        slots = dict(record.entries)
+        number = self.journal.length
+        changed = self.changed_at or (0,) * len(self.journal.entries)
+        master = replace(
+            self,
+            changed_at=tuple(number if slot in slots else at for slot, at in enumerate(changed)),
+            newest=number if slots else self.newest,
+            copies={slot: copy for slot, copy in self.copies.items() if slot not in slots},
+            ready=tuple(
+                copy for copy in self.ready if placement.outcome(self.journal.entries, copy) is not None
+            ),
+            accounts={slot: account for slot, account in self.accounts.items() if slot not in slots},
+        )
+        for server in record.joined:
+            out.append(Announce("joined", server.name, 0, self.steps_done, f"{server.name} has joined"))
+            numbered = {
+                member: replace(seen, server=server.number)
+                for member, seen in master.seen.items()
+                if seen.name == server.name
+            }
+            master = replace(master, seen={**master.seen, **numbered})
+        for lost in record.gone:
+            server = before.servers[lost]
+            master = master._after_server(now, before, server, record.position is not None, out)
+        if record.position is None:
+            return master
+        assert self.order is not None, "a job that was placed has data"
+        leases = self.leases.rolled_back(record.position)
+        master = replace(master, reported=(), reported_at=None, exporter=None, applied=0)._with_leases(
+            self.order, leases
+        )
+        step, redone = master.steps_done, self.steps_done - master.steps_done
+        text = f"the job stands at step {step} once more; steps that are redone: {redone}"
+        out.append(Announce("rolled-back", "", 0, step, text, redone=redone))
+        return master
+
+    def _after_server(self, now: float, before: Journal, server: Server, rolls_back: bool, out: Out) -> Self:
+        """Say what has become of a server, and see to it that it ends."""
+        seen = self._process(server.name)
+        if seen is not None and seen.leaving and placement.is_empty(before.pairs, server.number):
+            out.append(Announce("drained", server.name, 0, self.steps_done, f"{server.name} was emptied"))
+            return self
+        cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
+        text = f"{server.name} is lost: {cause}"
+        if rolls_back:
+            which = "all slots" if self.settings.accumulates else "they"
+            how = "begin anew" if self.journal.saved is None else "are restored from the last snapshot"
+            text += f"; no copy of its slots is left: {which} {how}, and "
+            if self.settings.restore is PsRestore.SKIP:
+                position, done = self._saved_position(), self.journal.done
+                tasks = [task for task in (*range(done.low), *done.above) if task not in position]
+                lost = (
+                    f"what the tasks {_runs(tasks)} have done to them is lost" if tasks else "nothing is lost"
+                )
+                text += f"{lost} (--ps_restore=skip)"
+            else:
+                text += "the tasks since then are trained once more"
+        out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
+        trouble = next(
+            (one for one in self.trouble if one.name == server.name),
+            self._new_trouble(now, server.name, cause),
+        )
+        others = tuple(one for one in self.trouble if one.name != server.name)
+        master = replace(self, trouble=(*others, replace(trouble, journalled=True)))
+        return master if server.name in self.gone else master._condemn(now, server.name)
+
+    def _order_copies(self, out: Out) -> Self:
+        journal = self.journal
+        if not journal.entries or self.appending is not None or self.ends:
+            return self
+        situation = placement.Situation(
+            journal.entries, frozenset(journal.servers), frozenset(self._leaving_servers()), self.copies
+        )
+        if self.at_rest is not None and self.at_rest.is_as(situation):
+            return self
+        copies = placement.next_copies(
+            situation.entries,
+            situation.living,
+            situation.leaving,
+            situation.under_way,
+            self.settings.replicas,
+            COPIES,
+        )
+        if copies and not self.copying:
+            out.append(Announce("copying", "", 0, self.steps_done, "slots are copied to other servers"))
+        if self.copying and not copies and not self.copies:
+            out.append(Announce("copied", "", 0, self.steps_done, "all slots are where they should be"))
+        if not copies:
+            return replace(self, copying=self.copying and bool(self.copies), at_rest=situation)
+        after = {**self.copies, **{copy.slot: copy for copy in copies}}
+        return replace(self, copies=after, copying=True)
+
+    # ------------------------------------------------------------------ losses
+
+    def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
+        if name in self.gone:
+            return self
+        condemned = {other: at for other, at in self.condemned.items() if other != name}
+        master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
+        seen = self._process(name)
+        number = self._number_of(name)
+        is_empty = number is None or placement.is_empty(self.journal.pairs, number)
+        if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
+            return master._release(name)
+        if number is not None:
+            return replace(master, trouble=(*self.trouble, self._new_trouble(now, name, cause)))
+        took_part = name in self.settings.present if seen is None else not seen.is_server
+        if took_part and name not in self.condemned:
+            out.append(Announce("lost", name, 0, self.steps_done, self._loss_of(name, cause), None, cause))
+            trouble = replace(self._new_trouble(now, name, cause), journalled=True)
+            master = replace(master, trouble=(*self.trouble, trouble))
+        return master._release(name)
+
+    def _loss_of(self, name: str, cause: str) -> str:
+        """Return what the end of a worker means, for people."""
+        failed = next((error.signature for error in self.journal.errors if error.worker == name), None)
+        why = cause if failed is None else f"it failed ({failed})"
+        if self.ends:
+            return f"{name} has ended: {why}; nothing is left to train, and another one writes the model"
+        return f"{name} is lost: {why}; {self._who_goes_on(name)} with its tasks"
+
+    def _who_goes_on(self, name: str) -> str:
+        """Return who has a worker's tasks next, for people."""
+        rest = (one for one in self.seen.values() if not one.is_server and one.name != name)
+        others = any(not one.leaving and one.name not in self.gone for one in rest)
+        return "others go on" if others else "its next life goes on"
+
+    def _doubt_workers(self, now: float, out: Out) -> Self:
+        """Give the tasks of a worker that seems to be lost to others; should it live, that does no harm (R21)."""
+        master = self
+        for name, why in self._suspected_workers(now).items():
+            text = f"{name} is left out: {why}; {self._who_goes_on(name)} with its tasks"
+            out.append(Announce("evicted", name, 0, self.steps_done, text))
+            master = master._release(name)._condemn(now, name)
+        return master
+
+    def _kill_condemned(self, now: float, out: Out) -> Self:
+        due = [name for name, at in self.condemned.items() if now - at >= self.settings.times.alone]
+        out += [Kill(name, "it was left out of the job and has not ended") for name in due]
+        return replace(self, condemned={**self.condemned, **dict.fromkeys(due, now)}) if due else self
+
+    # ------------------------------------------------------------------ the end
+
+    @property
+    def ends(self) -> bool:
+        """Tell whether nothing is trained any more."""
+        if self.order is None or not self.journal.entries:
+            return False
+        if self.leases.is_over:
+            return True
+        # What is reported is journalled first: the result says how many steps it is of.
+        return self.journal.stopping is not None and not self.leases.held and not self.reported
+
+    def _has_committed(self) -> bool:
+        return self.steps_done > 0
+
+    def _may_finish(self, exported: Exported) -> bool:
+        """D7: what a worker wrote before a roll-back, or whom nobody asked any more, is no result."""
+        is_due = exported.state.view == self.attempt and self.exporter is not None
+        return self.ends and is_due and self._all_accounted and self.is_kept
+
+    def _take_accounts(self, link: Link, accounts: Accounts) -> Self:
+        server = self._number_of(link.name)
+        entries = self.journal.entries
+        mine = {
+            account.slot: account
+            for account in accounts.slots
+            if account.slot < len(entries)
+            and (entries[account.slot].primary, entries[account.slot].reign) == (server, account.reign)
+        }
+        is_of_now = accounts.roll_back == self.journal.roll_back
+        applied = max(self.applied, accounts.steps) if is_of_now else self.applied
+        return replace(self, accounts={**self.accounts, **mine}, applied=applied)
+
+    @property
+    def _all_accounted(self) -> bool:
+        return len(self.accounts) == len(self.journal.entries)
+
+    def _choose_exporter(self) -> Self:
+        if not self.ends or self.journal.terminal is not None:
+            return self
+        if self._accumulates and not self._all_accounted:
+            # A worker that is lost may have let servers know of a step that this master has not heard of: the result has it.
+            return self
+        seen = None if self.exporter is None else self.seen.get(self.exporter)
+        if seen is not None and self._may_write(seen):
+            return self
+        able = sorted(one.name for one in self.seen.values() if self._may_write(one))
+        if not able:
+            return self if self.exporter is None else replace(self, exporter=None)
+        member = next(member for member, one in self.seen.items() if one.name == able[0])
+        return replace(self, exporter=member, attempt=self.attempt + 1, exported=None)
+
+    def _all_gone(self) -> bool:
+        return all(seen.name in self.gone for seen in self.seen.values())
+
+    # ------------------------------------------------------------------ what each connection is told
+
+    def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
+        master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
+        if master.cut is None and all(map(operator.is_, master._tellable(), self.told)):
+            return master  # what a snapshot lacks is asked for again after a time, all else once
+        links = {
+            connection: master._tell_one(now, connection, link, out)
+            for connection, link in master.links.items()
+        }
+        if any(links[connection] is not link for connection, link in master.links.items()):
+            master = replace(master, links=links)
+        return replace(master, told=master._tellable())
+
+    def _tellable(self) -> tuple[object, ...]:
+        """Return all values from which `_tell_one` takes what a connection should know; they are replaced, never changed."""
+        return (
+            self.journal,
+            self.links,
+            self.seen,
+            self.failures,
+            self.leases,
+            self.copies,
+            self.spoilt,
+            self.reported,
+            self.exporter,
+            self.attempt,
+        )
+
+    def _tell_one(self, now: float, connection: int, link: Link, out: Out) -> Link:
+        """Tell one connection what it should know by now; return what it then knows."""
+        link = self._tell_everybody(connection, link, out)
+        if link.verdict:
+            return link
+        if self.journal.model is not None and not link.model:
+            self._tell(connection, Model(self.journal.model), out)
+            link = replace(link, model=True)
+        if not link.registered:
+            return link
+        if link.is_server:
+            return self._tell_server(now, connection, link, out)
+        return self._tell_worker(connection, link, out)
+
+    def _tell_server(self, now: float, connection: int, link: Link, out: Out) -> Link:
+        number = self._number_of(link.name)
+        if number is None:
+            return link
+        if not link.welcomed:
+            self._tell(connection, Enrolled(self.journal.epoch, number), out)
+            link = replace(link, welcomed=True)
+        if not link.left and process_name(link.name).index >= self.wanted_servers:
+            self._tell(connection, LeaveWanted(), out)
+            link = replace(link, left=True)
+        link = self._tell_placement(connection, link, out)
+        link = self._tell_limits(connection, link, out)
+        mine = {copy for slot, copy in self.copies.items() if self.journal.entries[slot].primary == number}
+        for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):
+            self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
+        if mine != link.copies:
+            link = replace(link, copies=frozenset(mine))
+        link = self._tell_cut(now, connection, link, number, out)
+        if self.ends and link.accounts < self.newest:
+            self._tell(connection, AccountsWanted(), out)
+            link = replace(link, accounts=self.newest)
+        return link
+
+    def _tell_limits(self, connection: int, link: Link, out: Out) -> Link:
+        """Tell a server what it may believe of workers, and who they are."""
+        workers = frozenset(
+            seen.name for seen in self.seen.values() if not seen.is_server and seen.name not in self.gone
+        )
+        if workers != link.workers:
+            self._tell(connection, Workers(tuple(sorted(workers))), out)
+            link = replace(link, workers=workers)
+        if not self.journal.entries:
+            return link
+        limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), self._possible_steps())
+        told = link.limits
+        is_due = (
+            told is None
+            or limits.roll_back != told.roll_back
+            or (limits != told if self._accumulates else limits.low >= told.low + LIMITS_TASKS)
+        )
+        if is_due:
+            self._tell(connection, limits, out)
+            link = replace(link, limits=limits)
+        return link
+
+    def _possible_steps(self) -> int:
+        """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits."""
+        waves, end = self.leases.waves, self.low
+        if waves is None:
+            return 0
+        for _ in range(WAVES):
+            if end < self.leases.total:
+                end = waves.tasks(end).stop
+        return waves.steps_before(end)
+
+    def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
+        if not link.welcomed:
+            self._tell(connection, Enrolled(self.journal.epoch, None), out)
+            link = replace(link, welcomed=True)
+        link = self._tell_placement(connection, link, out)
+        roll_back = self.journal.roll_back
+        low = (roll_back, self.low, self._done_beyond())
+        said = -1
+        if low != link.low and self.journal.entries:
+            said = self.low
+            self._tell(connection, Watermark(low[1], roll_back, low[2]), out)
+            # a roll-back ends all attempts, as the worker knows
+            goes_on = link.low[0] in (roll_back, -1)
+            link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
+        mine = {lease.task: lease for lease in self.leases.held.get(link.name, ())}
+        over = {task for task in link.leased if task in self.leases.done or self._is_another_s(task, mine)}
+        for task in sorted(over):
+            if task >= said:  # otherwise the watermark has told it
+                self._tell(connection, LetGo(task, roll_back), out)
+        for lease in mine.values():
+            if lease.task not in link.leased:
+                self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)
+        told = (link.leased - over) | frozenset(mine)
+        if told != link.leased:
+            link = replace(link, leased=told)
+        if self.journal.stopping is not None and not link.stopped:
+            self._tell(connection, Stop(NO_VIEW), out)
+            link = replace(link, stopped=True)
+        if self.exporter == link.member and link.result < self.attempt:
+            self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
+            link = replace(link, result=self.attempt)
+        if self.exporter not in (None, link.member) and link.ended < self.attempt:
+            self._tell(connection, EndTraining(self.steps_done), out)
+            link = replace(link, ended=self.attempt)
+        return link
+
+    def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:
+        """Tell whether a task has been given to another worker, so that a wave is shared out evenly."""
+        return self.leases.waves is not None and task not in mine and task in self.leases.taken
+
+    def _done_beyond(self) -> tuple[int, ...]:
+        """Return the tasks beyond the watermark that are done, if a step waits for them (A3)."""
+        done = self.leases.done
+        return (*range(self.low, done.low), *done.above) if self._accumulates else ()
+
+    def _tell_placement(self, connection: int, link: Link, out: Out) -> Link:
+        journal = self.journal
+        known = (frozenset(journal.servers), self.newest)
+        if not journal.entries or known == link.placed:
+            return link
+        since = -1 if link.placed is None else link.placed[1]
+        entries = tuple(
+            SlotEntry(slot, one.term, one.reign, one.primary, one.backup, one.restored)
+            for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
+            if at > since
+        )
+        # Whoever has just found this master may be copying to a server that was lost meanwhile, or while there was no master.
+        ever = frozenset(map(ServerId, range(journal.next_server)))
+        before = ever if link.placed is None else link.placed[0]
+        for gone in sorted(before - known[0]) if link.is_server else ():
+            self._tell(connection, CopiesVoid(gone), out)
+        servers = sorted(journal.servers.values(), key=lambda server: server.number)
+        numbers = tuple(int(server.number) for server in servers)
+        addresses = tuple(server.address for server in servers)
+        snapshot = "" if journal.saved is None else journal.saved[0].path
+        resumed = journal.resumed
+        renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
+        tasks = self.leases.total
+        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, tasks)
+        self._tell(connection, placed, out)
+        return replace(link, placed=known)
+
+    def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:
+        """Return how a process ends, if it does."""
+        end = self.journal.terminal
+        if isinstance(end, FinishedRecord):
+            return Finished("the job is finished")
+        if end is not None:
+            return Failed(end.reason)
+        seen = self.seen.get(link.member)
+        if not link.registered or seen is None:
+            return None
+        if link.is_server:
+            if self._number_of(link.name) is not None or seen.server is None:
+                return None
+            return Released("it is empty") if seen.leaving else Evicted("its slots were given to others")
+        if seen.leaving and self.journal.stopping is None:
+            return Released("its tasks were given to others")
+        return None
+
+
+def _runs(numbers: list[int]) -> str:
+    """Return ascending numbers for people: `3, 5 to 9`, at most a few of them."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    shown = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:RUNS]]
+    return ", ".join(shown) + (f" and others, {len(numbers)} in all," if len(runs) > RUNS else "")

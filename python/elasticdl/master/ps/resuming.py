@@ -1,0 +1,126 @@
+"""Where a job goes on that is given a checkpoint: what of it holds, and what is refused (R28).
+
+`resume` decides and is pure; `open_checkpoint` only finds and reads the manifest. What only a worker knows, whether the model is the
+checkpoint's, is compared there (`elasticdl.catalog.catalog`); what is in the slots' files, servers verify as they read it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.manifest import NAME, Manifest
+from elasticdl.data.plan.order import Dealing, dealing_of, tasks_of
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.errors import BadInput, BadSetting
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.records import ResumedRecord
+from elasticdl.spec.jobspec import JobSpec
+
+_FLAG = "--checkpoint_dir_for_init"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint that was found.
+
+    Attributes:
+        path: of the manifest.
+        manifest: what it says.
+    """
+
+    path: Path
+    manifest: Manifest
+
+
+def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: int) -> ResumedRecord:
+    """Return where a job goes on.
+
+    Args:
+        checkpoint: from which.
+        order: the job's tasks.
+        dealing: of the job.
+        highest: number of a checkpoint in the directory where this job writes its own.
+
+    Raises BadSetting if its numbers of tasks mean something else than the checkpoint's, and that matters, or if nothing is left to train.
+    """
+    manifest = checkpoint.manifest
+    position = Done(TaskNumber(manifest.low), tuple(map(TaskNumber, manifest.above)))
+    renumbered, step = None, manifest.step
+    differences = list(manifest.dealing.differences(dealing))
+    if differences:
+        epochs, begun = divmod(manifest.low, manifest.dealing.ledger().num_tasks)
+        if begun or not manifest.is_between_tasks:
+            raise BadSetting(
+                f"{_FLAG}: {checkpoint.path.parent} was written in the middle of epoch {epochs + 1}, so it can only go on with the same "
+                f"order of the same data; different here (there and here): {', '.join(differences)}. Take these as they were, or the "
+                "checkpoint that a job leaves at its end"
+            )
+        renumbered = TaskNumber(epochs * order.ledger.num_tasks)
+        position = Done(renumbered)
+        step = order.steps_before(renumbered) if dealing.grads_to_wait else 0
+    is_over = max((position.low - 1, *position.above)) >= order.total or position.low >= order.total
+    if is_over or 0 < order.max_step <= step:
+        trained = order.ledger.records_before(*divmod(position.low, order.ledger.num_tasks))
+        epoch = order.epoch(position.low)
+        raise BadSetting(
+            f"{_FLAG}: nothing is left to train: {checkpoint.path.parent} has {epoch} epochs and {trained:,} records, and --num_epochs and "
+            "--max_step, which count from the very beginning, say no more than that"
+        )
+    return ResumedRecord(
+        number=highest,
+        path=str(checkpoint.path),
+        position=position,
+        roll_back=manifest.roll_back + 1,
+        renumbered=renumbered,
+        model=json.dumps(dict(manifest.model), sort_keys=True, separators=(",", ":")),
+        step=step,
+    )
+
+
+def check(spec: JobSpec) -> None:
+    """Look at all that can be known of a job's checkpoints before anything is launched. Raises BadInput."""
+    checkpoint = open_checkpoint(spec)
+    if checkpoint is not None:
+        # The data is not open yet; the master compares it, too.
+        shards = checkpoint.manifest.dealing.shards
+        resume(checkpoint, tasks_of(spec, shards), dealing_of(spec, shards), 0)
+    highest_number(spec, checkpoint)
+
+
+def open_checkpoint(spec: JobSpec) -> Checkpoint | None:
+    """Find and read the manifest of the checkpoint that a job goes on from, None if it begins anew. Raises BadInput."""
+    if not spec.checkpoint_dir_for_init:
+        return None
+    folder = checkpoints.locate(Path(spec.checkpoint_dir_for_init), _FLAG)
+    try:
+        return Checkpoint(folder / NAME, checkpoints.read(folder))
+    except BadInput as error:
+        raise BadSetting(f"{_FLAG}: {error}; name another checkpoint") from None
+
+
+def highest_number(spec: JobSpec, checkpoint: Checkpoint | None) -> int:
+    """Return the highest number of a checkpoint where a job writes its own, or that it goes on from.
+
+    Raises BadSetting if other jobs' checkpoints are there, which this one would mix up with its own, and remove one by one.
+    """
+    highest = 0 if checkpoint is None else checkpoint.manifest.number
+    if not spec.checkpoint_dir:
+        return highest
+    directory = Path(spec.checkpoint_dir)
+    try:
+        numbers = checkpoints.numbers(directory)
+    except OSError as error:
+        raise BadSetting(
+            f"--checkpoint_dir: {spec.checkpoint_dir!r} can't be read: {error.strerror}"
+        ) from None
+    if not numbers:
+        return highest
+    if checkpoint is None or checkpoint.path.parent.resolve().parent != directory.resolve():
+        raise BadSetting(
+            f"--checkpoint_dir: there are checkpoints of another job in {spec.checkpoint_dir!r}; name another directory, or go on from the "
+            f"last of them with {_FLAG}={spec.checkpoint_dir}"
+        )
+    return max(highest, *numbers)

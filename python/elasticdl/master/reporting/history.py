@@ -1,0 +1,252 @@
+"""What is told of a job: events and figures in, the status and the summary that people read out.
+
+It decides nothing and does no I/O; the shell gives it what the machine announces, keeps the events in the job's folder, and gives them
+back after a restart of the master, so that the summary is of the whole job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from elasticdl.cluster.cluster import Role
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position
+from elasticdl.files import reading
+from elasticdl.master.core.witnesses import SUSPICION
+
+_WINDOW = 5.0
+"""Seconds over which the rate is taken, or those of the last steps, if they take longer."""
+_STEPS = 6
+_RECOVERIES = 500
+"""Recoveries of which the summary tells, the last ones; it has to fit into an object of a cluster."""
+
+
+class Extent(Protocol):
+    """How long a job is."""
+
+    @property
+    def total_records(self) -> int | None:
+        """Return the records of all epochs, None if endless."""
+
+    @property
+    def max_step(self) -> int:
+        """Return the steps after which it ends, 0 for no limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event, and what only the summary wants of it.
+
+    Attributes:
+        event: as everybody sees it.
+        cause: of a recovery or the end of a worker, in a few words.
+        redone: steps that had been committed and are trained again, of a view or a roll-back.
+    """
+
+    event: JobEvent
+    cause: str = ""
+    redone: int = 0
+
+    def to_line(self) -> str:
+        """Return one line of the events file; `told_from_line` is the inverse."""
+        return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
+
+
+def taking_part(told: Iterable[Told]) -> frozenset[str]:
+    """Return the names of the workers that are said to have joined, and not to have left or to be lost."""
+    joined, left = set[str](), set[str]()
+    for event in (one.event for one in told):
+        if event.kind == "joined" and not event.worker.startswith(Role.PS):
+            joined.add(event.worker)
+        elif event.kind in ("drained", "lost", "evicted"):
+            left.add(event.worker)
+    return frozenset(joined - left)
+
+
+def told_from_line(line: str) -> Told | None:
+    """Read a line of the events file; None if it is torn, or not one that a master wrote."""
+    try:
+        body = reading.fields(reading.load(line))
+        cause, redone = reading.text(body.pop("cause")), reading.integer(body.pop("redone"))
+        return Told(reading.record(JobEvent, body), cause, redone)
+    except (ValueError, KeyError):
+        return None
+
+
+class Story:
+    """The figures of one job so far.
+
+    Attributes:
+        step: highest step known to be committed in the current lineage.
+        loss: the last known.
+        records: records trained.
+        epoch: epoch that the next step belongs to.
+        joined: names of the workers and servers that have taken part.
+        first_step_at: when the first step was committed, in seconds since the Unix epoch.
+        records_before: of these records, those that an earlier job has trained.
+        unsaved: snapshots of slots that could not be written.
+    """
+
+    def __init__(self, submitted_at: float) -> None:
+        self._last_time = 0.0
+        self.step = 0
+        self.loss: float | None = None
+        self.records = 0
+        self.epoch = 0
+        self.joined: set[str] = set()
+        self.first_step_at: float | None = None
+        self.records_before = 0
+        self._submitted_at = submitted_at
+        self._samples: deque[tuple[float, int, int]] = deque()
+        self._recoveries: deque[dict[str, Any]] = deque(maxlen=_RECOVERIES)
+        self._ends: dict[str, str] = {}
+        self._counts = {"drained": 0, "lost": 0}
+        self._servers = {"drained": 0, "lost": 0}
+        self.unsaved = 0
+        self._redone = 0
+        self._bad_records: set[str] = set()
+        self._idle_steps: set[int] = set()
+        self._ended_at: float | None = None
+
+    def tell(self, told: Told) -> None:
+        """Take an event, new or read back."""
+        event = told.event
+        self._last_time = event.time
+        self._redone += told.redone
+        match event.kind:
+            case "step" if self.first_step_at is None:
+                self.first_step_at = event.time
+            case "recovered":
+                self._recoveries.append(
+                    {
+                        "cause": told.cause,
+                        "member": event.worker,
+                        "step": event.step,
+                        "seconds": round(event.seconds or 0.0, 4),
+                    }
+                )
+            case "ended":
+                self._ends[event.worker] = told.cause
+            case "bad-record":
+                # every worker meets its own ones, and others' after a change
+                self._bad_records.add(event.text)
+            case "idle-step":
+                self._idle_steps.add(event.step)
+            case "joined":
+                self.joined.add(event.worker)
+            case "drained" | "lost" | "evicted":
+                counts = self._servers if event.worker.startswith(Role.PS) else self._counts
+                counts["drained" if event.kind == "drained" else "lost"] += 1
+            case "unsaved":
+                self.unsaved += 1
+            case "finished" | "failed":
+                self._ended_at = event.time
+
+    @property
+    def servers(self) -> dict[str, int]:
+        """Return how many parameter servers were drained, and how many lost."""
+        return dict(self._servers)
+
+    def next_time(self, now: float) -> float:
+        """Return a time for an event at `now` that is later than that of the last one."""
+        return max(now, self._last_time + 1e-6)
+
+    def begin_again(self, step: int) -> int:
+        """A view begins at `step`, or the job is rolled back to it: return how many steps that gives up."""
+        given_up = max(0, self.step - step)
+        self.step = step
+        return given_up
+
+    def stand_at(self, position: Position, schedule: Schedule) -> None:
+        """The group stands at `position`: this is exact, where progress may lag behind."""
+        self.epoch = position.epoch
+        self.records = schedule.ledger.num_records * position.epoch + schedule.records_done(position)
+
+    def committed(self, step: int) -> None:
+        """A member reports that it has committed `step`."""
+        self.step = max(self.step, step)
+
+    def stand(self, epoch: int) -> None:
+        """The next step belongs to this epoch."""
+        self.epoch = epoch
+
+    def progress(self, now: float, step: int, records: int, loss: float | None) -> None:
+        """Take figures at `now` (monotonic seconds)."""
+        self.committed(step)
+        self.records = records
+        if loss is not None:
+            self.loss = loss
+        self._samples.append((now, records, step))
+        while len(self._samples) > _STEPS and self._samples[1][0] < now - _WINDOW:
+            self._samples.popleft()
+
+    def rate(self, now: float) -> float | None:
+        """Return records per second over the last seconds, None if nothing can be said."""
+        return self._per_second(now, 1)
+
+    def done(self, schedule: Extent | None) -> float | None:
+        """Return the share of the job that is done, None if it has no end or its data is not known."""
+        if schedule is None:
+            return None
+        shares = []
+        if schedule.total_records:
+            shares.append(self.records / schedule.total_records)
+        if schedule.max_step:
+            shares.append(self.step / schedule.max_step)
+        return min(1.0, max(shares)) if shares else None
+
+    def seconds_left(self, now: float, schedule: Extent | None) -> float | None:
+        """Return an estimate of the time left."""
+        if schedule is None:
+            return None
+        times = []
+        records, steps = self._per_second(now, 1), self._per_second(now, 2)
+        if schedule.total_records and records:
+            times.append((schedule.total_records - self.records) / records)
+        if schedule.max_step and steps:
+            times.append((schedule.max_step - self.step) / steps)
+        return max(0.0, min(times)) if times else None
+
+    def summary(self, now: float) -> dict[str, Any]:
+        """Return the part of the summary that the story knows; `now`: seconds since the Unix epoch."""
+        body: dict[str, Any] = {
+            "epochs": self.epoch,
+            "steps": self.step,
+            "records_trained": self.records,
+            "records_per_second": None,
+            "redone_steps": self._redone,
+            "bad_records": len(self._bad_records),
+            "idle_steps": len(self._idle_steps),
+            "members": {"drained": self._counts["drained"], "lost": self._counts["lost"]},
+            "recoveries": [self._explained(recovery) for recovery in self._recoveries],
+            "loss": self.loss,
+            "seconds": round(now - self._submitted_at, 3),
+        }
+        if self.first_step_at is not None:
+            body["seconds_to_first_step"] = round(self.first_step_at - self._submitted_at, 3)
+            trained = (self._ended_at or now) - self.first_step_at
+            if trained > 0:
+                body["records_per_second"] = round((self.records - self.records_before) / trained, 1)
+        return body
+
+    def _explained(self, recovery: dict[str, Any]) -> dict[str, Any]:
+        """Return a recovery with what became of its worker, if that was not known yet when the group went on."""
+        end = self._ends.get(recovery["member"])
+        if recovery["cause"] != SUSPICION or not end:
+            return recovery
+        return {**recovery, "cause": f"{SUSPICION}, then {end}"}
+
+    def _per_second(self, now: float, column: int) -> float | None:
+        if len(self._samples) < 2:
+            return None
+        first, last = self._samples[0], self._samples[-1]
+        # Between two steps nothing comes; when it lasts, the rate falls.
+        pause = 2 * (last[0] - first[0]) / (len(self._samples) - 1)
+        until = last[0] if now - last[0] < max(_WINDOW / 2, pause) else now
+        seconds = until - first[0]
+        return max(0.0, (last[column] - first[column]) / seconds) if seconds > 0 else None

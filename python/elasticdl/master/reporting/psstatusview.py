@@ -1,0 +1,128 @@
+"""What people see at one moment of a job with parameter servers, worked out from all that its master knows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elasticdl.cluster.cluster import process_name
+from elasticdl.control.protocol.status import JobStatus, WorkerStatus, how_many
+from elasticdl.master.core.entry import Entry
+from elasticdl.master.core.records import FailedRecord, FinishedRecord
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import Workforce
+from elasticdl.master.ps.machine import ServingMaster
+from elasticdl.master.reporting.history import Story
+from elasticdl.master.reporting.statusview import SHOWN_AFTER_END
+from elasticdl.spec.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class ServingSight:
+    """One moment of a job.
+
+    Attributes:
+        spec: the job's settings.
+        machine: the master's state.
+        story: what has happened.
+        forces: which workers should run, and which servers.
+        processes: which do.
+        stuck: the journal can't be written.
+    """
+
+    spec: JobSpec
+    machine: ServingMaster
+    story: Story
+    forces: Sequence[Workforce]
+    processes: Processes
+    stuck: bool
+
+    def status(self, job_name: str, now: float) -> JobStatus:
+        """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
+        machine, story = self.machine, self.story
+        state, reason = self._state(now)
+        return JobStatus(
+            job_name=job_name,
+            state=state,
+            reason=reason,
+            view=0,
+            step=machine.steps_done,
+            epoch=story.epoch,
+            num_epochs=self.spec.num_epochs,
+            done=story.done(machine.order),
+            loss=story.loss,
+            records=machine.records_done,
+            records_per_second=story.rate(now),
+            seconds_left=story.seconds_left(now, machine.order),
+            wanted_workers=self.forces[0].wanted,
+            workers=tuple(self._processes(now)),
+            wanted_servers=self.forces[1].wanted,
+            slots_alone=self._alone(),
+            copies=sum(not copy.hands_over for copy in machine.copies.values()),
+            handovers=sum(copy.hands_over for copy in machine.copies.values()),
+            snapshot=0 if machine.cut is None else machine.cut.number,
+        )
+
+    def _state(self, now: float) -> tuple[str, str]:
+        journal, machine = self.machine.journal, self.machine
+        match journal.terminal:
+            case FinishedRecord():
+                return "finished", machine.why_finished
+            case FailedRecord(reason):
+                return "failed", reason
+        if self.stuck:
+            return "waiting", "the journal can't be written"
+        if journal.stopping is not None:
+            return "stopping", journal.stopping
+        if journal.shards is None:
+            return "starting", "the data is being opened"
+        if journal.model is None:
+            return "starting", "the first worker builds the model"
+        if not journal.entries:
+            return "starting", f"{self.machine.wanted_servers} parameter servers are being started"
+        gone = {server for server in journal.servers.values() if server.name in machine.gone}
+        if len(gone) == len(journal.servers):
+            return "waiting", "no parameter server is left; new ones are being started"
+        if awaited := machine.awaited(now):
+            names = ", ".join(sorted(journal.servers[number].name for number in awaited))
+            return "waiting", (
+                f"nobody else has a copy of what {names} holds, and it does not answer; it is given time to wake up before the job goes "
+                "back to the last snapshot"
+            )
+        if not machine.leases.held and not machine.ends:
+            return "waiting", "no worker is there; new ones are being started"
+        who = how_many(len(machine.leases.held), len(journal.servers))
+        slots, alone = len(journal.entries), self._alone()
+        # Until then the loss of another server would take some of them along.
+        return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
+
+    def _alone(self) -> int:
+        """Return how many slots the loss of one more server may take along: a server that leaves is as good as lost."""
+        if self.spec.replicas == 1:
+            return 0
+        journal, stay = self.machine.journal, self.machine.staying
+
+        def is_alone(entry: Entry) -> bool:
+            return entry.backup not in stay or entry.primary not in stay
+
+        return sum(map(is_alone, journal.entries)) if any(map(is_alone, journal.pairs)) else 0
+
+    def _processes(self, now: float) -> list[WorkerStatus]:
+        members = {seen.name: member for member, seen in self.machine.seen.items()}
+        found = []
+        for force in self.forces:
+            for name in map(str, force.running()):
+                member = members.get(name)
+                state = "pending" if name in self.processes.pending else "starting"
+                if member is not None:
+                    state = self.machine.state_of(member)
+                if force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
+                    state = "draining"
+                why = ""
+                if state in ("pending", "starting"):
+                    why = self.processes.waits_for(now, name, self.spec.start_seconds)
+                found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
+        for name, at in self.processes.ended.items():
+            if now - at < SHOWN_AFTER_END:
+                found.append(WorkerStatus(name, "ended", None, members.get(name)))
+        return found

@@ -1,0 +1,146 @@
+"""What people see of a job at one moment, worked out from all that its master knows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from elasticdl.cluster.cluster import process_name
+from elasticdl.cluster.kubernetes.manifests import DEAD
+from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+from elasticdl.control.protocol.view import View
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.core.records import FailedRecord, FinishedRecord
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import Workforce
+from elasticdl.master.reporting.history import Story
+from elasticdl.spec.jobspec import JobSpec
+
+SHOWN_AFTER_END = 10.0
+"""Seconds for which a process that has ended is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """One moment of a job.
+
+    Attributes:
+        spec: the job's settings.
+        machine: the master's state.
+        story: what has happened.
+        force: which workers should run.
+        processes: which do.
+        stuck: the next view can't be written to the journal.
+    """
+
+    spec: JobSpec
+    machine: Master
+    story: Story
+    force: Workforce
+    processes: Processes
+    stuck: bool
+
+    def status(self, job_name: str, now: float) -> JobStatus:
+        """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
+        machine, story, schedule = self.machine, self.story, self.machine.schedule
+        state, reason = self._state()
+        return JobStatus(
+            job_name=job_name,
+            state=state,
+            reason=reason,
+            view=machine.view.id if machine.view else 0,
+            step=story.step,
+            epoch=story.epoch,
+            num_epochs=self.spec.num_epochs,
+            done=story.done(schedule),
+            loss=story.loss,
+            records=story.records,
+            records_per_second=story.rate(now),
+            seconds_left=story.seconds_left(now, schedule),
+            wanted_workers=self.force.wanted,
+            workers=tuple(self._workers(now)),
+        )
+
+    def _state(self) -> tuple[str, str]:
+        journal, view = self.machine.journal, self.machine.view
+        match journal.terminal:
+            case FinishedRecord():
+                return "finished", self.machine.why_finished
+            case FailedRecord(reason):
+                return "failed", reason
+        if self.stuck:
+            return "waiting", "the next view can't be written to the journal"
+        if lost := all_lost(view, self.machine.gone, self.processes.unproven, self.spec):
+            return "waiting", lost
+        if journal.stopping is not None:
+            return "stopping", journal.stopping
+        if view is None:
+            return "starting", self._short() or (
+                "workers are being started" if journal.shards else "the data is being opened"
+            )
+        if all(peer.name in self.machine.gone for peer in view.members):
+            return "waiting", "no worker is left; new ones are being started"
+        if short := self._short():
+            return "waiting", short
+        return "training", view.reason
+
+    def _short(self) -> str:
+        """Say what a job waits for that has fewer workers than it needs; empty if it has enough."""
+        minimum, missing = self.spec.num_workers.minimum, self.machine.missing
+        if minimum == 1 or not missing:
+            return ""
+        return f"{minimum - missing} of the {minimum} workers are there that the job needs to train"
+
+    def _workers(self, now: float) -> list[WorkerStatus]:
+        members = {seen.peer.name: member for member, seen in self.machine.seen.items()}
+        found = []
+        for name in map(str, self.force.running()):
+            member = members.get(name)
+            state = "pending" if name in self.processes.pending else "starting"
+            if member is not None:
+                state = self.machine.state_of(member)
+            if state == "healing" and self._has_committed_in_view():
+                state = "training"  # a commit waits for all who heal; their next report says that they hold a state
+            if self.force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
+                state = "draining"
+            why = ""
+            if state in ("pending", "starting"):
+                why = self.processes.waits_for(now, name, self.spec.start_seconds)
+            found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
+        for name, at in self.processes.ended.items():
+            if now - at < SHOWN_AFTER_END:
+                found.append(WorkerStatus(name, "ended", None, members.get(name)))
+        return found
+
+    def _has_committed_in_view(self) -> bool:
+        progress, view = self.machine.progress, self.machine.view
+        return (
+            progress is not None
+            and view is not None
+            and progress.current == view.id
+            and progress.state.step > view.base.step
+        )
+
+
+def all_lost(view: View | None, dead: Collection[str], unproven: Mapping[str, str], spec: JobSpec) -> str:
+    """Return what people can do if nobody can say of the members that are left whether they are dead; empty if somebody can."""
+    members = () if view is None else view.members
+    left = sorted(peer.name for peer in members if peer.name not in dead)
+    if not left or any(name not in unproven for name in left):
+        return ""
+    nodes = sorted({unproven[name] for name in left} - {""})
+    gone = [name for name in left if not unproven[name]]
+    where, commands = [], []
+    if nodes:
+        where.append(f"on {' and '.join(nodes)}, of which nothing is heard")
+        commands += [
+            f"kubectl taint node {node} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+            for node in nodes
+        ]
+    if gone:
+        where.append("in pods that were deleted by force")
+        commands.append(
+            f"kubectl annotate --overwrite job {spec.job_name} --namespace={spec.namespace} {DEAD}={','.join(gone)}"
+        )
+    who = "all workers" if len(left) == len(members) else "all workers that are not dead"
+    return f"{who} are {' or '.join(where)}; they may be alive, so the job waits. If they are dead, say so: {'; '.join(commands)}"

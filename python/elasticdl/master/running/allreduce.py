@@ -1,0 +1,149 @@
+"""The shell of a synchronous master: what it does when views follow each other."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+import time
+from collections.abc import Collection, Hashable, Set
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cluster.cluster import ProcessName, process_name
+from elasticdl.control.protocol.messages import MemberMessage, NextView, Register
+from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.view import MemberId, View
+from elasticdl.data.plan.order import ledger_of
+from elasticdl.data.plan.schedule import Schedule, policy_slots
+from elasticdl.data.plan.shard import Shard
+from elasticdl.master.allreduce.groupstate import Settings
+from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.core import auditmark
+from elasticdl.master.core import events as machine_events
+from elasticdl.master.core.records import FinishedRecord, Record, SnapshotRecord, ViewRecord
+from elasticdl.master.processes import replicas as relaunch
+from elasticdl.master.reporting.statusview import Sight, all_lost
+from elasticdl.master.running.runner import Shell, times_of
+from elasticdl.spec.jobspec import JobSpec
+
+
+class SynchronousShell(Shell):
+    """One life of a synchronous job's master."""
+
+    _machine: Master
+    _tick_seconds = 0.025  # `moment_seconds` is 0.05
+    _status_seconds = 0.2
+    _told_lost = ""
+
+    def _make_machine(self) -> Master:
+        return Master(settings(self._spec))
+
+    def _has_begun(self) -> bool:
+        return self._machine.view is not None
+
+    def _taking_part(self) -> Set[str]:
+        view = self._machine.view
+        return set() if view is None else {peer.name for peer in view.members}
+
+    def _resume_story(self) -> None:
+        view, schedule = self._machine.view, self._machine.schedule
+        if view is not None and schedule is not None:
+            self._story.stand_at(view.position, schedule)
+            self._story.committed(view.base.step)
+
+    def _hear(self, connection: int, message: MemberMessage) -> None:
+        if isinstance(message, Register | NextView) and message.report.state is not None:
+            self._story.committed(message.report.state.step)
+        before = self._machine.progress
+        self._handle(machine_events.Heard(connection, message))
+        progress = self._machine.progress
+        if progress is not None and progress is not before:
+            self._story.stand(progress.position.epoch)
+            self._story.progress(time.monotonic(), progress.state.step, progress.records, progress.loss)
+            self._changed = True
+
+    def _is_ready(self, name: str) -> bool:
+        return bool(self._lives_of(name)) or name in self._taking_part()
+
+    def _lives_of(self, name: str) -> Collection[MemberId]:
+        return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
+
+    def _leaves_when_told(self, name: ProcessName) -> bool:
+        return False
+
+    def _after_process(self) -> None:
+        lost = all_lost(self._machine.view, self._machine.gone, self._processes.unproven, self._spec)
+        if lost and lost != self._told_lost:
+            self._tell("note", lost)
+        self._told_lost = lost
+
+    def _moment(self) -> Hashable:
+        view = self._machine.view
+        return len(self._machine.seen), 0 if view is None else view.id
+
+    def _after_record(self, record: Record) -> None:
+        match record:
+            case ViewRecord(view):
+                self._begin_view(view)
+            case SnapshotRecord(_, _, _, path):
+                self._drop_older_snapshot(path)
+
+    def _begin_view(self, view: View) -> None:
+        before = self._machine.view
+        if self._machine.schedule is not None:
+            self._story.stand_at(view.position, self._machine.schedule)
+        for peer in view.members:
+            self._direct(relaunch.Joined(process_name(peer.name)))
+            if before is None:
+                self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
+        if view.final:
+            self._direct(relaunch.Ending(stopping=False))
+
+    def _drop_older_snapshot(self, path: str) -> None:
+        older, view = self._machine.journal.snapshot, self._machine.view
+        if older is not None and older.path != path and (view is None or view.snapshot != older.path):
+            # A volume that does not answer must not hold up the master.
+            threading.Thread(target=_remove, args=(Path(older.path),), name="snapshots", daemon=True).start()
+
+    def _status(self, now: float) -> JobStatus:
+        stuck = self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord)
+        sight = Sight(self._spec, self._machine, self._story, self._force, self._processes, stuck)
+        return sight.status(self._place.name, now)
+
+    def _complete_audit(self, record: FinishedRecord) -> None:
+        view = self._machine.view
+        assert view is not None, "a job that has begun has a view"
+        auditmark.write_finished(
+            Path(self._spec.audit),
+            view=record.view,
+            step=record.state.step,
+            state_view=record.state.view,
+            complete=view.position.slots == 0,
+        )
+
+    def _figures(self) -> dict[str, Any]:
+        machine = self._machine
+        changes = 0 if machine.view is None else machine.view.id - 1
+        return {"joined": len(machine.journal.known), "view_changes": max(0, changes)}
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(OSError):  # what can't be removed stays
+        path.unlink(missing_ok=True)
+
+
+def settings(spec: JobSpec) -> Settings:
+    """Return what the machine takes from the job's settings."""
+
+    def plan(shards: tuple[Shard, ...]) -> Schedule:
+        return Schedule(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
+
+    return Settings(
+        workers=spec.num_workers.maximum,
+        minimum=spec.num_workers.minimum,
+        relaunches=spec.relaunch_on_worker_failure,
+        plan=plan,
+        policy_slots=functools.partial(policy_slots, spec.global_batch_size or None, spec.minibatch_size),
+        times=times_of(spec),
+    )

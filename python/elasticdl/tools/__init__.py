@@ -1,0 +1,1 @@
+"""What is done beside jobs: chaos, doctor, zoo, export, looking into checkpoints."""

@@ -1,0 +1,604 @@
+"""The faults that chaos injects: a script for each kind, which waits for its moment, sends signals, and says whether it hit.
+
+A donor that is killed after its heal was over proves nothing and is not counted. Scripts are pure: time and sights in, signals out.
+Moments too short to catch are held open by stopping the process that would end them, and only for that long.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, assert_never
+
+from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, Role
+from elasticdl.control.protocol.status import JobEvent, JobStatus
+
+_SETTLE_SECONDS = 0.25
+"""How long a stopped master leaves the others to notice a death: a broken connection is seen within milliseconds."""
+
+_SEAL_SECONDS = 10.0
+"""Longest wait for a seal: a member that computes sees the broken connection when it comes to its ring."""
+
+_PAIR_SECONDS = 0.1
+_PATIENCE_SECONDS = 180.0
+"""For what takes a process's start: imports and a first trace on a busy machine."""
+
+_LAST_WORDS_SECONDS = 0.03
+"""What a master has said before it stood still arrives within milliseconds."""
+
+_WAITING_SECONDS = 0.3
+"""Twice this is less than it takes until a server that stands still counts as lost, and once more than a status comes after a step."""
+
+_MOMENT_SECONDS = 60.0
+"""For what begins soon, and more than once."""
+
+_START_SECONDS = {Role.WORKER: 3.0, Role.PS: 0.2}
+"""So long after its launch a process still starts, even on a fast machine."""
+
+_TRIES = 50
+_FEWEST, _MOST = 2, 5
+"""Servers between which `scale` moves: two hold each slot."""
+
+
+class FaultKind(StrEnum):
+    """What can be injected."""
+
+    KILL = "a worker at a random moment"
+    PAIR = "two workers within 100 ms"
+    DONOR = "the donor during a heal"
+    JOINER = "the joiner during a heal"
+    SEALED = "between seal and next view"
+    FINAL = "in the final view"
+    DRAINING = "while another drains"
+    HANG = "a hang"
+    STARTING = "a hang while starting"
+    DRAIN = "a drain"
+    MASTER = "the master at a random moment"
+    CHANGE = "the master during a view change"
+    SERVER = "a parameter server"
+    SERVERS = "two parameter servers within 100 ms"
+    SERVER_HANG = "a hang of a parameter server"
+    SERVER_STARTING = "a hang of a parameter server while it starts"
+    SERVER_DRAIN = "a drain of a parameter server"
+    COPY = "a parameter server during copies"
+    HANDOVER = "a parameter server while it is emptied"
+    PROMOTION = "the master when a server has died"
+    WORKERS = "all workers within 100 ms"
+    UNACKNOWLEDGED = "a parameter server that waits for its backups"
+    SNAPSHOT = "a server or the master during a snapshot"
+    MORE_SERVERS = "scale: a parameter server more"
+    FEWER_SERVERS = "scale: a parameter server less"
+
+
+class Moment(StrEnum):
+    """What must be under way when a fault hits, for some kinds of faults."""
+
+    ACKNOWLEDGEMENT = "between apply and acknowledgement"
+    COPY = "during a copy"
+    HANDOVER = "during a hand-over"
+    PROMOTION = "during a promotion"
+    SNAPSHOT = "during a snapshot"
+
+
+MOMENTS: Mapping[FaultKind, Moment] = {
+    FaultKind.UNACKNOWLEDGED: Moment.ACKNOWLEDGEMENT,
+    FaultKind.COPY: Moment.COPY,
+    FaultKind.HANDOVER: Moment.HANDOVER,
+    FaultKind.PROMOTION: Moment.PROMOTION,
+    FaultKind.SNAPSHOT: Moment.SNAPSHOT,
+}
+"""Kinds of which a fault hits only at its moment, as was observed while the master stood still."""
+
+
+GROUP = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.SERVER)]
+"""Faults of jobs that train in step."""
+SERVING = (
+    FaultKind.KILL, FaultKind.HANG, FaultKind.STARTING, FaultKind.DRAIN, FaultKind.MASTER, *tuple(FaultKind)[len(GROUP) :],
+)  # fmt: skip
+"""Faults of jobs with parameter servers."""
+
+
+# ------------------------------------------------------------------ what is seen
+
+
+def _no_seals(_worker: str) -> int:
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is known of a job at one moment.
+
+    Attributes:
+        status: the master's last word, None before the first.
+        live: workers whose process runs, by the launcher.
+        ended: per worker that has ended, (exit code, signal): one of them is None.
+        masters: lives of the master so far.
+        events: what the master told since the fault under way began, in order.
+        seals: how many views a worker has sealed, by its own log: what one says to a stopped master is lost when it dies.
+    """
+
+    status: JobStatus | None = None
+    live: frozenset[str] = frozenset()
+    ended: Mapping[str, tuple[int | None, int | None]] = field(default_factory=dict)
+    masters: int = 1
+    events: tuple[JobEvent, ...] = ()
+    seals: Callable[[str], int] = _no_seals
+
+    def take(self, seen: JobStatus | JobEvent | ProcessStarted | ProcessEnded) -> Sight:
+        """Return the sight with one thing more."""
+        match seen:
+            case JobStatus():
+                return replace(self, status=seen)
+            case JobEvent():
+                return replace(self, events=(*self.events, seen))
+            case ProcessStarted(name):
+                return replace(self, live=self.live | {str(name)})
+            case ProcessEnded(name, code, number):
+                return replace(
+                    self, live=self.live - {str(name)}, ended={**self.ended, str(name): (code, number)}
+                )
+            case _:
+                assert_never(seen)
+
+    def workers(self, *states: str) -> list[str]:
+        """Return the live workers that the master last saw in one of these states, in order of their names."""
+        if self.status is None:
+            return []
+        return sorted(
+            worker.name
+            for worker in self.status.workers
+            if worker.state in states and worker.name in self.live
+        )
+
+    def killed(self, worker: str) -> bool:
+        """Tell whether a worker's process was ended by SIGKILL."""
+        return self.ended.get(worker) == (None, signal.SIGKILL)
+
+    def heard(self, *kinds: str, worker: str = "") -> JobEvent | None:
+        """Return the first event of these kinds (about a worker)."""
+        for event in self.events:
+            if event.kind in kinds and worker in ("", event.worker):
+                return event
+        return None
+
+    @property
+    def training(self) -> list[str]:
+        """Return the live workers that train."""
+        return self.workers("training")
+
+    @property
+    def serving(self) -> list[str]:
+        """Return the live parameter servers that serve."""
+        return self.workers("serving")
+
+    @property
+    def coming(self) -> list[str]:
+        """Return the live workers that are on their way into the group."""
+        return self.workers("starting", "joining")
+
+    @property
+    def ending(self) -> bool:
+        """Tell whether the job is about to end: faults that need it to go on come too late."""
+        status = self.status
+        return status is not None and (
+            status.state in ("stopping", "finished", "failed") or bool(self.workers("finishing"))
+        )
+
+
+# ------------------------------------------------------------------ scripts
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a signal to a process; `master` is the current life of the master."""
+
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Ask the master for another number of parameter servers."""
+
+    servers: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Let time pass."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Until:
+    """Wait until the condition returns something else than None; that is the answer, None if the time is over before."""
+
+    condition: Callable[[Sight], Any]
+    seconds: float
+
+
+Request = Send | Scale | Pause | Until
+Script = Generator[Request, Any, bool]
+"""Yields requests, gets a sight for `Send`, `Scale` and `Pause` and the condition's answer for `Until`; returns whether it hit."""
+
+MASTER = "master"
+
+
+def _kill(sight: Sight, dice: random.Random) -> Script:
+    victim = dice.choice(sight.training)
+    yield Send(victim, signal.SIGKILL)
+    return (yield Until(lambda sight: sight.killed(victim) or None, 10)) is not None
+
+
+def _pair(sight: Sight, dice: random.Random) -> Script:
+    first, second = dice.sample(sight.training, 2)
+    yield Send(first, signal.SIGKILL)
+    yield Pause(dice.uniform(0, 0.8 * _PAIR_SECONDS))
+    yield Send(second, signal.SIGKILL)
+    both = yield Until(lambda sight: (sight.killed(first) and sight.killed(second)) or None, 10)
+    return both is not None
+
+
+def _heal(sight: Sight, dice: random.Random, victim_is_donor: bool) -> Script:
+    """Stop a worker that is about to join, wait until a donor serves it, and kill one of the two."""
+    joiner = dice.choice(sight.coming)
+
+    def arrived(sight: Sight) -> str | None:
+        if joiner in sight.ended or sight.ending:
+            return "ended"
+        state = next((w.state for w in sight.status.workers if w.name == joiner), "") if sight.status else ""
+        return None if state in ("", "starting") else state
+
+    if (yield Until(arrived, _PATIENCE_SECONDS)) not in ("joining", "healing"):
+        return False
+    yield Send(joiner, signal.SIGSTOP)
+    serving = yield Until(lambda sight: sight.heard("serving"), 10)
+    if serving is None:
+        return False
+    victim = serving.worker if victim_is_donor else joiner
+    yield Send(victim, signal.SIGKILL)
+    if (yield Until(lambda sight: sight.killed(victim) or None, 10)) is None:
+        return False
+    # the view was the joiner's, and it had not healed in it when the victim died
+    sight = yield Pause(_SETTLE_SECONDS)
+    return not any(
+        event.kind == "healed" and event.worker == joiner and event.view == serving.view
+        for event in sight.events
+    )
+
+
+def _donor(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _heal(sight, dice, victim_is_donor=True))
+
+
+def _joiner(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _heal(sight, dice, victim_is_donor=False))
+
+
+def _sealed(sight: Sight, dice: random.Random) -> Script:
+    """Without a master nobody gets a next view: who has sealed waits, and is killed."""
+    first, second = dice.sample(sight.training, 2)
+    before = sight.seals(second)
+    yield Send(MASTER, signal.SIGSTOP)
+    yield Send(first, signal.SIGKILL)
+    sealed = yield Until(lambda sight: sight.seals(second) > before or None, _SEAL_SECONDS)
+    yield Send(second, signal.SIGKILL)
+    killed = yield Until(lambda sight: sight.killed(second) or None, 10)
+    yield Send(MASTER, signal.SIGCONT)
+    return sealed is not None and killed is not None
+
+
+def _final(sight: Sight, dice: random.Random) -> Script:
+    victim = dice.choice(sight.workers("finishing"))
+    yield Send(victim, signal.SIGKILL)
+    yield Until(lambda sight: sight.killed(victim) or None, 10)
+    # with the result journalled the view is over, and the kill came too late
+    return (yield Until(lambda sight: sight.heard("lost", "finished", worker=victim), 30)) is not None
+
+
+def _draining(sight: Sight, dice: random.Random) -> Script:
+    """Without a master nobody is released: the one drains while the other dies."""
+    leaver, victim = dice.sample(sight.training, 2)
+    yield Send(MASTER, signal.SIGSTOP)
+    yield Send(leaver, signal.SIGTERM)
+    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
+    yield Send(victim, signal.SIGKILL)
+    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
+    drained_alive = sight is not None and leaver in sight.live
+    yield Send(MASTER, signal.SIGCONT)
+    left = yield Until(lambda sight: sight.heard("drained", worker=leaver), 30)
+    return drained_alive and left is not None
+
+
+def _hang(sight: Sight, dice: random.Random) -> Script:
+    victim = dice.choice(sight.training)
+    yield Send(victim, signal.SIGSTOP)
+    gone = yield Until(lambda sight: sight.heard("evicted", "lost", worker=victim), _PATIENCE_SECONDS)
+    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
+    yield Send(victim, signal.SIGCONT)
+    return gone is not None
+
+
+def _starting(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _hang_at_start(dice.choice(sight.training), dice))
+
+
+def _server_starting(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _hang_at_start(dice.choice(sight.serving), dice))
+
+
+def _hang_at_start(victim: str, dice: random.Random) -> Script:
+    """Kill a process and stop its successor before it has registered; the master has to replace that, too."""
+    role, index, life = victim.split("-")
+    successor = f"{role}-{index}-{int(life) + 1}"
+    yield Send(victim, signal.SIGKILL)
+    if (yield Until(lambda sight: successor in sight.live or None, _PATIENCE_SECONDS)) is None:
+        return False
+    yield Pause(dice.uniform(0, _START_SECONDS[Role(role)]))
+    yield Send(successor, signal.SIGSTOP)
+    replaced = yield Until(
+        lambda sight: sight.heard("replaced", "joined", "evicted", "lost", worker=successor),
+        _PATIENCE_SECONDS,
+    )
+    if replaced is not None and replaced.kind == "replaced":
+        return (yield Until(lambda sight: sight.killed(successor) or None, 10)) is not None
+    yield Send(successor, signal.SIGCONT)  # it had registered before it stood still
+    return False
+
+
+def _drain(sight: Sight, dice: random.Random) -> Script:
+    leaver = dice.choice(sight.training)
+    yield Send(leaver, signal.SIGTERM)
+    released = yield Until(lambda sight: sight.ended.get(leaver), 30)
+    told = yield Until(lambda sight: sight.heard("drained", worker=leaver), 10)
+    return bool(released == (0, None) and told is not None)
+
+
+def _master(sight: Sight, dice: random.Random) -> Script:
+    before = sight.masters
+    yield Send(MASTER, signal.SIGKILL)
+    return (yield Until(lambda sight: sight.masters > before or None, 30)) is not None
+
+
+def _change(sight: Sight, dice: random.Random) -> Script:
+    """Kill the master after a death that calls for a new view, and before it has decided one."""
+    before = sight.masters
+    victim = dice.choice(sight.training)
+    yield Send(MASTER, signal.SIGSTOP)
+    yield Send(victim, signal.SIGKILL)
+    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
+    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
+    yield Send(MASTER, signal.SIGKILL)
+    again = yield Until(lambda sight: sight.masters > before or None, 30)
+    return sight is not None and again is not None
+
+
+def _server(sight: Sight, dice: random.Random) -> Script:
+    victim = dice.choice(sight.serving)
+    yield Send(victim, signal.SIGKILL)
+    return (yield Until(lambda sight: sight.killed(victim) or None, 10)) is not None
+
+
+def _servers(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _two(dice.sample(sight.serving, 2), dice))
+
+
+def _two(victims: Sequence[str], dice: random.Random) -> Script:
+    """Kill processes one after the other within a tenth of a second."""
+    for victim in victims:
+        yield Send(victim, signal.SIGKILL)
+        yield Pause(dice.uniform(0, 0.8 * _PAIR_SECONDS / len(victims)))
+    dead = yield Until(lambda sight: all(map(sight.killed, victims)) or None, 10)
+    return dead is not None
+
+
+def _workers(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _two(sight.training, dice))
+
+
+def _server_hang(sight: Sight, dice: random.Random) -> Script:
+    victim = dice.choice(sight.serving)
+    yield Send(victim, signal.SIGSTOP)
+    gone = yield Until(lambda sight: sight.heard("lost", worker=victim), _PATIENCE_SECONDS)
+    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
+    yield Send(victim, signal.SIGCONT)
+    return gone is not None
+
+
+def _server_drain(sight: Sight, dice: random.Random) -> Script:
+    leaver = dice.choice(sight.serving)
+    yield Send(leaver, signal.SIGTERM)
+    released = yield Until(lambda sight: sight.ended.get(leaver), _PATIENCE_SECONDS)
+    return bool(released == (0, None))
+
+
+def _hold(
+    under_way: Callable[[JobStatus], int], victims: Callable[[Sight], Sequence[str]]
+) -> Generator[Request, Any, Sight | None]:
+    """Stop the master when something is under way that it alone can end; return what is seen then, None if that never was."""
+
+    def begun(sight: Sight) -> bool | None:
+        if sight.ending:
+            return False
+        return True if sight.status is not None and under_way(sight.status) and victims(sight) else None
+
+    for _ in range(_TRIES):
+        if not (yield Until(begun, _MOMENT_SECONDS)):
+            return None
+        yield Send(MASTER, signal.SIGSTOP)
+        sight: Sight = yield Pause(_LAST_WORDS_SECONDS)
+        if begun(sight):
+            return sight
+        yield Send(MASTER, signal.SIGCONT)  # it was over before the master stood still
+    return None
+
+
+def _kill_while(
+    under_way: Callable[[JobStatus], int], victims: Callable[[Sight], Sequence[str]], dice: random.Random
+) -> Script:
+    """Kill somebody while something is under way and the master can't end it; the master itself may be the victim."""
+    held = yield from _hold(under_way, victims)
+    if held is None:
+        return False
+    victim = dice.choice(victims(held))
+    yield Send(victim, signal.SIGKILL)
+    if victim == MASTER:
+        return (yield Until(lambda sight: sight.masters > held.masters or None, 30)) is not None
+    killed = yield Until(lambda sight: sight.killed(victim) or None, 10)
+    yield Send(MASTER, signal.SIGCONT)
+    return killed is not None
+
+
+def _copy(sight: Sight, dice: random.Random) -> Script:
+    """Kill a server, and when its slots are copied to others, one of those."""
+    first = dice.choice(sight.serving)
+    yield Send(first, signal.SIGKILL)
+    if (yield Until(lambda sight: sight.heard("lost", worker=first), 30)) is None:
+        return False
+    return (yield from _kill_while(lambda status: status.copies, lambda sight: sight.serving, dice))
+
+
+def _handover(sight: Sight, dice: random.Random) -> Script:
+    """Ask a server to leave, and while its slots are handed over kill it, or one that takes them."""
+    leaver = dice.choice(sight.serving)
+    yield Send(leaver, signal.SIGTERM)
+    if (yield Until(lambda sight: sight.heard("leaving", worker=leaver), 30)) is None:
+        return False
+
+    def victims(sight: Sight) -> list[str]:
+        return [*sight.serving, *sight.workers("draining")] if leaver in sight.live else []
+
+    return (yield from _kill_while(lambda status: status.handovers, victims, dice))
+
+
+def _snapshot(sight: Sight, dice: random.Random) -> Script:
+    return (
+        yield from _kill_while(lambda status: status.snapshot, lambda sight: [MASTER, *sight.serving], dice)
+    )
+
+
+def _unacknowledged(sight: Sight, dice: random.Random) -> Script:
+    """Stop all servers but one, so that its backups accept nothing, and kill it when pushes wait for them."""
+    victim, *others = dice.sample(sight.serving, len(sight.serving))
+    for other in others:
+        yield Send(other, signal.SIGSTOP)
+    first = yield Pause(_WAITING_SECONDS)
+    last = yield Pause(_WAITING_SECONDS)
+    yield Send(victim, signal.SIGKILL)
+    killed = yield Until(lambda sight: sight.killed(victim) or None, 10)
+    for other in others:
+        yield Send(other, signal.SIGCONT)
+    # Whoever trains has pushed, and nothing was settled: what this server applied waited for the others.
+    waited = first.status.step == last.status.step and bool(last.training)
+    return killed is not None and waited and last.heard("lost", "ended") is None
+
+
+def _more_servers(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _scale(sight, 1, lambda sight, before: bool(set(sight.serving) - before)))
+
+
+def _fewer_servers(sight: Sight, dice: random.Random) -> Script:
+    return (yield from _scale(sight, -1, _a_server_goes))
+
+
+def _a_server_goes(sight: Sight, _before: set[str]) -> bool:
+    """Tell whether one is emptied, or has ended because it had not begun yet."""
+    return any(
+        event.kind in ("leaving", "ended") and event.worker.startswith(Role.PS) for event in sight.events
+    )
+
+
+def _scale(sight: Sight, by: int, follows: Callable[[Sight, set[str]], bool]) -> Script:
+    """Ask for another number of servers, and wait until what has to follow begins."""
+    assert sight.status is not None
+    wanted, before = sight.status.wanted_servers + by, set(sight.serving)
+    yield Scale(wanted)
+
+    def begun(sight: Sight) -> bool | None:
+        if sight.ending:
+            return False
+        asked = sight.status is not None and sight.status.wanted_servers == wanted
+        return True if asked and follows(sight, before) else None
+
+    return bool((yield Until(begun, _MOMENT_SECONDS)))
+
+
+def _promotion(sight: Sight, dice: random.Random) -> Script:
+    """Kill a server while the master can't promote anybody, then the master."""
+    before, victim = sight.masters, dice.choice(sight.serving)
+    yield Send(MASTER, signal.SIGSTOP)
+    yield Send(victim, signal.SIGKILL)
+    yield Pause(dice.uniform(0, _SETTLE_SECONDS))
+    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
+    yield Send(MASTER, signal.SIGKILL)
+    again = yield Until(lambda sight: sight.masters > before or None, 30)
+    return sight is not None and again is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a kind is begun: its script, how many workers must train (with `final`: stand in the final view), and how many servers serve."""
+
+    script: Callable[[Sight, random.Random], Script]
+    workers: int
+    joiner: bool = False
+    final: bool = False
+    servers: int = 0
+    wanted: tuple[int, int] = (0, _MOST)
+    """Numbers of servers that the job may want."""
+    whole: bool = False
+    """Every slot has its second copy."""
+
+
+FORMS: Mapping[FaultKind, Form] = {
+    FaultKind.KILL: Form(_kill, 2),
+    FaultKind.PAIR: Form(_pair, 3),
+    FaultKind.DONOR: Form(_donor, 2, joiner=True),
+    FaultKind.JOINER: Form(_joiner, 1, joiner=True),
+    FaultKind.SEALED: Form(_sealed, 3),
+    FaultKind.FINAL: Form(_final, 2, final=True),
+    FaultKind.DRAINING: Form(_draining, 3),
+    FaultKind.HANG: Form(_hang, 2),
+    FaultKind.STARTING: Form(_starting, 2),
+    FaultKind.DRAIN: Form(_drain, 2),
+    FaultKind.MASTER: Form(_master, 1),
+    FaultKind.CHANGE: Form(_change, 2),
+    FaultKind.SERVER: Form(_server, 1, servers=2),
+    FaultKind.SERVERS: Form(_servers, 1, servers=2),
+    FaultKind.SERVER_HANG: Form(_server_hang, 1, servers=2),
+    FaultKind.SERVER_STARTING: Form(_server_starting, 1, servers=2),
+    FaultKind.SERVER_DRAIN: Form(_server_drain, 1, servers=2),
+    FaultKind.COPY: Form(_copy, 1, servers=3),
+    FaultKind.HANDOVER: Form(_handover, 1, servers=3),
+    FaultKind.PROMOTION: Form(_promotion, 1, servers=2),
+    FaultKind.WORKERS: Form(_workers, 2),
+    FaultKind.UNACKNOWLEDGED: Form(_unacknowledged, 1, servers=2, whole=True),
+    FaultKind.SNAPSHOT: Form(_snapshot, 1, servers=2),
+    FaultKind.MORE_SERVERS: Form(_more_servers, 1, servers=1, wanted=(1, _MOST - 1)),
+    FaultKind.FEWER_SERVERS: Form(_fewer_servers, 1, servers=2, wanted=(_FEWEST + 1, _MOST)),
+}
+
+
+def possible(kind: FaultKind, sight: Sight) -> bool:
+    """Tell whether a fault can begin now. Where workers train in step, at least one of them is always spared."""
+    form = FORMS[kind]
+    if form.final:
+        return len(sight.workers("finishing")) >= form.workers
+    if sight.ending or len(sight.training) < form.workers or len(sight.serving) < form.servers:
+        return False
+    status = sight.status
+    if status is not None and not form.wanted[0] <= status.wanted_servers <= form.wanted[1]:
+        return False
+    if form.whole and (status is None or status.slots_alone):
+        return False
+    return bool(sight.coming) if form.joiner else True
+
+
+def is_rare(kind: FaultKind) -> bool:
+    """Tell whether a fault needs a moment that does not last."""
+    return FORMS[kind].joiner or FORMS[kind].final

@@ -1,0 +1,1 @@
+"""The synchronous worker: a pure state machine and its runner."""

@@ -1,0 +1,786 @@
+"""The synchronous member as a pure state machine: events in, instructions out (`worker/events.py` has both vocabularies).
+
+It holds every rule of a member (M1–M8, S1 and the member's side of D5, D7, D10, as the note on the protocol numbers them) and nothing
+else: no I/O, no thread, no clock. The loop of the worker process and the simulator drive the same class. Each rule is a small
+method of its own, so that a test can replace one of them by a mistake and see that the simulator finds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import assert_never
+
+from elasticdl.control.protocol.frozen import replace
+from elasticdl.control.protocol.messages import (
+    Acknowledged,
+    Data,
+    Evicted,
+    Exported,
+    Failed,
+    Finished,
+    Lost,
+    MasterMessage,
+    MemberMessage,
+    NewView,
+    NextView,
+    Pending,
+    ProgramFailed,
+    Progress,
+    Register,
+    Released,
+    Report,
+    Saved,
+    Stop,
+    StopJob,
+    Verdict,
+    Welcome,
+    saved_as,
+)
+from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position
+from elasticdl.worker.events import (
+    Applied,
+    ChunkComputed,
+    CloseView,
+    Commit,
+    Compute,
+    Connected,
+    Contribute,
+    Contribution,
+    Disconnected,
+    DrainRequested,
+    DropSnapshot,
+    EndTraining,
+    Event,
+    Exit,
+    Export,
+    ExportWritten,
+    Heal,
+    Healed,
+    HealeeLeft,
+    HealFailed,
+    Instruction,
+    KeepSnapshot,
+    OpenView,
+    ProgramError,
+    Received,
+    RingCompleted,
+    RingFailed,
+    Send,
+    ServeState,
+    SnapshotWritten,
+    StopRequested,
+    TakeSnapshot,
+    Tick,
+    Trailer,
+    WorkCancelled,
+)
+
+Out = list[Instruction]
+"""Instructions of one transition, in order; made and emptied within `handle`."""
+
+NO_VIEW = ViewId(0)
+
+PATIENCE = 10
+"""Ticks (about a second each) that the last member waits for its snapshot before it asks the master again."""
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class Member:
+    """One member: what it knows, what it holds, what it has promised.
+
+    Attributes:
+        id: its member id.
+        name: what people call it.
+        address: where its data plane listens.
+        schedule: the order of the data, equal in all members.
+        checkpoint_steps: committed steps between snapshots; 0 = one at the end of each epoch.
+        epoch: highest master epoch seen.
+        connected: there is a control stream, to a master whose epoch is not lower than `epoch`.
+        view: the view installed last.
+        rank: my place in it.
+        sealed: highest view id in which I have promised to take no further part; only grows.
+        report: the promise, once it has been made in full and until it is answered by a new view.
+        parked: a view that is installed as soon as the work of the old one has come back.
+        pending: highest view id of which the master wants a change.
+        state: id of my state, None if blank.
+        position: position of that state.
+        whole: my state is the view's base or a later one of this view.
+        chunks: what is in the accumulator, for step `state.step + 1`.
+        examples: sum of their examples.
+        loss: sum of their losses.
+        contributed: my contribution to the step under way has been handed over (M3: once).
+        result: trailer of the completed ring that waits to be committed.
+        healees: members that heal from me in this view (M5, M7).
+        work: the outstanding piece of work, except a heal.
+        heal: the outstanding heal; it runs beside `work` in a joiner that gives zeros meanwhile.
+        cancelled: one of `work` and `heal`, unknown which, has come back without effect.
+        finished_work: pieces of work that came back.
+        draining: SIGTERM came.
+        copy: a state that was copied for a snapshot and is not yet known to be stable.
+        writing: the state whose snapshot is being written.
+        ticks: since this view was installed, or since the last member began to write its snapshot.
+        saved: a written snapshot, until it is acknowledged.
+        kept: state of the last acknowledged snapshot.
+        exported: the written result, until the job's end or a new view.
+        stop: my wish for an early end, until it is acknowledged.
+        failure: my program error; from then on nothing else happens here (D10).
+        ended: the process was told to end.
+    """
+
+    id: MemberId
+    name: str
+    address: str
+    schedule: Schedule
+    checkpoint_steps: int = 0
+    epoch: int = 0
+    connected: bool = False
+    view: View | None = None
+    rank: int = 0
+    sealed: ViewId = NO_VIEW
+    report: Report | None = None
+    parked: View | None = None
+    pending: ViewId = NO_VIEW
+    state: StateId | None = None
+    position: Position | None = None
+    whole: bool = False
+    chunks: tuple[Contribution, ...] = ()
+    examples: float = 0.0
+    loss: float = 0.0
+    contributed: bool = False
+    result: Trailer | None = None
+    healees: frozenset[MemberId] = frozenset()
+    work: Compute | Contribute | Commit | Export | None = None
+    heal: Heal | None = None
+    cancelled: bool = False
+    finished_work: int = 0
+    draining: bool = False
+    copy: StateId | None = None
+    writing: StateId | None = None
+    ticks: int = 0
+    saved: Saved | None = None
+    kept: StateId | None = None
+    exported: Exported | None = None
+    ended_training: bool = False
+    stop: StopJob | None = None
+    failure: ProgramFailed | None = None
+    ended: Exit | None = None
+
+    # ------------------------------------------------------------------ what follows from the state
+
+    @property
+    def current(self) -> ViewId:
+        """Return the id of the view installed last, 0 = none."""
+        return NO_VIEW if self.view is None else self.view.id
+
+    @property
+    def active(self) -> bool:
+        """Tell whether I take part in my view: installed and not sealed."""
+        return self.view is not None and self.sealed < self.view.id
+
+    @property
+    def holds(self) -> frozenset[int]:
+        """Return the slots whose chunks are in the accumulator."""
+        return frozenset(chunk.slot for chunk in self.chunks)
+
+    @property
+    def beat(self) -> tuple[int, int, int]:
+        """Return what the heartbeat says: view, step under way, progress.
+
+        Progress grows with every piece of work; it is odd while this member itself has work under way and even while it waits for
+        others, so that the master can tell a member that hangs from those that wait for it. A transfer counts as waiting: however
+        long it takes, the data plane watches it.
+        """
+        making = self.heal is not None and self.heal.source in (INITIAL, SNAPSHOT)
+        busy = making or (self.work is not None and not isinstance(self.work, Contribute))
+        step = 0 if self.view is None else self._step(self.view)
+        return self.current, step, 2 * self.finished_work + busy
+
+    def _step(self, view: View) -> int:
+        """Return the number of the step under way."""
+        return (self.state.step if self.whole and self.state is not None else view.base.step) + 1
+
+    def _at(self, view: View) -> Position:
+        """Return the position of the step under way."""
+        return self.position if self.whole and self.position is not None else view.position
+
+    def _owned(self, view: View) -> frozenset[int]:
+        return view.owned(self.rank, self._step(view), self._at(view).slots)
+
+    def _ended_data(self) -> bool:
+        return (
+            self.state is not None
+            and self.position is not None
+            and self.schedule.ended(self.position, self.state.step)
+        )
+
+    # ------------------------------------------------------------------ the transition
+
+    def handle(self, event: Event) -> tuple[Member, tuple[Instruction, ...]]:
+        """Take an event; return the next state and what is to be done, in order."""
+        if self.ended is not None:
+            return self, ()
+        out: Out = []
+        member = self._take(event, out)
+        if member.ended is None and member.failure is None:
+            member = member._proceed(out)
+        return member, tuple(out)
+
+    def _take(self, event: Event, out: Out) -> Member:
+        match event:
+            case Received(message):
+                return self._hear(message, out)
+            case (
+                ChunkComputed()
+                | RingCompleted()
+                | RingFailed()
+                | Applied()
+                | Healed()
+                | HealFailed()
+                | ExportWritten()
+            ):
+                return self._come_back(event, out)
+            case WorkCancelled():
+                return self._cancel(out)
+            case HealeeLeft(view, healee):
+                return self._lose_healee(view, healee)
+            case SnapshotWritten():
+                return self._written(event, out)
+            case Connected():
+                return replace(self, connected=True)._greet(out)
+            case Disconnected():
+                return replace(self, connected=False)
+            case DrainRequested():
+                return self._drain(out)
+            case StopRequested(reason):
+                return self._ask_stop(reason, out)
+            case ProgramError():
+                return self._fail(
+                    ProgramFailed(event.kind, event.signature, event.chunk, event.traceback), out
+                )
+            case Tick():
+                self._repeat(out)
+                return replace(self, ticks=self.ticks + 1)
+        assert_never(event)
+
+    # ------------------------------------------------------------------ the control stream
+
+    def _send(self, message: MemberMessage, out: Out) -> None:
+        if self.connected:
+            out.append(Send(message))
+
+    def _greet(self, out: Out) -> Member:
+        """Open a connection: say who I am and what I hold, then everything that is unanswered."""
+        if self.failure is None:
+            self._register(out)
+        self._repeat(out)
+        return self
+
+    def _register(self, out: Out) -> None:
+        report = self._promised()
+        if report is None:
+            # while it is open which state a cancelled heal leaves behind, the promise has not been made
+            sealed = self.sealed if self.view is None else ViewId(min(self.sealed, self.view.id - 1))
+            report = self._report(sealed)
+        self._send(Register(self.id, self.name, self.address, self.epoch, report), out)
+
+    def _report(self, sealed: ViewId) -> Report:
+        return Report(self.current, sealed, self.state, self.position, self.holds, self.draining)
+
+    def _promised(self) -> Report | None:
+        return None if self.active else self.report
+
+    def _repeat(self, out: Out) -> None:
+        """Say again what is unanswered; promises are repeated unchanged (S1)."""
+        if self.failure is not None:
+            self._send(self.failure, out)
+            return
+        if self.stop is not None:
+            self._send(self.stop, out)  # before a promise: the view that answers it should be the last one
+        if self.report is not None:
+            self._send(NextView(self.report), out)
+        if self.active and self.saved is not None:
+            self._send(self.saved, out)
+        if self.active and self.exported is not None:
+            self._send(self.exported, out)
+
+    def _hear(self, message: MasterMessage, out: Out) -> Member:
+        if isinstance(message, Verdict):
+            return self._obey(message, out)
+        if isinstance(message, Welcome):
+            if message.epoch < self.epoch:
+                return replace(self, connected=False)  # a replaced master; it hears my epoch and goes
+            return replace(self, epoch=message.epoch)
+        if not self.connected:
+            return self
+        match message:
+            case NewView(view):
+                return self._offer(view)
+            case Pending(view_id):
+                return replace(self, pending=max(self.pending, view_id))
+            case Stop(view_id):
+                return self._stop(view_id, out)
+            case Acknowledged(what):
+                return self._acknowledge(what, out)
+            case Data():
+                return self  # the loop has built `schedule` from it
+        raise AssertionError(f"not a message of a master: {message}")
+
+    def _acknowledge(self, what: str, out: Out) -> Member:
+        if self.saved is not None and what == saved_as(self.saved.state):
+            return replace(self, saved=None, kept=self.saved.state)
+        if what == "stop_job":
+            return replace(self, stop=None)
+        if what == "failed" and self.failure is not None:
+            return self._exit(1, "a program error; the worker may be started once more", out)
+        return self
+
+    def _obey(self, verdict: Verdict, out: Out) -> Member:
+        """End as told: every verdict stands in the journal."""
+        match verdict:
+            case Evicted(reason):
+                return self._exit(3, reason, out)
+            case Released(reason):
+                return self._exit(0, reason, out)
+            case Finished(reason):
+                return self._end_training(out)._exit(0, reason, out)
+            case Failed(reason):
+                bad_input = self.failure is not None and self.failure.kind == "bad-input"
+                return self._exit(2 if bad_input else 1, reason, out)
+        raise AssertionError(f"not a verdict: {verdict}")
+
+    def _exit(self, code: int, reason: str, out: Out) -> Member:
+        ended = Exit(code, reason)
+        out.append(ended)
+        return replace(self, ended=ended)
+
+    def _drain(self, out: Out) -> Member:
+        if self.draining:
+            return self
+        report = None if self.report is None else replace(self.report, draining=True)
+        member = replace(self, draining=True, report=report)
+        if member.failure is None:
+            member._register(out)
+            if report is not None:
+                member._send(NextView(report), out)
+        return member
+
+    def _ask_stop(self, reason: str, out: Out) -> Member:
+        if self.stop is not None or self.failure is not None:
+            return self
+        stop = StopJob(reason)
+        self._send(stop, out)
+        member = replace(self, stop=stop)
+        if not member.active:
+            return member
+        # Every member runs the same callbacks on the same figures, so all seal here, and this step is the last one.
+        return member._seal(member.current, not isinstance(member.work, Contribute), out)
+
+    # ------------------------------------------------------------------ views
+
+    def _offer(self, view: View) -> Member:
+        """Remember a view that may be installed; a later one takes its place."""
+        if self.failure is not None or not self._may_install(view):
+            return self
+        if self.parked is not None and self.parked.id >= view.id:
+            return self
+        return replace(self, parked=view)
+
+    def _may_install(self, view: View) -> bool:
+        """M1: it names me, and it is newer than all that I have installed or sealed."""
+        return view.rank(self.id) is not None and view.id > self.sealed and view.id > self.current
+
+    def _install(self, view: View, out: Out) -> Member:
+        rank = view.rank(self.id)
+        assert rank is not None
+        whole = self.state == view.base
+        keep = self._keeps_accumulator(view, rank)
+        healees = frozenset(
+            peer.id for peer, source in zip(view.members, view.sources, strict=True) if source == self.id
+        )
+        if self.copy is not None and self.copy != view.base:
+            out.append(DropSnapshot())
+        saved = None if self.saved is None else replace(self.saved, view=view.id)
+        member = replace(
+            self,
+            view=view,
+            rank=rank,
+            report=None,
+            parked=None,
+            whole=whole,
+            position=view.position if whole else self.position,
+            chunks=self.chunks if keep else (),
+            examples=self.examples if keep else 0.0,
+            loss=self.loss if keep else 0.0,
+            contributed=False,
+            result=None,
+            healees=healees,
+            copy=self.copy if self.copy == view.base else None,
+            saved=saved,
+            exported=None,
+            ticks=0,
+        )
+        out.append(OpenView(view, keep))
+        if whole:
+            _serve(view, healees, out)
+        if saved is not None:
+            member._send(saved, out)
+        source = view.sources[rank]
+        if not whole and source is not None:
+            heal = Heal(
+                view.id, view.base, view.position, source, view.snapshot if source == SNAPSHOT else None
+            )
+            out.append(heal)
+            member = replace(member, heal=heal)
+        return member
+
+    def _keeps_accumulator(self, view: View, rank: int) -> bool:
+        """M2: only for the base that it was computed on, and only if every chunk in it is mine in the first step."""
+        owned = view.owned(rank, view.base.step + 1, view.position.slots)
+        return self.state == view.base and self.holds <= owned
+
+    # ------------------------------------------------------------------ sealing
+
+    def _stop(self, view: ViewId, out: Out) -> Member:
+        """S1: promise to take no part in any view up to `view`, also in one that I have not received."""
+        if self.failure is not None or view < self.current:
+            return self
+        if view <= self.sealed:
+            if self.report is not None:
+                self._send(NextView(self.report), out)
+            return self
+        return self._seal(view, not isinstance(self.work, Contribute), out)
+
+    def _seal(self, view: ViewId, linger: bool, out: Out) -> Member:
+        """S1: there is no way back; the question follows in `_proceed`."""
+        sealed = ViewId(max(self.sealed, self.current, view))
+        out.append(CloseView(sealed, linger))
+        parked = self.parked if self.parked is not None and self.parked.id > sealed else None
+        return replace(
+            self,
+            sealed=sealed,
+            parked=parked,
+            report=None,
+            contributed=False,
+            result=None,
+            healees=frozenset(),
+        )
+
+    def _abort(self, accused: MemberId | None, how: str, out: Out) -> Member:
+        """Every abort ends the view, also if nobody died."""
+        assert self.view is not None
+        self._send(Lost(self.view.id, self._step(self.view), accused, how), out)
+        return self._seal(self.view.id, False, out)
+
+    def _promise(self, out: Out) -> Member:
+        report = self._report(self.sealed)
+        self._send(NextView(report), out)
+        return replace(self, report=report)
+
+    # ------------------------------------------------------------------ work that comes back
+
+    def _come_back(
+        self,
+        event: ChunkComputed | RingCompleted | RingFailed | Applied | Healed | HealFailed | ExportWritten,
+        out: Out,
+    ) -> Member:
+        """Take the outcome of a piece of work; one whose view was sealed meanwhile has no effect but what it left in memory."""
+        match event:
+            case Healed(view, state, position):
+                if self.heal is None or self.heal.view != view:
+                    return self
+                return self._back(heal=True)._healed(state, position, out)
+            case HealFailed(view, how):
+                if self.heal is None or self.heal.view != view:
+                    return self
+                donor = MemberId(self.heal.source)
+                after = self._back(heal=True)
+                return after._abort(donor, how, out) if after.active and after.failure is None else after
+            case ChunkComputed():
+                return self._back(heal=False)._count_chunk(event) if isinstance(self.work, Compute) else self
+            case RingCompleted(view, step, trailer):
+                if not isinstance(self.work, Contribute) or (self.work.view, self.work.step) != (view, step):
+                    return self
+                after = self._back(heal=False)
+                return replace(after, result=trailer) if after._may_commit_in(view) else after
+            case RingFailed(view, _, accused, how):
+                if not isinstance(self.work, Contribute) or self.work.view != view:
+                    return self
+                after = self._back(heal=False)
+                return (
+                    after._break_ring(accused, how, out) if after.active and after.failure is None else after
+                )
+            case Applied(state):
+                if not isinstance(self.work, Commit) or self.work.state != state:
+                    return self
+                commit = self.work
+                return self._back(heal=False)._after_commit(commit, out)
+            case ExportWritten(view, path, digest, metrics):
+                if not isinstance(self.work, Export) or self.work.view != view:
+                    return self
+                export = self.work
+                return self._back(heal=False)._report_export(export, path, digest, metrics, out)
+        assert_never(event)
+
+    def _back(self, heal: bool) -> Member:
+        """Note that `heal` or `work` has come back."""
+        done = self.finished_work + 1
+        if self.cancelled:  # the other one came back before
+            return replace(self, heal=None, work=None, cancelled=False, finished_work=done)
+        return (
+            replace(self, heal=None, finished_work=done)
+            if heal
+            else replace(self, work=None, finished_work=done)
+        )
+
+    def _cancel(self, out: Out) -> Member:
+        """Take back work that had no effect; with two pieces outstanding it is known that both are back when the second one is."""
+        if self.heal is None and self.work is None:
+            return self
+        if self.heal is not None and self.work is not None and not self.cancelled:
+            after = replace(self, cancelled=True)
+        else:
+            after = replace(self, heal=None, work=None, cancelled=False, finished_work=self.finished_work + 1)
+        if after.active and after.failure is None:
+            return after._abort(None, "cancelled", out)
+        return after
+
+    def _break_ring(self, accused: MemberId | None, how: str, out: Out) -> Member:
+        return self._abort(accused, how, out)
+
+    def _count_chunk(self, event: ChunkComputed) -> Member:
+        """Count a chunk into the accumulator: it is there, whether the view was sealed meanwhile or not (a promise is not changed)."""
+        assert self.position is not None
+        task = self.schedule.task(self.position, event.slot).id
+        chunk = Contribution(event.slot, task, self.position.chunk, event.records, event.bad)
+        return replace(
+            self,
+            chunks=(*self.chunks, chunk),
+            examples=self.examples + event.examples,
+            loss=self.loss + event.loss,
+        )
+
+    def _healed(self, state: StateId, position: Position, out: Out) -> Member:
+        """Hold the view's base now; a healed member starts with an empty accumulator (M2)."""
+        view = self.view
+        if self.active and view is not None and state == view.base:
+            position = view.position  # K of the view's first step may differ from the donor's
+        member = replace(self, state=state, position=position, whole=True, chunks=(), examples=0.0, loss=0.0)
+        if member.active and view is not None:
+            _serve(view, member.healees, out)  # the maker of the first weights has healees from the start
+            progress = Progress(view.id, state, position, None, member._records(position))
+            member._send(progress, out)
+        return member
+
+    def _lose_healee(self, view: ViewId, healee: MemberId) -> Member:
+        if view != self.current or healee not in self.healees:
+            return self
+        return replace(self, healees=self.healees - {healee})
+
+    # ------------------------------------------------------------------ the step
+
+    def _proceed(self, out: Out) -> Member:
+        """Do what can be done now: install, promise, commit, and give the next piece of work."""
+        member = self
+        if member.parked is not None and member.work is None and member.heal is None:
+            member = member._install(member.parked, out)
+        if (
+            member.sealed > NO_VIEW
+            and not member.active
+            and member.report is None
+            and member.heal is None
+            and member.parked is None
+        ):
+            member = member._promise(out)
+        if member.active and member.result is not None:
+            member = member._try_commit(out)
+        if member.active and member.failure is None and member.work is None and member.result is None:
+            member = member._next_work(out)
+        return member
+
+    def _next_work(self, out: Out) -> Member:
+        view = self.view
+        assert view is not None
+        if view.final:
+            member = self._end_training(out)
+            return member._give(Export(view.id, view.base), out) if member._may_export(view) else member
+        if self.contributed:
+            return self
+        if self._is_last(view):
+            return self._leave_last(view, out)
+        missing = self._owned(view) - self.holds
+        if missing:
+            return self._compute(min(missing), out) if self.whole else self
+        return self._contribute(view, out) if self._may_contribute(view) else self
+
+    def _give(self, work: Compute | Contribute | Commit | Export, out: Out) -> Member:
+        out.append(work)
+        return replace(self, work=work)
+
+    def _compute(self, slot: int, out: Out) -> Member:
+        assert self.position is not None
+        assert self.state is not None
+        return self._give(Compute(self.state.step + 1, self.position, slot), out)
+
+    def _may_contribute(self, view: View) -> bool:
+        """M3: the accumulator is exactly my slots of the step; or I own none of them, and give zeros before I am healed."""
+        owned = self._owned(view)
+        return self.holds == owned if self.whole else not owned
+
+    def _contribute(self, view: View, out: Out) -> Member:
+        slots = self._at(view).slots
+        given = self.chunks if self.whole else ()
+        counts = [0] * slots
+        for chunk in given:
+            counts[chunk.slot] += 1
+        trailer = Trailer(
+            records=sum(chunk.records for chunk in given),
+            examples=self.examples if self.whole else 0.0,
+            loss=self.loss if self.whole else 0.0,
+            flag=int(self._raises_flag(view)),
+            contributors=tuple(counts),
+        )
+        work = Contribute(view.id, self._step(view), slots, given, trailer, blank=not self.whole)
+        return replace(self, contributed=True)._give(work, out)
+
+    def _raises_flag(self, view: View) -> bool:
+        """Tell everybody that the master wants a change; a courtesy, nothing rests on it."""
+        return self.pending == view.id
+
+    def _may_commit_in(self, view: ViewId) -> bool:
+        """M5: only in the current view, and not after a promise."""
+        return self.failure is None and view == self.current and self.active
+
+    def _serves(self) -> bool:
+        """M5, M7: somebody still heals from me."""
+        return bool(self.healees)
+
+    def _try_commit(self, out: Out) -> Member:
+        view, trailer = self.view, self.result
+        assert view is not None
+        assert trailer is not None
+        if not self.whole or self._serves():
+            return self
+        assert self.state is not None
+        assert self.position is not None
+        if trailer.contributors != (1,) * self.position.slots:
+            return self._fail(_miscounted(view, self.state.step + 1, trailer), out)
+        return self._commit(view, self.state, self.position, trailer, out)
+
+    def _commit(self, view: View, state: StateId, position: Position, trailer: Trailer, out: Out) -> Member:
+        after = self.schedule.advance(position, view.wave_slots)
+        new = StateId(state.step + 1, view.id)
+        commit = Commit(view.id, new, after, trailer, self.schedule.epoch_ended(position, after))
+        member = replace(
+            self, state=new, position=after, chunks=(), examples=0.0, loss=0.0, contributed=False, result=None
+        )._give(commit, out)
+        if self.copy is not None:
+            # every member of the view has given its part to a later step, so nobody stays behind this state
+            out.append(KeepSnapshot(view.id, self.copy))
+            return replace(member, copy=None, writing=self.copy)
+        return member
+
+    def _after_commit(self, commit: Commit, out: Out) -> Member:
+        if not self._may_commit_in(commit.view):
+            return self
+        assert self.position is not None
+        member = self
+        trailer = commit.trailer
+        if self.rank == 0:
+            loss = trailer.loss / trailer.examples if trailer.examples else None
+            records = self._records(commit.position)
+            self._send(Progress(commit.view, commit.state, commit.position, loss, records), out)
+        if self._wants_snapshot(commit):
+            member = member._take_snapshot(commit, out)
+        if trailer.flag or self._ended_data():
+            return member._seal(commit.view, True, out)
+        return member
+
+    def _records(self, position: Position) -> int:
+        ledger = self.schedule.ledger
+        return position.epoch * ledger.num_records + self.schedule.records_done(position)
+
+    # ------------------------------------------------------------------ snapshots, the last member, the end
+
+    def _wants_snapshot(self, commit: Commit) -> bool:
+        if self.rank != 0 or self._ended_data():
+            return False
+        if self.checkpoint_steps:
+            return commit.state.step % self.checkpoint_steps == 0
+        return commit.epoch_ended
+
+    def _take_snapshot(self, commit: Commit, out: Out) -> Member:
+        """Copy the state now; whether it is kept is known when the next step of the view commits (D6: stable states only)."""
+        out.append(TakeSnapshot(commit.view, commit.state, commit.position))
+        return replace(self, copy=commit.state)
+
+    def _written(self, event: SnapshotWritten, out: Out) -> Member:
+        writing = None if self.writing == event.state else self.writing
+        saved = Saved(self.current, event.state, event.position, event.path)
+        if self.active:
+            self._send(saved, out)
+        return replace(self, writing=writing, saved=saved)
+
+    def _is_last(self, view: View) -> bool:
+        """D5: I drain and nobody is there to go on."""
+        return self.draining and len(view.members) == 1 and self.whole
+
+    def _leave_last(self, view: View, out: Out) -> Member:
+        """D5: save a snapshot before I ask to leave; in a view of one every state is stable."""
+        assert self.state is not None
+        assert self.position is not None
+        if self.kept == self.state:
+            return self._seal(view.id, True, out)._proceed(out)
+        begun = self.writing == self.state or (self.saved is not None and self.saved.state == self.state)
+        if not begun:
+            out.append(TakeSnapshot(view.id, self.state, self.position))
+            out.append(KeepSnapshot(view.id, self.state))
+            return replace(self, copy=None, writing=self.state, ticks=0)
+        if self.ticks < PATIENCE:
+            return self
+        # the disk may be full; somebody may have joined meanwhile who takes the state
+        return replace(self, writing=None)._seal(view.id, True, out)._proceed(out)
+
+    def _end_training(self, out: Out) -> Member:
+        """Say once that training is over; in a final view already, so that what callbacks do then has time before the job is finished."""
+        if not self.whole or self.ended_training or self.failure is not None:
+            return self
+        out.append(EndTraining())
+        return replace(self, ended_training=True)
+
+    def _may_export(self, view: View) -> bool:
+        return view.exporter == self.rank and self.whole and self.exported is None
+
+    def _report_export(
+        self, export: Export, path: str, digest: str, metrics: tuple[tuple[str, float], ...], out: Out
+    ) -> Member:
+        if not self.active or export.view != self.current:
+            return self
+        exported = Exported(export.view, export.state, path, digest, metrics)
+        self._send(exported, out)
+        return replace(self, exported=exported)
+
+    def _fail(self, failure: ProgramFailed, out: Out) -> Member:
+        """D10: seal everything, say why, and do nothing more."""
+        if self.failure is not None:
+            return self
+        member = self._seal(self.current, not isinstance(self.work, Contribute), out)
+        failure = replace(failure, step=0 if member.state is None else member.state.step)
+        member._send(failure, out)
+        return replace(member, failure=failure, parked=None, report=None)
+
+
+def _serve(view: View, healees: frozenset[MemberId], out: Out) -> None:
+    """Serve the view's base, which is my state, to those that heal from me (M7)."""
+    if healees:
+        waiting = tuple(peer.id for peer in view.members if peer.id in healees)
+        out.append(ServeState(view.id, view.base, view.position, waiting))
+
+
+def _miscounted(view: View, step: int, trailer: Trailer) -> ProgramFailed:
+    text = (
+        f"step {step} of view {view.id} would count chunks {trailer.contributors} times instead of once each; "
+        "this is an error of ElasticDL, please report it with the job's logs"
+    )
+    return ProgramFailed("program", "miscounted chunks", "", text)

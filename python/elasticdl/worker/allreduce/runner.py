@@ -1,0 +1,554 @@
+"""The loop of a synchronous worker: carries out what the member's state machine says.
+
+It decides nothing: every event goes to `machine.py`, every instruction comes from there. The main thread does the work, one
+piece at a time and in order; what can't wait (messages, closing a view's connections) is done at once on whatever thread brought the
+event, so that a `stop` of the master frees a ring that blocks.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from elasticdl._core import Endpoint, Heart, Ring, StateServer, StateTransfer
+from elasticdl.checkpoint.stateimage import RunningSums, State, decode, encode, write
+from elasticdl.control.protocol.messages import MemberMessage, Note
+from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position
+from elasticdl.data.prefetch import ChunkSource
+from elasticdl.errors import Cancelled, RingBroken, TransferFailed
+from elasticdl.files.output import output_unwritable, unpublished_path
+from elasticdl.worker.allreduce.machine import Member
+from elasticdl.worker.allreduce.upcoming import Need, upcoming
+from elasticdl.worker.auditlog import AuditLog
+from elasticdl.worker.contract.allreduce import Adapter, StepLogs
+from elasticdl.worker.events import (
+    Applied,
+    ChunkComputed,
+    CloseView,
+    Commit,
+    Compute,
+    Contribute,
+    DropSnapshot,
+    EndTraining,
+    Event,
+    Exit,
+    Export,
+    ExportWritten,
+    Heal,
+    Healed,
+    HealeeLeft,
+    HealFailed,
+    Instruction,
+    KeepSnapshot,
+    OpenView,
+    ProgramError,
+    RingCompleted,
+    RingFailed,
+    Send,
+    ServeState,
+    SnapshotWritten,
+    StopRequested,
+    TakeSnapshot,
+    Trailer,
+    WorkCancelled,
+)
+from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
+from elasticdl.worker.settings import AHEAD, LoopSettings
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Load:
+    """Main thread: put this state in place (the transfer has ended, the machine has been told)."""
+
+    state: State
+
+
+@dataclass(slots=True)
+class _Item:
+    number: int
+    instruction: Instruction | _Load
+
+
+class SynchronousWorker:
+    """One member: its machine, its model, its data plane."""
+
+    def __init__(
+        self,
+        member: Member,
+        adapter: Adapter,
+        endpoint: Endpoint,
+        chunks: ChunkSource,
+        schedule: Schedule,
+        audit: AuditLog | None,
+        heart: Heart,
+        send: Callable[[MemberMessage], bool],
+        settings: LoopSettings,
+        leaving: Callable[[Exit], None],
+    ) -> None:
+        """`leaving` is called at once when the member ends, while the main thread may still be at work."""
+        self._machine = member
+        self._member = member.id
+        self._adapter = adapter
+        self._endpoint = endpoint
+        self._chunks = chunks
+        self._schedule = schedule
+        self._audit = audit
+        self._heart = heart
+        self._send = send
+        self._settings = settings
+        self._leaving = leaving
+
+        self._lock = threading.RLock()
+        self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
+        self._numbers = 0
+        self._cancelled = 0
+        """Work with a number up to this one is given up (its view was sealed)."""
+
+        self._view: View | None = None
+        self._ring: Ring | None = None
+        self._server: StateServer | None = None
+        self._transfer: StateTransfer | None = None
+        self._sealed_at: float | None = None
+
+        self._result: npt.NDArray[Any] = np.zeros(adapter.size, adapter.dtype)
+        self._zeros: npt.NDArray[Any] | None = None
+        self._position: Position | None = None
+        self._sums = RunningSums()
+        self._needs: deque[Need] = deque()
+        self._plan: Iterator[Need] = iter(())
+        self._plan_of: tuple[int, int] | None = None
+        self._copy: tuple[StateId, Position, bytearray] | None = None
+
+    # ------------------------------------------------------------------ events in
+
+    def feed(self, event: Event) -> None:
+        """Give an event to the machine and carry out what can't wait; callable from every thread."""
+        with self._lock:
+            self._machine, instructions = self._machine.handle(event)
+            for instruction in instructions:
+                self._carry_out(instruction)
+            self._heart.set(*self._machine.beat)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Send(message):
+                self._send(message)
+                return
+            case CloseView():
+                self._close_view(instruction)
+                return
+            case OpenView(view):
+                self._open_view(view)
+            case Exit():
+                self._leaving(instruction)
+        self._numbers += 1
+        self._queue.put(_Item(self._numbers, instruction))
+
+    def _open_view(self, view: View) -> None:
+        self._release_view(linger=False)
+        self._cancelled = self._numbers
+        rank = view.rank(self._member)
+        assert rank is not None, "the machine installs only views that name this member (M1)"
+        digest = view.digest
+        self._view = view
+        self._endpoint.enter(view.id, digest)
+        if not view.final:
+            peers = [(peer.id, peer.address) for peer in view.members]
+            self._ring = Ring(self._endpoint, view.id, digest, rank, peers, self._settings.silence)
+
+    def _close_view(self, close: CloseView) -> None:
+        self._endpoint.seal(close.sealed)
+        self._cancelled = self._numbers
+        self._release_view(close.linger)
+        if self._sealed_at is None:
+            self._sealed_at = time.monotonic()
+        self._note("sealed", close.sealed, 0, f"sealed view {close.sealed}")
+
+    def _release_view(self, linger: bool) -> None:
+        if self._ring is not None:
+            if not linger:
+                self._ring.cancel()
+            self._ring.close(linger)
+            self._ring = None
+        if self._transfer is not None:
+            self._transfer.cancel()
+            self._transfer = None
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def _note(self, kind: str, view: int, step: int, text: str, seconds: float | None = None) -> None:
+        _log.info("%s: %s", kind, text)
+        self._send(Note(kind, ViewId(view), step, text, seconds))
+
+    # ------------------------------------------------------------------ the main thread
+
+    def run(self) -> Exit:
+        """Work until the machine says that this process ends; the caller's thread is the only one that touches the model."""
+        while True:
+            item = self._queue.get()
+            if isinstance(item.instruction, Exit):
+                return item.instruction
+            try:
+                self._work(item)
+            except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
+                self.feed(program_error(error, self._describe_chunk()))
+
+    def _describe_chunk(self) -> str:
+        position = self._position
+        return (
+            ""
+            if position is None
+            else f"epoch {position.epoch}, task place {position.first_task}, chunk {position.chunk}"
+        )
+
+    def _stale(self, item: _Item) -> bool:
+        """Tell whether the item's view was sealed meanwhile; the machine then hears of its end."""
+        with self._lock:
+            return item.number <= self._cancelled
+
+    def _work(self, item: _Item) -> None:
+        instruction = item.instruction
+        match instruction:
+            case Commit():
+                self._commit(instruction)
+            case OpenView():
+                self._begin_view(instruction)
+            case _Load(state):
+                self._load(state)
+            case TakeSnapshot():
+                self._copy = (
+                    instruction.state,
+                    instruction.position,
+                    self._encode(instruction.state, instruction.position),
+                )
+            case KeepSnapshot():
+                self._keep_snapshot(instruction)
+            case DropSnapshot():
+                self._copy = None
+            case EndTraining():
+                self._end_training()
+            case ServeState():
+                if not self._stale(item):
+                    self._serve(instruction)
+            case Heal() | Compute() | Contribute() | Export():
+                if self._stale(item):
+                    self.feed(WorkCancelled())
+                elif isinstance(instruction, Heal):
+                    self._heal(instruction)
+                elif isinstance(instruction, Compute):
+                    self._compute(instruction)
+                elif isinstance(instruction, Contribute):
+                    self._contribute(instruction, item)
+                else:
+                    self._export(instruction)
+            case Send() | CloseView() | Exit():
+                raise AssertionError(f"{instruction} is carried out elsewhere")
+            case _:
+                assert_never(instruction)
+
+    def _begin_view(self, opening: OpenView) -> None:
+        if not opening.keep:
+            self._adapter.zero()
+        # What was looked up for the old view may be other chunks than the same steps and slots of this one have.
+        self._plan_of = None
+        self._needs.clear()
+        # In a final view the exporter, which the end of the job waits for.
+        self._adapter.writes = opening.view.rank(self._member) == (opening.view.exporter or 0)
+        if self._audit is not None:
+            self._audit.base(opening.view)
+        self._compare(opening.view)
+
+    def _compare(self, view: View) -> None:
+        """In a final view, say which bits this member holds: whoever doubts that all hold the same can compare."""
+        rank = view.rank(self._member)
+        if view.final and rank is not None and view.sources[rank] is None:
+            self._note("digest", view.id, view.base.step, self._adapter.digest())
+
+    # ------------------------------------------------------------------ chunks
+
+    def _need(self, compute: Compute) -> Need:
+        """Return the chunk of a slot, and keep the prefetching thread a few chunks ahead."""
+        view = self._view
+        assert view is not None
+        rank = view.rank(self._member)
+        assert rank is not None
+        if self._plan_of != (view.id, compute.step) and not any(n.step == compute.step for n in self._needs):
+            self._needs.clear()
+            self._plan = upcoming(self._schedule, view, rank, compute.position, compute.step)
+        self._plan_of = (view.id, compute.step)
+        while self._needs and self._needs[0].step < compute.step:
+            self._needs.popleft()
+        while len(self._needs) < AHEAD:
+            following = next(self._plan, None)
+            if following is None:
+                break
+            self._needs.append(following)
+        self._chunks.want([need.key for need in self._needs if need.key is not None])
+        for need in self._needs:
+            if need.step == compute.step and need.slot == compute.slot:
+                return need
+        task = self._schedule.task(compute.position, compute.slot)
+        chunk = compute.position.chunk
+        inside = chunk < self._schedule.ledger.num_chunks(task)
+        return Need(compute.step, compute.slot, task, chunk, (task.epoch, task.id, chunk) if inside else None)
+
+    def _compute(self, compute: Compute) -> None:
+        self._position = compute.position
+        need = self._need(compute)
+        if need.key is None:
+            self.feed(ChunkComputed(compute.slot, 0, 0.0, 0.0))
+            return
+        records, bad, batch = self._chunks.get(need.key)
+        if batch is None:  # every record of the chunk was bad, and may be
+            self.feed(ChunkComputed(compute.slot, records, 0.0, 0.0, bad))
+            return
+        result = self._adapter.compute(batch, compute.step, compute.slot)
+        self.feed(ChunkComputed(compute.slot, records, result.examples, result.loss, bad))
+
+    # ------------------------------------------------------------------ the ring and the commit
+
+    def _contribute(self, work: Contribute, item: _Item) -> None:
+        with self._lock:
+            ring, view = self._ring, self._view
+        if ring is None or view is None or self._stale(item):
+            self.feed(WorkCancelled())
+            return
+        if self._audit is not None and work.lines:
+            assert self._position is not None
+            self._audit.contributed(work.view, work.step, self._position.epoch, work.lines)
+        sums = work.trailer
+        trailer = [
+            float(sums.records),
+            sums.examples,
+            sums.loss,
+            float(sums.flag),
+            *map(float, sums.contributors),
+        ]
+        try:
+            total = ring.reduce(work.step, self._given(work), self._result.data, trailer)
+        except RingBroken as broken:
+            accused = view.members[broken.rank].id if broken.rank is not None else None
+            self.feed(RingFailed(work.view, work.step, accused, broken.how))
+            return
+        except Cancelled:
+            self.feed(WorkCancelled())
+            return
+        reduced = Trailer(
+            int(total[0]), total[1], total[2], int(total[3]), tuple(int(count) for count in total[4:])
+        )
+        if not (math.isfinite(reduced.loss) and self._adapter.finite(self._result)):
+            if self._settings.on_nan == "fail":
+                self.feed(_not_finite(work.step, reduced))
+                return
+            # every member sees the same bits, so every member skips the same step; one says so
+            if view.rank(self._member) == 0:
+                text = f"step {work.step} is not finite and changes nothing (on_nan=skip_step)"
+                self._note("idle-step", work.view, work.step, text)
+            reduced = replace(reduced, examples=0.0, loss=0.0)
+        self.feed(RingCompleted(work.view, work.step, reduced))
+
+    def _given(self, work: Contribute) -> Any:
+        if not work.blank and work.lines:
+            return self._adapter.accumulator()
+        if self._zeros is None:
+            self._zeros = np.zeros(self._adapter.size, self._adapter.dtype)
+        return self._zeros
+
+    def _commit(self, commit: Commit) -> None:
+        if self._audit is not None:
+            trailer = commit.trailer
+            applied = trailer.examples > 0
+            self._audit.committed(commit.view, commit.state.step, trailer.records, applied=applied)
+        examples = commit.trailer.examples
+        self._adapter.apply(self._result, examples)
+        self._sums = RunningSums(self._sums.loss + commit.trailer.loss, self._sums.examples + examples)
+        reason = self._adapter.logs(self._logs(commit))
+        if commit.epoch_ended:
+            self._sums = RunningSums()
+        self._position = commit.position
+        if self._sealed_at is not None:
+            seconds = time.monotonic() - self._sealed_at
+            self._sealed_at = None
+            self._note(
+                "committed-first",
+                commit.view,
+                commit.state.step,
+                f"step {commit.state.step} is committed",
+                seconds,
+            )
+        self.feed(Applied(commit.state))
+        if reason is not None:
+            self.feed(StopRequested(reason))
+
+    def _logs(self, commit: Commit) -> StepLogs:
+        trailer, sums = commit.trailer, self._sums
+        epoch = commit.position.epoch - 1 if commit.epoch_ended else commit.position.epoch
+        return StepLogs(
+            step=commit.state.step,
+            epoch=epoch,
+            loss=trailer.loss / trailer.examples if trailer.examples else None,
+            epoch_ended=commit.epoch_ended,
+            epoch_loss=sums.loss / sums.examples if sums.examples else None,
+        )
+
+    # ------------------------------------------------------------------ states
+
+    def _encode(self, state: StateId, position: Position) -> bytearray:
+        return encode(State(state, position, self._sums, self._adapter.image()))
+
+    def _load(self, state: State) -> None:
+        self._adapter.load(state.image)
+        self._adapter.zero()
+        self._sums = state.sums
+        self._position = state.position
+
+    def _heal(self, heal: Heal) -> None:
+        """Get a state; a transfer runs on a thread of its own, so that this one can give zeros to the first step meanwhile."""
+        if heal.source == INITIAL:
+            self._position = heal.position
+            self.feed(Healed(heal.view, heal.state, heal.position))
+        elif heal.source == SNAPSHOT:
+            assert heal.path is not None
+            state = decode(Path(heal.path).read_bytes())
+            if state.id != heal.state:
+                raise TransferFailed(f"{heal.path} holds state {state.id}, the view wants {heal.state}")
+            self._load(state)
+            self.feed(Healed(heal.view, heal.state, state.position))
+        else:
+            with self._lock:
+                view = self._view
+                if view is None or view.id != heal.view:
+                    self.feed(WorkCancelled())
+                    return
+                donor = next(peer for peer in view.members if peer.id == heal.source)
+                wanted = (heal.state.step, heal.state.view)
+                transfer = StateTransfer(
+                    self._endpoint,
+                    view.id,
+                    view.digest,
+                    wanted,
+                    (donor.id, donor.address),
+                    self._settings.silence,
+                )
+                self._transfer = transfer
+            threading.Thread(
+                target=self._receive, args=(heal, transfer, donor.name), name="heal", daemon=True
+            ).start()
+
+    def _receive(self, heal: Heal, transfer: StateTransfer, donor: str) -> None:
+        began = time.monotonic()
+        self._note("healing", heal.view, heal.state.step, f"receiving step {heal.state.step} from {donor}")
+        try:
+            state = decode(transfer.run())
+            transfer.acknowledge()
+        except Cancelled:
+            self.feed(WorkCancelled())
+            return
+        except TransferFailed as failure:
+            self.feed(HealFailed(heal.view, str(failure)))
+            return
+        with self._lock:
+            # the model is loaded before any later work of the main thread: the queue keeps the order
+            self._numbers += 1
+            self._queue.put(_Item(self._numbers, _Load(state)))
+            seconds = time.monotonic() - began
+            text = f"received step {heal.state.step} from {donor} in {seconds:.2f} s"
+            self._note("healed", heal.view, heal.state.step, text, seconds)
+            self.feed(Healed(heal.view, heal.state, state.position))
+
+    def _serve(self, serve: ServeState) -> None:
+        image = self._encode(serve.state, serve.position)
+        with self._lock:
+            view = self._view
+            if view is None or view.id != serve.view:
+                return
+            state = (serve.state.step, serve.state.view)
+            server = StateServer(self._endpoint, view.id, view.digest, state, image)
+            self._server = server
+        self._note(
+            "serving",
+            serve.view,
+            serve.state.step,
+            f"serving step {serve.state.step} to {len(serve.healees)} members",
+        )
+        arguments = (serve, server)
+        threading.Thread(target=self._watch_healees, args=arguments, name="serve", daemon=True).start()
+
+    def _watch_healees(self, serve: ServeState, server: StateServer) -> None:
+        waiting = {str(member) for member in serve.healees}
+        while waiting:
+            with self._lock:
+                if self._server is not server:
+                    return
+            for member, acknowledged in server.wait(0.5):
+                waiting.discard(member)
+                self.feed(HealeeLeft(serve.view, MemberId(member), acknowledged))
+        with self._lock:
+            if self._server is server:
+                self._server = None
+        server.close()
+
+    def _keep_snapshot(self, keep: KeepSnapshot) -> None:
+        copy, self._copy = self._copy, None
+        folder = self._settings.snapshots
+        if copy is None or copy[0] != keep.state or folder is None:
+            return
+        arguments = (folder, keep, *copy)
+        threading.Thread(target=self._write_snapshot, args=arguments, name="snapshot", daemon=True).start()
+
+    def _write_snapshot(
+        self, folder: Path, keep: KeepSnapshot, state: StateId, position: Position, data: bytearray
+    ) -> None:
+        path = folder / f"step-{state.step}-view-{state.view}.state"
+        try:
+            write(path, data)
+        except OSError as error:
+            # training is worth more than a snapshot: say it and go on; the next one may fit
+            self._note(
+                "note", keep.view, state.step, f"could not write the snapshot {path}: {error.strerror}"
+            )
+            return
+        self.feed(SnapshotWritten(keep.view, state, position, str(path)))
+
+    def _end_training(self) -> None:
+        if self._view is None or not self._view.final:
+            # This member is not in the last view; the exporter there writes what callbacks write to files.
+            self._adapter.writes = False
+        self._adapter.end_training()
+
+    def _export(self, export: Export) -> None:
+        output = self._settings.output
+        path = ""
+        if output is not None and export.state.step:  # nothing was trained before the first step
+            path = unpublished_path(output, export.state.step, export.state.view)
+            try:
+                self._adapter.export(path, self._settings.output_format)
+            except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
+                raise output_unwritable(output, error) from None
+        self.feed(ExportWritten(export.view, path, self._adapter.digest(), ()))
+
+
+def _not_finite(step: int, trailer: Trailer) -> ProgramError:
+    what = (
+        f"the loss of step {step} is {trailer.loss}"
+        if not math.isfinite(trailer.loss)
+        else f"the gradient of step {step} is not finite"
+    )
+    text = f"{what}. Lower the learning rate, clip gradients, or set --on_nan=skip_step."
+    return ProgramError("nan", f"not finite at step {step}", "", text)

@@ -1,0 +1,1 @@
+"""What a framework implements."""

@@ -1,0 +1,108 @@
+"""The Protocol that a framework's adapter implements for synchronous workers; the loop knows no framework.
+
+One adapter object lives in one worker process and holds the user's model, optimizer and accumulator. It decides nothing about
+groups, and the ring never sees a framework's type: both meet in flat buffers. See "The mathematics of a step" in
+`docs/concepts/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy.typing as npt
+
+from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.worker.contract.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkResult:
+    """What one chunk added to the accumulator.
+
+    Attributes:
+        examples: n, the number of examples that `feed` made of the records; the weight of the chunk.
+        loss: sum over the examples of (loss + layers' own losses).
+    """
+
+    examples: float
+    loss: float
+
+
+@dataclass(frozen=True, slots=True)
+class StepLogs:
+    """What callbacks get; equal in all members.
+
+    Attributes:
+        step: committed steps, this one included.
+        epoch: the epoch that the step belongs to.
+        loss: mean loss of the step, None if it had no example.
+        epoch_ended: the step was the last of its epoch.
+        epoch_loss: mean loss over the epoch's examples so far.
+    """
+
+    step: int
+    epoch: int
+    loss: float | None
+    epoch_ended: bool
+    epoch_loss: float | None
+
+
+class Adapter(Protocol):
+    """One framework's side of a synchronous worker. All calls come from one thread, except `convert`."""
+
+    size: int
+    """Elements of the flat accumulator: gradients of all trainables, then weighted changes of float non-trainables."""
+    dtype: npt.DTypeLike
+    """float32, or float64 if the model has a variable of that type."""
+
+    writes: bool
+    """Whether this member writes what callbacks write to files; exactly one member of a view does."""
+
+    def prepare(self, sample: Records) -> None:
+        """Build everything and run the compiled step once on `sample`, without any lasting effect.
+
+        Raises BadModel or BadData (expected and received) for what only running shows.
+        """
+
+    def convert(self, records: Records) -> Any:
+        """Run the user's `feed` over one chunk; called from the prefetching thread. Raises BadData."""
+
+    def zero(self) -> None:
+        """Empty the accumulator."""
+
+    def compute(self, batch: Any, step: int, slot: int) -> ChunkResult:
+        """Add a chunk's gradient sum and weighted state changes to the accumulator; the committed state is not touched.
+
+        Every chunk starts from the committed value of each non-trainable variable, with seeds of (job seed, step, slot).
+        """
+
+    def accumulator(self) -> memoryview:
+        """Return the accumulator's bytes, of `size` elements, valid until the next `compute` or `zero`."""
+
+    def apply(self, result: npt.NDArray[Any], examples: float) -> None:
+        """Commit: apply `result` / `examples` (no-op for 0 examples); the accumulator becomes empty."""
+
+    def finite(self, result: npt.NDArray[Any]) -> bool:
+        """Tell whether a reduced result has no NaN and no infinity."""
+
+    def logs(self, logs: StepLogs) -> str | None:
+        """Run callbacks after a commit; return a reason if they want the job to stop, the same in all members."""
+
+    def end_training(self) -> None:
+        """Run what callbacks do at the end of training; called once at most. The committed state stays as it is."""
+
+    def image(self) -> StateImage:
+        """Copy the committed state."""
+
+    def load(self, image: StateImage) -> None:
+        """Replace the state. Raises TransferFailed if the image does not fit this model."""
+
+    def digest(self) -> str:
+        """Return a digest of the state's bits (hexadecimal)."""
+
+    def export(self, path: str, kind: str) -> None:
+        """Write the model, as callbacks left it at the end of training, for plain users of the framework.
+
+        `kind`: `keras` (one file) or `saved_model` (a directory).
+        """

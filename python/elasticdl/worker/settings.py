@@ -1,0 +1,30 @@
+"""What the loops of workers take from a job's settings, whichever way it trains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+AHEAD = 4
+"""Chunks that are read and converted before they are needed; more only costs memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """What the loop takes from the job's settings.
+
+    Attributes:
+        silence: seconds without a byte in the middle of a transfer before a peer counts as lost.
+        on_nan: `fail` or `skip_step`.
+        output: final path of the result, None if nothing is exported.
+        output_format: `keras` or `saved_model`.
+        snapshots: folder for snapshots, one that every worker can read; None: there is none, so no snapshot is kept.
+        get_model_steps: with parameter servers: chunks from one pull of the dense variables to the next.
+    """
+
+    silence: float
+    on_nan: str
+    output: Path | None
+    output_format: str
+    snapshots: Path | None
+    get_model_steps: int = 1
