@@ -1,18 +1,22 @@
-"""Write the pages of `docs/reference/` that are made from the code: the settings.
+"""Write what the documentation has from the code: the page of settings, the drawings of the architecture and the table of its rooms.
 
-`make docs` writes them, `make check` runs this with `--check`, which changes nothing and fails if a page is not what it would write.
+`make docs` writes them, `make check` runs this with `--check`, which changes nothing and fails if a file is not what it would write.
 """
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
 
+from docs import house
 from elasticdl.spec.jobspec import SETTINGS
 from elasticdl.spec.setting import Setting
 
-REFERENCE = Path(__file__).resolve().parent / "reference"
+DOCS = Path(__file__).resolve().parent
+ARCHITECTURE = DOCS / "concepts" / "architecture.md"
 
 _HEAD = """\
 # Settings
@@ -44,14 +48,28 @@ def _default(setting: Setting) -> str:
     return f"`{written}`" if written not in ("", {}) else "empty"
 
 
-PAGES = {"settings.md": settings_page}
+def architecture_page() -> str:
+    """Return `architecture.md` with a current table of rooms."""
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    between = re.compile(r"(?<=<!-- made by `make docs` -->\n).*?(?=<!-- end -->)", re.S)
+    return between.sub(lambda _: f"\n{house.table()}\n", page, count=1)
+
+
+PAGES: dict[str, Callable[[], str]] = {
+    "reference/settings.md": settings_page,
+    "concepts/architecture.md": architecture_page,
+    "concepts/rooms.svg": house.python_rooms,
+    "concepts/core.svg": house.rust_rooms,
+    "concepts/chunk.svg": lambda: house.CHUNK,
+    "concepts/push.svg": lambda: house.PUSH,
+}
 
 
 def main(arguments: list[str]) -> int:
-    """Write the pages, or with `--check` compare them; the exit code is 1 if one is not current."""
+    """Write the files, or with `--check` compare them; the exit code is 1 if one is not current."""
     stale = []
     for name, page in PAGES.items():
-        path, text = REFERENCE / name, page()
+        path, text = DOCS / name, page()
         if path.exists() and path.read_text(encoding="utf-8") == text:
             continue
         stale.append(path)
