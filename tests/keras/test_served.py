@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from elasticdl.catalog.catalog import InitialKind
 from elasticdl.errors import BadData, BadModel
+from elasticdl.keras import internals
 from elasticdl.keras.embedding import ServedEmbedding
 from elasticdl.keras.layers import Embedding
 from elasticdl.keras.modelfile import UserModel
@@ -90,7 +91,9 @@ def pulled(adapter: KerasServedAdapter, read: Callable[[int, Any], Any]) -> Pull
 @pytest.mark.parametrize("model", [functional, Own])
 def test_gradients_are_those_of_keras(model: Callable[[], keras.Model]) -> None:
     adapter = adapter_of(model)
-    served = {layer.name for layer in adapter.model._flatten_layers() if isinstance(layer, ServedEmbedding)}
+    served = {
+        layer.name for layer in internals.layers_of(adapter.model) if isinstance(layer, ServedEmbedding)
+    }
     assert served == {"shared", "other"}
     assert not any("embedding" in one.path for one in adapter.model.variables)
     batch = adapter.convert(RECORDS)

@@ -20,6 +20,7 @@ from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline, show
+from elasticdl.keras.internals import layers_of
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.seeds import chunk_seeds
@@ -108,7 +109,7 @@ class KerasAdapter:
             case JitCompile.OFF:
                 return False
         return bool(tf.config.list_physical_devices("GPU")) and all(
-            layer.supports_jit for layer in self.model._flatten_layers()
+            layer.supports_jit for layer in layers_of(self.model)
         )
 
     # ------------------------------------------------------------------ chunks

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -21,6 +20,7 @@ from elasticdl.catalog.tablereader import Learnt
 from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.files.output import made_beside
+from elasticdl.keras import internals
 from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, serving, table_of
 from elasticdl.keras.export import export
@@ -85,7 +85,7 @@ class KerasServedAdapter:
         self._dense = self._step.first()
         self._places = self._find_places()
         layout, admission = self._step.layout, self._spec.embedding_admission
-        decays = self.optimizer._use_weight_decay
+        decays = internals.decays(self.optimizer)
         variables = [
             *(Variable(v.path, tuple(v.shape), bool(decays(v))) for v in layout.trained),
             *(Variable(v.path, tuple(v.shape), False, adds=True) for v in layout.changed),
@@ -203,8 +203,8 @@ class KerasServedAdapter:
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""
-        if isinstance(self.optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule):
-            self.optimizer._iterations.assign(step)
+        if internals.follows_schedule(self.optimizer):
+            self.optimizer.iterations.assign(step)
         return float(self.optimizer.learning_rate)
 
     # ------------------------------------------------------------------ the result

@@ -18,8 +18,8 @@ import tensorflow as tf
 from elasticdl.errors import BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.embedding import Given, Recorded, looking_up
+from elasticdl.keras.internals import clear_losses, clip, seed_states
 from elasticdl.keras.loss import ChunkLoss
-from elasticdl.keras.step import seed_states
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +165,9 @@ class ServedStep:
                 for own in self._model.losses:
                     loss = loss + tf.cast(tf.reduce_sum(own), tf.float32)
         slopes = tape.gradient(loss, [*trainable, *rows])
-        self._model._clear_losses()
+        clear_losses(self._model)
         found = [None if slope is None else tf.convert_to_tensor(slope) for slope in slopes]
-        clipped = self._optimizer._clip_gradients(found)
+        clipped = clip(self._optimizer, found)
         for variable, before in zip(self._constants, constants, strict=True):
             if scope.get_current_value(variable) is not before:
                 raise BadModel(

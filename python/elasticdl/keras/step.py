@@ -16,10 +16,10 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
-from keras.src.random.seed_generator import global_seed_generator
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.compiled import Compiled
+from elasticdl.keras.internals import clear_losses, seed_states
 from elasticdl.keras.loss import ChunkLoss
 
 
@@ -165,7 +165,7 @@ class TrainingStep:
             total = loss * examples
             target = self._optimizer.scale_loss(total) if hasattr(self._optimizer, "scale_loss") else total
         gradients = tape.gradient(target, trainables)
-        self._model._clear_losses()
+        clear_losses(self._model)
 
         trained = [
             (v, tf.convert_to_tensor(g))
@@ -199,17 +199,6 @@ class TrainingStep:
                 f"{self._path}: the model trains other variables each time it is called; workers can't agree on them"
             )
         self._layout = layout
-
-
-def seed_states(model: Any) -> list[Any]:
-    """Return the states of the seed generators that a step may draw from, in a fixed order."""
-    # layers that name no generator draw from the process's own one; made here, because a traced function can't make variables
-    shared = global_seed_generator().state
-    found: dict[int, Any] = {id(shared): shared}
-    for layer in model._flatten_layers():
-        for generator in layer._seed_generators:
-            found[id(generator.state)] = generator.state
-    return list(found.values())
 
 
 def _with_examples(spec: Any, examples: int) -> Any:

@@ -1,0 +1,50 @@
+"""What this package uses of Keras beyond its public names: all of it is here, so that one test finds out when a release changes it.
+
+Each function says why the public names are not enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+from keras.src.random.seed_generator import global_seed_generator
+
+
+def layers_of(model: Any) -> list[Any]:
+    """Return the model and all layers inside it, in a fixed order: `Model.layers` has only the outermost."""
+    return list(model._flatten_layers())
+
+
+def seed_states(model: Any) -> list[Any]:
+    """Return the states of the seed generators that a step may draw from, in a fixed order: no public name lists them."""
+    # layers that name no generator draw from the process's own one; made here, because a traced function can't make variables
+    shared = global_seed_generator().state
+    found: dict[int, Any] = {id(shared): shared}
+    for layer in layers_of(model):
+        for generator in layer._seed_generators:
+            found[id(generator.state)] = generator.state
+    return list(found.values())
+
+
+def clear_losses(model: Any) -> None:
+    """Forget the losses that `add_loss` collected in the last call, as `Model.fit` does before each; they would be counted again."""
+    model._clear_losses()
+
+
+def clip(optimizer: Any, gradients: list[Any]) -> list[Any]:
+    """Return gradients as the optimizer's clipping leaves them: in public it clips only on the way to its own variables."""
+    clipped: list[Any] = optimizer._clip_gradients(gradients)
+    return clipped
+
+
+def decays(optimizer: Any) -> Callable[[Any], bool]:
+    """Return what tells whether weight decay is for a variable: no public name has what `exclude_from_weight_decay` has excluded."""
+    decides: Callable[[Any], bool] = optimizer._use_weight_decay
+    return decides
+
+
+def follows_schedule(optimizer: Any) -> bool:
+    """Tell whether the learning rate is a schedule: the public `learning_rate` is its value at the present step already."""
+    return isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
