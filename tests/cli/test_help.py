@@ -8,30 +8,36 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from elasticdl import cli
+from elasticdl.cli.commands import elasticdl
 from elasticdl.spec.jobspec import SETTINGS
 
 HELP = Path(__file__).parent / "help"
-COMMANDS = [
-    "",
-    "audit",
-    "chaos",
-    "doctor",
-    "export",
-    "list",
-    "logs",
-    "rbac",
-    "scale",
-    "status",
-    "stop",
-    "train",
-    "version",
-]
+
+
+def commands(group: click.Group, path: str = "") -> Iterator[str]:
+    """Yield the group's own name and those of all commands below it."""
+    yield path
+    for name, command in sorted(group.commands.items()):
+        below = f"{path} {name}".strip()
+        if isinstance(command, click.Group):
+            yield from commands(command, below)
+        else:
+            yield below
+
+
+COMMANDS = list(commands(elasticdl))
 HEAVY = {"tensorflow", "keras", "torch", "jax", "grpc", "rich", "pydantic", "numpy", "yaml"}
+
+
+def written(command: str) -> Path:
+    return HELP / f"{command.replace(' ', '-') or 'elasticdl'}.txt"
 
 
 def help_of(command: str) -> str:
@@ -48,7 +54,11 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_as_written(command: str) -> None:
-    assert help_of(command) == (HELP / f"{command or 'elasticdl'}.txt").read_text()
+    assert help_of(command) == written(command).read_text()
+
+
+def test_no_help_is_of_a_command_that_is_gone() -> None:
+    assert {path.name for path in HELP.iterdir()} == {written(command).name for command in COMMANDS}
 
 
 def test_every_setting_is_in_the_help_of_train() -> None:
@@ -73,4 +83,4 @@ def test_nothing_heavy_is_imported_before_the_processes_are_started() -> None:
 if __name__ == "__main__":
     os.environ["COLUMNS"] = "100"
     for name in COMMANDS:
-        (HELP / f"{name or 'elasticdl'}.txt").write_text(help_of(name))
+        written(name).write_text(help_of(name))
