@@ -66,7 +66,7 @@ def test_a_pod_of_each_role_is_printed(capsys: pytest.CaptureFixture[str]) -> No
         "test-job-worker-0-1",
         "test-job-ps-0-1",
     ]
-    assert server["spec"]["containers"][0]["command"][-1] == "elasticdl.ps.process"
+    assert server["spec"]["containers"][0]["command"][-1] == "elasticdl.job.ps"
 
 
 def test_no_secret_is_printed_and_none_is_made(

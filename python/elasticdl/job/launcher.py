@@ -37,7 +37,7 @@ _PYTHON = (sys.executable, "-P", "-m")
 ARGV: Mapping[Role, Sequence[str]] = {
     Role.MASTER: (*_PYTHON, "elasticdl.job.master"),
     Role.WORKER: (*_PYTHON, "elasticdl.job.worker"),
-    Role.PS: (*_PYTHON, "elasticdl.ps.process"),
+    Role.PS: (*_PYTHON, "elasticdl.job.ps"),
 }
 """Commands of a job's processes; `-P` keeps the current directory's files from shadowing modules."""
 
