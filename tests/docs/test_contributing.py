@@ -1,0 +1,62 @@
+"""The page for contributors: files, modules, targets and settings that it names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+PACKAGE = ROOT / "python" / "elasticdl"
+QUOTED = sorted({name for span in re.findall(r"`([^`\n]+)`", PAGE) for name in span.split()})
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in QUOTED if re.fullmatch(r"[\w.]+/[\w./]*|\w+\.(py|rs|pyi)", name)]
+)
+def test_each_path_exists(name: str) -> None:
+    places = [PACKAGE, ROOT, ROOT / "rust" / "core" / "src" / "records", ROOT / "rust" / "core" / "tests"]
+    made = name.startswith(".venv/")
+    assert made or any((place / name).exists() for place in places)
+
+
+def test_links_lead_somewhere() -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_each_command_exists() -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    assert set(re.findall(r"(?:^|`)make ([\w-]+)", PAGE, re.M)) <= targets
+    for module in re.findall(r"python -m ([\w.]+)", PAGE):
+        path = ROOT.joinpath(*module.split("."))
+        assert path.with_suffix(".py").is_file() or (path / "__main__.py").is_file(), module
+
+
+@pytest.mark.parametrize(
+    ("file", "names"),
+    [
+        ("python/elasticdl/tools/faults.py", ["FaultKind", "FORMS", "MOMENTS"]),
+        ("tests/chaos/__main__.py", ["MORE", "MORE_SERVING", "--servers", "--seed"]),
+        ("benchmarks/__main__.py", ["PARTS", "FULL", "SMALLEST"]),
+        ("python/elasticdl/control/protocol/codec.py", ["_FROM_MEMBER", "_TO_MEMBER"]),
+        ("proto/elasticdl/v1/control.proto", ["FromMember", "ToMember"]),
+        ("python/elasticdl/keras/optimizer.py", ["_RULES", "describe"]),
+        ("rust/core/src/ps/optimizer.rs", ["Rule", "state", "begin", "apply"]),
+        ("rust/core/src/ps/local.rs", ["rules"]),
+        ("tests/ps/test_optimizers.py", ["OPTIMIZERS"]),
+        ("python/elasticdl/data/readers/files.py", ["Kind"]),
+        ("python/elasticdl/spec/jobspec.py", ["JobSpec", "check"]),
+        ("rust/core/tests/ps.rs", ["PS_SEEDS"]),
+        ("tests/fuzz/__main__.py", ["--from", "--seconds"]),
+        ("tests/simulation/__main__.py", ["--seed", "--trace", "--servers"]),
+    ],
+)
+def test_what_is_to_be_changed_is_there(file: str, names: list[str]) -> None:
+    source = (ROOT / file).read_text(encoding="utf-8")
+    for name in names:
+        assert name in PAGE
+        assert re.search(rf"(?<![\w-]){name}\b", source), name

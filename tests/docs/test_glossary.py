@@ -1,0 +1,32 @@
+"""The glossary: each term once, in order, and the files that it names exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+TERMS = re.findall(r"^- \*\*(.+?)\*\*: (.+)$", PAGE, re.M)
+FOLDERS = (ROOT / "python" / "elasticdl", ROOT / "rust" / "core" / "src")
+
+
+def place(term: str) -> str:
+    """Return what terms are ordered by."""
+    return term.lower().replace("-", " ")
+
+
+def test_each_term_stands_once_and_in_order() -> None:
+    names = [term for term, _ in TERMS]
+    assert len(names) == PAGE.count("\n- ") > 40
+    assert names == sorted(set(names), key=place)
+    classes = re.findall(r"^\| `(\w+)` \| ", PAGE, re.M)
+    assert len(classes) == PAGE.count("\n| `") > 20
+    assert classes == sorted(set(classes))
+
+
+def test_each_term_has_a_sentence_and_a_name_in_the_code() -> None:
+    for term, text in TERMS:
+        assert re.search(r"\. (`[^`]+`(, )?)+$", text), term
+        for name in re.findall(r"`([\w/]+(?:\.rs|\.py|/))`", text):
+            assert any((folder / name).exists() for folder in FOLDERS), name
