@@ -34,8 +34,9 @@ BEFORE_REGISTRATION = (FoundShards, FoundModel, Note, ProgramFailed, Register, E
 def impossible(name: str, member: MemberId, output: Path | None, message: MemberMessage) -> str | None:
     """Return why no process of any job with this output says this on its connection, None if one may."""
     match message:
-        case FoundShards():
-            return None  # made by the user's reader: what is wrong with them ends the job, with the reason
+        case FoundShards(shards):
+            # Their numbers are the user's reader's: what is wrong with them ends the job, with the reason.
+            return _out_of_bounds(tuple(shard.name for shard in shards), "the name of a shard")
         case FoundModel():
             return None  # it is read as a whole
         case Register() | Enroll() if (message.name, message.member) != (name, member):
