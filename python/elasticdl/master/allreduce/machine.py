@@ -97,13 +97,12 @@ class Master(Succession):
     def _waits(self) -> bool:
         return bool(self.missing)
 
-    def _contradiction(self) -> str | None:
-        view, schedule = self.view, self.schedule
-        if view is None:
+    def _contradiction(self, journal: Journal) -> str | None:
+        if journal.view is None:
             return None
-        return (
-            "a view stands there, and no data" if schedule is None else claims.contradiction(view, schedule)
-        )
+        if journal.shards is None:
+            return f"view {journal.view.id} is of no data"
+        return claims.contradiction(journal.view, self.settings.plan(journal.shards))
 
     # ------------------------------------------------------------------ what comes in
 

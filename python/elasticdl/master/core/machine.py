@@ -327,10 +327,10 @@ class Keeper:
     def _open(self, now: float, journal: Journal, out: Out) -> Self:
         """Begin a life: what the journal says is all that is known. Raises BadData if that can't be."""
         master = replace(self, journal=journal, started_at=now)
+        if why := self._contradiction(journal):
+            raise BadData(why)
         if journal.shards is not None:
             master = master._with_data(journal.shards)
-        if why := master._contradiction():
-            raise BadData(why)
         if (journal.wanted, journal.wanted_servers) != (None, None):
             out.append(Scale(journal.wanted, journal.wanted_servers))
         if journal.terminal is not None:
@@ -338,8 +338,8 @@ class Keeper:
         return master._append(EpochRecord(journal.epoch + 1), out)
 
     @abstractmethod
-    def _contradiction(self) -> str | None:
-        """Return why the journal can't say what it says of this job, None if it may."""
+    def _contradiction(self, journal: Journal) -> str | None:
+        """Return why a journal can't say what it says of this job, None if it may."""
 
     @abstractmethod
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:

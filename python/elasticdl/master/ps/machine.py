@@ -378,8 +378,9 @@ class ServingMaster(Cutting):
         # Workers of this master may hold tasks that they can't finish, because the servers have gone to another one.
         return True
 
-    def _contradiction(self) -> str | None:
-        return claims.contradiction(self.journal, self.order)
+    def _contradiction(self, journal: Journal) -> str | None:
+        order: TaskOrder | None = None if journal.shards is None else self.settings.plan(journal.shards)
+        return claims.contradiction(journal, order)
 
     # ------------------------------------------------------------------ what comes in
 
