@@ -22,7 +22,7 @@ import psutil
 from benchmarks.recovery import PATIENCE, job
 from benchmarks.servers import ROOT, Row, busy, make_flights
 from benchmarks.servers import table as table
-from elasticdl.catalog.catalog import SLOTS
+from elasticdl.catalog.catalog import SLOTS, Catalog, Rule
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.messages import Register, Report
 from elasticdl.control.protocol.psmessages import Enroll, FoundModel, Settled
@@ -132,7 +132,8 @@ def with_servers(slots: int) -> Decisions:
     found = Decisions(ServingMaster(settings))
     for name in (*(f"ps-{index}-1" for index in range(SERVERS)), "worker-0-1", "worker-1-1"):
         found.say(name, Enroll(MemberId(name), name, f"unix:/{name}", 0, None, (), 0, False))
-    found.say("worker-0-1", FoundModel(f'{{"slots":{slots}}}'))
+    catalog = Catalog(0, [], [], Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}), slots)
+    found.say("worker-0-1", FoundModel(catalog.text()))
     return found
 
 

@@ -696,3 +696,24 @@ def test_a_member_finds_a_restarted_master_behind_its_gate(
     bound = time.monotonic()
     assert there.next() == StreamOpened()
     assert time.monotonic() - bound < 5, "gRPC's own back-off is in the way"
+
+
+def test_who_says_what_can_not_be_is_refused_counted_and_comes_no_more(
+    address: str, close: Callable[[Any], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there, others = Events(), Events(), Events()
+    server = close(ControlServer(address, TOKEN, here))
+    close(member(address, there))
+    connection = here.next().connection
+    assert there.next() == StreamOpened()
+    close(MemberStream(address, KEY, "worker-1-1", MemberId("6" * 32), others))
+    other = here.next().connection
+    with caplog.at_level(logging.WARNING):
+        server.refuse(connection, "worker-0-1 says TaskDone, which can't be: task 10")
+        assert there.next() == StreamRefused("worker-0-1 says TaskDone, which can't be: task 10")
+        assert here.next() == MemberClosed(connection)
+    assert server.refused == 1
+    assert "worker-0-1 says TaskDone, which can't be: task 10" in caplog.text
+    assert not server.send(connection, Welcome(1))
+    assert server.send(other, Welcome(1))
+    assert others.until(StreamReceived) == StreamReceived(Welcome(1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -140,3 +141,29 @@ def test_a_wave_without_slots_is_refused() -> None:
     schedule = Schedule(Ledger([Shard("a", 0, 4)], 4, 4, 0, True), 1, 0)
     with pytest.raises(ValueError, match="at least one slot"):
         schedule.start(0)
+
+
+@given(
+    st.lists(st.integers(0, 30), min_size=1, max_size=4).filter(any),
+    st.lists(st.integers(1, 5), min_size=1, max_size=40),
+)
+def test_whatever_a_job_comes_to_is_in_its_data(counts: list[int], slots: list[int]) -> None:
+    shards = [Shard(str(number), 0, count) for number, count in enumerate(counts)]
+    schedule = Schedule(Ledger(shards, 4, 2, 0, True), 2, 0)
+    position = schedule.start(slots[0])
+    for step, wave in enumerate(slots):
+        assert schedule.has(position)
+        assert schedule.may_have(position, step)
+        assert not schedule.may_have(position, step + 10**6)
+        if schedule.ended(position, step):
+            return
+        for wrong in (
+            replace(position, slots=1 << 62),
+            replace(position, slots=0),
+            replace(position, first_task=schedule.ledger.num_tasks),
+            replace(position, chunk=2),
+            replace(position, epoch=3),
+            replace(position, epoch=-1),
+        ):
+            assert not schedule.has(wrong)
+        position = schedule.advance(position, wave)

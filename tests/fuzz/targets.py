@@ -10,13 +10,23 @@ import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from google.protobuf.message import DecodeError
 
 from elasticdl.audit import records
 from elasticdl.checkpoint import manifest
 from elasticdl.cluster.local import wire
+from elasticdl.control.generated.control_pb2 import FromMember
+from elasticdl.control.protocol import codec
+from elasticdl.control.protocol.psmessages import ServingMemberMessage
+from elasticdl.control.transport.credentials import Admitted
+from elasticdl.control.transport.keys import Key
+from elasticdl.control.transport.rights import objection
 from elasticdl.errors import AuditFailed, BadData, BadInput
+from elasticdl.master.core.events import Refuse
 from tests.fuzz.mutation import damage, lie, text
+from tests.master import test_machine, test_serving
 
 CORPUS = Path(__file__).with_name("corpus")
 
@@ -106,6 +116,27 @@ def _checked(given: bytes) -> bytes:
     return b"".join(found)
 
 
+class Refused(Exception):
+    """A master has refused who said it."""
+
+
+def _read_member(given: bytes, folder: Path) -> object:
+    """Say what the bytes mean to both masters of a job that trains; refused by the one that such members have."""
+    message = codec.decode_member(FromMember.FromString(given))
+    is_serving = isinstance(message, get_args(ServingMemberMessage))
+    server = Admitted(Key.PS, "ps-0-1", test_serving.member("ps-0-1"), ())
+    rig, desk = test_serving.Rig(), test_machine.group("a", "b")
+    rig.start("worker-0-1")
+    rig.say("ps-0-1" if objection(server, message) is None else "worker-0-1", message)
+    rig.tick()
+    said = desk.say("a", message)
+    desk.wait(0.1)
+    refusals = rig.refused if is_serving else [one for one in said if isinstance(one, Refuse)]
+    if refusals:
+        raise Refused(refusals[0])
+    return message
+
+
 def _read_damaged_audit(given: bytes, folder: Path) -> object:
     path = folder / "worker-0-00.audit"
     path.write_bytes(given)
@@ -130,6 +161,7 @@ TARGETS = {
         Target("checkpoint", _read_checkpoint, (BadData,), _sealed),
         Target("requests", _read_requests, (wire.Malformed,), _line),
         Target("events", _read_events, (wire.Malformed,), _line),
+        Target("member", _read_member, (DecodeError, codec.Malformed, Refused)),
         Target("audit", _read_audit, (AuditFailed,)),
         Target("damaged-audit", _read_damaged_audit, (AuditFailed,)),
         Target(

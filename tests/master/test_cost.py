@@ -33,6 +33,7 @@ from elasticdl.master.core.events import (
 from elasticdl.master.core.machine import Keeper
 from elasticdl.master.ps import machine as serving
 from elasticdl.master.ps.machine import ServingMaster
+from tests.master.models import model_of
 
 SHARDS = (Shard("data", 0, 80_000),)
 LEDGER = Ledger(SHARDS, 8, 4, 1, False)
@@ -96,7 +97,7 @@ def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
         job.connect(name, Enroll(MemberId(name), name, f"unix:/{name}", 0, None, (), 0, False))
     worker = MemberId("worker-0-1")
     connection = job.connect(worker, Enroll(worker, worker, "", 0, None, (), 0, False))
-    job.give(Heard(connection, FoundModel(f'{{"slots":{slots}}}')))
+    job.give(Heard(connection, FoundModel(model_of(slots))))
     for name in (*(f"ps-{index}-1" for index in range(4)), worker):
         job.give(Beat(MemberId(name), 0, 0, 0, 0.0))
     assert len(job.master.journal.entries) == slots

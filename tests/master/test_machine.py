@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,7 @@ from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.groupstate import Settings
 from elasticdl.master.allreduce.machine import Master
 from elasticdl.master.core.events import (
@@ -79,10 +81,21 @@ SCHEDULE = Schedule(Ledger(SHARDS, 2, 1, 0, shuffle=False), num_epochs=1, max_st
 START = SCHEDULE.start(2)
 MIDDLE = SCHEDULE.advance(START, 2)
 S0, S1 = StateId(0, 1), StateId(1, 1)
+OUTPUT = Path("/results/model.keras")
+RESULT = unpublished_path(OUTPUT, 1, 1)
+SNAPSHOT = "/snapshots/step-1-view-1.state"
 
 
 def settings(**changes: Any) -> Settings:
-    plain = Settings(workers=2, minimum=1, relaunches=1, plan=lambda _: SCHEDULE, policy_slots=lambda _: 2)
+    plain = Settings(
+        workers=2,
+        minimum=1,
+        relaunches=1,
+        plan=lambda _: SCHEDULE,
+        policy_slots=lambda _: 2,
+        output=OUTPUT,
+        snapshots=Path(SNAPSHOT).parent,
+    )
     return replace(plain, **changes)
 
 
@@ -223,9 +236,13 @@ def test_a_conflict_ends_a_replaced_master() -> None:
 def test_a_member_that_has_seen_a_higher_epoch_ends_a_replaced_master() -> None:
     desk = Desk()
     desk.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"))
-    desk.give(Heard(1, Register(MemberId("a"), "worker-0-0", "unix:a", 9, report(0, None))))
-    assert isinstance(desk.said[0], End)
-    assert desk.said[0].status == "replaced"
+    heard = Heard(1, Register(MemberId("a"), "worker-0-0", "unix:a", 9, report(0, None)))
+    assert desk.give(heard) == [Check(2)]  # its word alone ends no master
+    assert desk.give(heard) == []
+    assert desk.wait(5.0) == [Check(2)]
+    (end,) = desk.give(Conflict())
+    assert isinstance(end, End)
+    assert end.status == "replaced"
 
 
 def test_a_restarted_master_tells_the_last_view_again() -> None:
@@ -359,7 +376,7 @@ def test_a_recovery_is_told_with_its_duration() -> None:
     desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
     desk.seal("a")
     desk.now += 0.25
-    desk.say("a", Progress(ViewId(2), StateId(2, 2), MIDDLE, 0.5, 4))
+    desk.say("a", Progress(ViewId(2), StateId(2, 2), SCHEDULE.advance(MIDDLE, 2), 0.5, 4))
     (recovered,) = desk.announced("recovered")
     assert (recovered.worker, recovered.step, recovered.cause) == (name("b"), 2, "killed by SIGKILL")
     assert recovered.seconds == pytest.approx(0.25)
@@ -619,7 +636,7 @@ def test_a_draining_member_is_released_by_the_view_that_leaves_it_out() -> None:
 
 def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
     desk = group("a")
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, "/s"))
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
     assert desk.told("a") == [Acknowledged(saved_as(S1))]
     desk.seal("a", draining=True)
     assert [type(message) for message in desk.told("a")] == [Released]
@@ -627,7 +644,7 @@ def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
     desk.give(WorkerEnded(name("a"), "exit code 0"))
     desk.join("b")
     assert desk.view.base == S1
-    assert desk.view.snapshot == "/s"
+    assert desk.view.snapshot == SNAPSHOT
 
 
 def test_the_last_member_is_not_released_without_a_snapshot_of_its_state() -> None:
@@ -674,12 +691,16 @@ def test_another_broken_link_costs_nobody() -> None:
 
 def test_only_the_current_view_makes_snapshot_records() -> None:
     desk = group("a", "b")
-    desk.say("a", Saved(ViewId(7), S1, MIDDLE, "/s"))
+    desk.join("c")
+    for letter in "ab":
+        desk.seal(letter)
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
     assert desk.said == []
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, "/s"))
-    assert desk.journal[-1] == SnapshotRecord(ViewId(1), S1, MIDDLE, "/s")
+    desk = group("a", "b")
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
+    assert desk.journal[-1] == SnapshotRecord(ViewId(1), S1, MIDDLE, SNAPSHOT)
     # the same one again, perhaps to another master, is acknowledged and not journalled again
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, "/s"))
+    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
     assert desk.said == [Tell(ord("a"), Acknowledged(saved_as(S1)))]
 
 
@@ -692,7 +713,7 @@ def final(desk: Desk) -> Exported:
     for letter in desk.members:
         desk.seal(letter)
     assert desk.view.final
-    return Exported(desk.view.id, desk.view.base, "/r", "d", (("loss", 0.5),))
+    return Exported(desk.view.id, desk.view.base, RESULT, "d", (("loss", 0.5),))
 
 
 def test_a_stop_is_a_record_before_it_is_acknowledged() -> None:
@@ -730,9 +751,9 @@ def test_finished_is_journalled_then_published_and_told() -> None:
     desk.hold = True
     said = desk.say("a", report)
     assert [type(i) for i in said] == [Append]
-    record = FinishedRecord(ViewId(2), S1, "/r", "d", (("loss", 0.5),))
+    record = FinishedRecord(ViewId(2), S1, RESULT, "d", (("loss", 0.5),))
     said = desk.give(Appended(record))
-    assert Publish("/r") in said
+    assert Publish(RESULT) in said
     assert [type(message) for message in desk.told("a") + desk.told("b")] == [Finished, Finished]
     desk.give(Published())
     for letter in "ab":
@@ -753,14 +774,16 @@ def test_any_master_that_reads_finished_publishes_again_and_appends_nothing() ->
     desk = group("a")
     desk.say("a", final(desk))
     restarted = Desk(*desk.journal)
-    assert Publish("/r") in restarted.said
+    assert Publish(RESULT) in restarted.said
     assert not any(isinstance(i, Append) for i in restarted.said)
     restarted.come_back("a", 501, 2, S1)
     assert any(isinstance(i, Tell) and isinstance(i.message, Finished) for i in restarted.said)
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"view": ViewId(1)}, {"state": S0}], ids=["of another view", "of another state"]
+    "wrong",
+    [{"view": ViewId(1)}, {"state": S0, "path": unpublished_path(OUTPUT, 0, 1)}],
+    ids=["of another view", "of another state"],
 )
 def test_an_export_counts_only_for_the_base_of_the_current_view(wrong: dict[str, Any]) -> None:
     desk = group("a", "b")

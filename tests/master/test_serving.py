@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
+from elasticdl.checkpoint.layout import draft_of
 from elasticdl.control.protocol.messages import (
     Exported,
     Failed,
@@ -46,6 +48,7 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.files.output import unpublished_path
 from elasticdl.master.core import events
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import ServerId
@@ -71,9 +74,11 @@ from elasticdl.master.reporting.history import Story
 from elasticdl.master.reporting.psstatusview import ServingSight
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import PsRestore
+from tests.master.models import model_of
 
 SLOTS = 4
-MODEL = f'{{"slots":{SLOTS}}}'
+MODEL = model_of(SLOTS)
+OUTPUT = Path("/results/model.keras")
 SHARDS = (Shard("data", 0, 80),)
 """Ten tasks of two chunks of four records."""
 
@@ -112,11 +117,14 @@ class Rig:
             replicas=replicas,
             restore=restore,
             accumulates=wave > 0,
+            output=OUTPUT,
         )
         self.shards = SHARDS
         self.journal: list[Record] = []
         self.now = 0.0
         self.connections: dict[str, int] = {}
+        self.epochs: dict[str, int] = {}
+        """Of the last master that each process has seen."""
         self.silent: set[str] = set()
         self.numbers = iter(range(1, 1000))
         self.begin()
@@ -126,6 +134,7 @@ class Rig:
         self.master = ServingMaster(self.settings)
         self.told: list[tuple[str, MasterMessage]] = []
         self.out: list[events.Instruction] = []
+        self.refused: list[tuple[str, str]] = []
         self.connections = {}
         self.event(events.JournalRead(tuple(self.journal), len(self.journal)))
 
@@ -143,6 +152,11 @@ class Rig:
                     case events.Tell(connection, message):
                         name = next(name for name, at in self.connections.items() if at == connection)
                         self.told.append((name, message))
+                        if isinstance(message, Enrolled):
+                            self.epochs[name] = message.epoch
+                    case events.Refuse(connection, reason):
+                        name = next(name for name, at in self.connections.items() if at == connection)
+                        self.refused.append((name, reason))
 
     def tick(self, seconds: float = 0.2) -> None:
         """Let time pass while everybody who is connected sends heartbeats."""
@@ -164,10 +178,16 @@ class Rig:
         self.connections[name] = next(self.numbers)
         self.event(events.ConnectionOpened(self.connections[name], member(name), name))
         roll_back = self.master.journal.roll_back
-        self.say(name, Enroll(member(name), name, f"unix:/{name}", 0, server, holds, roll_back, leaving))
+        epoch = self.epochs.get(name, 0)
+        self.say(name, Enroll(member(name), name, f"unix:/{name}", epoch, server, holds, roll_back, leaving))
 
     def say(self, name: str, message: MemberMessage) -> None:
         self.event(events.Heard(self.connections[name], message))
+
+    def cut(self, name: str, snapshot: int, file: str, sections: tuple[SlotSection, ...], error: str) -> None:
+        """Let a server say that it has written slots where it was asked to."""
+        path = draft_of(Path(self.settings.snapshots), snapshot) / file
+        self.say(name, SlotsCut(snapshot, str(path), sections, error))
 
     def disconnect(self, name: str) -> None:
         self.event(events.ConnectionLost(self.connections.pop(name)))
@@ -199,6 +219,11 @@ class Rig:
 
     def announced(self, kind: str) -> list[events.Announce]:
         return [one for one in self.out if isinstance(one, events.Announce) and one.kind == kind]
+
+
+def result(steps: int, attempt: int) -> Exported:
+    path = unpublished_path(OUTPUT, steps, attempt)
+    return Exported(ViewId(0), StateId(steps, attempt), path, "digest")
 
 
 def member(name: str) -> MemberId:
@@ -256,7 +281,7 @@ def test_a_master_that_has_not_taken_over_leases_nothing_when_a_task_is_done() -
     rig = Rig()
     rig.start("worker-0-1")
     master, _ = ServingMaster(rig.settings).handle(0.0, events.JournalRead(tuple(rig.journal), 3))
-    enroll = Enroll(member("worker-0-1"), "worker-0-1", "", 0, None, (Holding(1, 0),), 0, False)
+    enroll = Enroll(member("worker-0-1"), "worker-0-1", "", 1, None, (Holding(1, 0),), 0, False)
     said: list[events.Instruction] = []
     for event in (
         events.ConnectionOpened(1, member("worker-0-1"), "worker-0-1"),
@@ -781,16 +806,16 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     assert rig.heard("ps-1-1", CutOrdered) == [
         CutOrdered(1, "/snapshots/.checkpoint-1.draft", (1, 3), (1, 1), 2, (), 0)
     ]
-    rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
-    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1),), ""))
+    rig.cut("ps-0-1", 1, "a", (section(0, 1), section(2, 1)), "")
+    rig.cut("ps-1-1", 1, "b", (section(1, 1),), "")
     assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
     rig.tick(1.2)  # slot 3 was left out
     assert rig.heard("ps-1-1", CutOrdered) == [
         CutOrdered(1, "/snapshots/.checkpoint-1.draft", (3,), (1,), 2, (), 0)
     ]
-    rig.say("ps-1-1", SlotsCut(1, "/c", (section(3, 1),), ""))
+    rig.cut("ps-1-1", 1, "c", (section(3, 1),), "")
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
-    assert [file for file, _ in manifest.sections] == ["/a", "/b", "/a", "/c"]
+    assert [Path(file).name for file, _ in manifest.sections] == ["a", "b", "a", "c"]
     rig.event(events.ManifestWritten(1, "/snapshots/checkpoint-1/manifest.json"))
     assert SavedRecord(1, "/snapshots/checkpoint-1/manifest.json") in rig.journal
     assert [one.step for one in rig.announced("snapshot")] == [4]
@@ -808,8 +833,8 @@ def test_tasks_since_the_snapshot_may_be_left_as_they_are() -> None:
     rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4, restore=PsRestore.SKIP)
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
-    rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
-    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1), section(3, 1)), ""))
+    rig.cut("ps-0-1", 1, "a", (section(0, 1), section(2, 1)), "")
+    rig.cut("ps-1-1", 1, "b", (section(1, 1), section(3, 1)), "")
     rig.event(events.ManifestWritten(1, "/snapshots/snapshot-1/manifest.json"))
     rig.finish("worker-0-1", 2, 3)
     rig.told.clear()
@@ -841,9 +866,9 @@ def test_a_roll_back_voids_the_snapshot_under_way() -> None:
     rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4)
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
-    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1), section(3, 1)), ""))
+    rig.cut("ps-1-1", 1, "b", (section(1, 1), section(3, 1)), "")
     rig.die("ps-0-1")
-    rig.say("ps-1-1", SlotsCut(1, "/c", (section(0, 2), section(2, 2)), ""))
+    rig.cut("ps-1-1", 1, "c", (section(0, 2), section(2, 2)), "")
     assert not any(isinstance(one, events.WriteManifest) for one in rig.out)
     assert rig.master.journal.done.count() == 0
     rig.finish("worker-0-1", 0, 1)
@@ -854,7 +879,7 @@ def test_a_snapshot_that_can_not_be_written_is_told_and_tried_again_later() -> N
     rig = Rig(servers=2, replicas=1, snapshots="/snapshots", checkpoint_steps=4)
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
-    rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
+    rig.cut("ps-1-1", 1, "b", (), "No space left on device")
     assert "No space left on device" in rig.announced("unsaved")[0].text
     rig.finish("worker-0-1", 2)
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(2)), 0)
@@ -870,7 +895,7 @@ def write_cut(rig: Rig) -> None:
         for told in rig.heard(f"ps-{index}-1", CutOrdered):
             pairs = zip(told.slots, told.reigns, strict=True)
             sections = tuple(section(slot, reign) for slot, reign in pairs)
-            rig.say(f"ps-{index}-1", SlotsCut(told.snapshot, f"/{index}", sections, ""))
+            rig.cut(f"ps-{index}-1", told.snapshot, f"{index}", sections, "")
     rig.event(events.ManifestWritten(cut.number, f"/checkpoints/checkpoint-{cut.number}/manifest.json"))
 
 
@@ -891,7 +916,7 @@ def test_the_watermark_rises_when_a_snapshot_is_given_up() -> None:
     rig.finish("worker-0-1", 0, 1)
     rig.finish("worker-0-1", 2)
     rig.heard("worker-0-1", Watermark)
-    rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
+    rig.cut("ps-1-1", 1, "b", (), "No space left on device")
     assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
 
 
@@ -913,7 +938,7 @@ def test_a_snapshot_that_failed_is_tried_again_after_a_while_even_if_little_is_t
     rig = Rig(snapshots="/checkpoints", checkpoint_steps=8)
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1, 2, 3)
-    rig.say("ps-1-1", SlotsCut(1, "/b", (), "No space left on device"))
+    rig.cut("ps-1-1", 1, "b", (), "No space left on device")
     assert events.DropSnapshot(1) in rig.out
     assert "tried again later" in rig.announced("unsaved")[0].text
     rig.tick(50.0)
@@ -926,7 +951,7 @@ def end(rig: Rig) -> None:
     """Let the job come to its end but for a last checkpoint."""
     train_all(rig)
     (wanted,) = rig.heard("worker-0-1", WriteResult)
-    rig.say("worker-0-1", Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), "/out", "digest"))
+    rig.say("worker-0-1", result(wanted.steps, wanted.attempt))
     rig.say("ps-0-1", accounts_of(rig, 0))
     rig.say("ps-1-1", accounts_of(rig, 1))
 
@@ -948,7 +973,7 @@ def test_the_job_ends_without_a_last_checkpoint_that_can_not_be_written() -> Non
     for attempt in (1, 2, 3):
         assert rig.master.journal.cut == CutRecord(attempt, Done(TaskNumber(10)), 0)
         assert not isinstance(rig.journal[-1], FinishedRecord)
-        rig.say("ps-1-1", SlotsCut(attempt, "/b", (), "No space left on device"))
+        rig.cut("ps-1-1", attempt, "b", (), "No space left on device")
         rig.tick(2.2)
     assert isinstance(rig.journal[-1], FinishedRecord)
     assert ["again" in one.text for one in rig.announced("unsaved")] == [True, True, False]
@@ -1085,15 +1110,14 @@ def test_the_job_ends_when_all_is_done_accounted_for_and_written() -> None:
     assert rig.heard("ps-0-1", AccountsWanted) == [AccountsWanted()]
     (wanted,) = rig.heard("worker-0-1", WriteResult)
     assert wanted == WriteResult(20, 1)
-    result = Exported(ViewId(0), StateId(20, 1), "/out", "digest")
-    rig.say("worker-0-1", result)
+    rig.say("worker-0-1", result(20, 1))
     rig.say("ps-0-1", accounts_of(rig, 0))
     assert not isinstance(rig.journal[-1], FinishedRecord)
     rig.say("ps-1-1", accounts_of(rig, 1))
     assert isinstance(rig.journal[-1], FinishedRecord)
     assert rig.heard("worker-0-1", Finished)
     assert rig.heard("ps-0-1", Finished)
-    assert events.Publish("/out") in rig.out
+    assert events.Publish(result(20, 1).path) in rig.out
     assert rig.master.has_used_all_data
 
 
@@ -1110,12 +1134,12 @@ def test_another_worker_writes_the_result_if_the_first_one_dies() -> None:
     )
     rig.connect("worker-1-1")
     assert rig.heard("worker-1-1", WriteResult) == [WriteResult(20, 2)]
-    rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 1), "/old", ""))
+    rig.say("worker-1-1", result(20, 1))
     assert not isinstance(rig.journal[-1], FinishedRecord)
-    rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 2), "/new", ""))
+    rig.say("worker-1-1", result(20, 2))
     end = rig.journal[-1]
     assert isinstance(end, FinishedRecord)
-    assert end.path == "/new"
+    assert end.path == result(20, 2).path
 
 
 def test_training_ends_in_the_workers_that_do_not_write() -> None:
@@ -1146,7 +1170,7 @@ def test_a_worker_that_dies_at_the_end_keeps_nobody_from_it() -> None:
     assert rig.heard("worker-1-1", WriteResult) == [WriteResult(20, 2)]
     assert EndTraining(20) in rig.heard("worker-2-1", EndTraining)
     rig.die("worker-2-1")
-    rig.say("worker-1-1", Exported(ViewId(0), StateId(20, 2), "/out", ""))
+    rig.say("worker-1-1", result(20, 2))
     assert isinstance(rig.journal[-1], FinishedRecord)
 
 
@@ -1162,7 +1186,7 @@ def test_the_next_master_says_the_end_again_and_after_the_result_that_alone() ->
     assert rig.heard("worker-1-1", EndTraining) == [EndTraining(20)]
     rig.say("ps-0-1", accounts_of(rig, 0))
     rig.say("ps-1-1", accounts_of(rig, 1))
-    rig.say("worker-0-1", Exported(ViewId(0), StateId(20, 1), "/out", ""))
+    rig.say("worker-0-1", result(20, 1))
     rig.begin()
     rig.connect("worker-1-1")
     assert rig.heard("worker-1-1", Finished)
@@ -1331,9 +1355,9 @@ def test_slots_are_cut_between_two_waves() -> None:
     (ordered,) = rig.heard("ps-0-1", CutOrdered)
     assert (ordered.low, ordered.above, ordered.step) == (4, (), 2)
     assert leased(rig, "worker-0-1") == []
-    rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1), section(2, 1)), ""))
+    rig.cut("ps-0-1", 1, "a", (section(0, 1), section(2, 1)), "")
     assert leased(rig, "worker-0-1") == []
-    rig.say("ps-1-1", SlotsCut(1, "/b", (section(1, 1), section(3, 1)), ""))
+    rig.cut("ps-1-1", 1, "b", (section(1, 1), section(3, 1)), "")
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
     assert (manifest.position, manifest.step) == (Done(TaskNumber(4)), 2)
@@ -1385,7 +1409,7 @@ def test_training_goes_on_if_slots_hold_more_than_is_known() -> None:
     for _ in range(FRUITLESS):
         rig.tick(1.2)
         if rig.heard("ps-0-1", CutOrdered):
-            rig.say("ps-0-1", SlotsCut(1, "/a", (section(0, 1, until=5),), ""))
+            rig.cut("ps-0-1", 1, "a", (section(0, 1, until=5),), "")
     (note,) = rig.announced("unsaved")
     assert "slots hold gradients of a later step; it is tried again later" in note.text
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
@@ -1456,7 +1480,7 @@ def test_a_job_that_is_stopped_within_a_wave_ends_without_a_last_checkpoint() ->
     rig.say("ps-1-1", accounts_of(rig, 1, steps=1))
     (wanted,) = rig.heard("worker-0-1", WriteResult)
     assert wanted.steps == 2
-    rig.say("worker-0-1", Exported(ViewId(0), StateId(wanted.steps, wanted.attempt), "/out", "digest"))
+    rig.say("worker-0-1", result(wanted.steps, wanted.attempt))
     assert isinstance(rig.journal[-1], FinishedRecord)
     assert rig.master.journal.cut is None
     (note,) = rig.announced("note")
@@ -1480,13 +1504,16 @@ def test_a_job_goes_on_at_the_step_of_a_checkpoint() -> None:
 def test_a_result_has_the_steps_that_servers_heard_of_from_a_worker_that_is_lost() -> None:
     rig = Rig(replicas=1, wave=4)
     rig.start("worker-0-1")
+    rig.die("ps-1-1")
+    rig.connect("ps-1-2")
+    assert rig.master.journal.roll_back == 1
     rig.finish("worker-0-1", 0, 1, 2, 3)
     rig.event(events.StopAsked(1, "enough"))
     rig.die("worker-0-1")
     rig.connect("worker-1-1")
-    rig.say("worker-1-1", Leave((), 0))
-    rig.say("ps-0-1", accounts_of(rig, 0, steps=3))
+    rig.say("worker-1-1", Leave((), 1))
     # what a server heard before a roll-back means nothing
-    rig.say("ps-1-1", replace(accounts_of(rig, 1, steps=9), roll_back=1))
+    rig.say("ps-1-2", replace(accounts_of(rig, 2, steps=9), roll_back=0))
+    rig.say("ps-0-1", accounts_of(rig, 0, steps=3))
     assert [wanted.steps for wanted in rig.heard("worker-1-1", WriteResult)] == [3]
     assert rig.master.steps_done == 3

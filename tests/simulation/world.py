@@ -12,6 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
@@ -19,6 +20,7 @@ from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule, policy_slots
 from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.groupstate import Settings
 from elasticdl.master.allreduce.machine import Master
 from elasticdl.master.core import events as to_master
@@ -28,6 +30,7 @@ from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Lineage, Oracle, Violation
 
+OUTPUT, SNAPSHOTS = Path("result"), Path("snapshots")
 TIMES = Times(heartbeat=0.2, alone=1.5, stall=20.0, stall_steps=40.0, moment=0.05, gather=0.5)
 KINDS = {
     "start": 0.1, "connect": 0.03, "message": 0.005, "disk": 0.01, "wait status": 0.02, "compute": 0.02, "ring": 0.005,
@@ -249,6 +252,8 @@ class World:
                 None if plan.slots is None else plan.slots * minibatch, minibatch, members
             ),
             times=TIMES,
+            output=OUTPUT,
+            snapshots=SNAPSHOTS,
         )
         for index in range(plan.workers):
             self.after(
@@ -558,6 +563,8 @@ class World:
                 self.oracle.told(connection.worker if connection is not None else None, message)
                 if connection is not None:
                     self.send_down(connection, message)
+            case to_master.Refuse(_, reason):
+                raise Violation(f"master {master.number} refuses a worker: {reason}")
             case to_master.Publish(path):
                 self.after(
                     self.delay("file"), f"{path} gets its final name", lambda: self.publish(master, path)
@@ -905,7 +912,7 @@ class World:
 
     def _export(self, worker: Worker, work: to_member.Export) -> None:
         token = self._begin(worker, work)
-        path = f"result-{work.state.step}-{work.state.view}-{work.view}"
+        path = unpublished_path(OUTPUT, work.state.step, work.state.view)
 
         def outcome() -> to_member.ExportWritten:
             assert worker.lineage is not None
@@ -918,7 +925,7 @@ class World:
         copy, worker.copy = worker.copy, None
         if copy is None or copy[0] != state:
             raise Violation(f"{worker.name} keeps a snapshot of {state} and has none")
-        path = f"snapshot-{state.step}-{state.view}"
+        path = str(SNAPSHOTS / f"step-{state.step}-view-{state.view}.state")
 
         fails = self.faulty and self.random.random() < 0.05  # the disk is full
 

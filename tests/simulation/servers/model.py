@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl._core import Batch, Catalog
+from elasticdl.catalog.catalog import Catalog as Described
+from elasticdl.catalog.catalog import Rule
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -20,7 +22,8 @@ from elasticdl.worker.contract.ps import Gradients, ServedBatch
 SLOTS = 4
 CHUNKS = 2
 MINIBATCH = 4
-TEXT = f'{{"slots": {SLOTS}}}'
+TEXT = Described(0, [], [], Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}), SLOTS).text()
+"""For the master, to which the model is words; what servers and clients have is `Model.core`."""
 
 
 @dataclass(frozen=True, eq=False)

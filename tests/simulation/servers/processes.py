@@ -189,7 +189,7 @@ class ServerProcess(Member):
         super().__init__(world, name)
 
     def connected(self) -> None:
-        address = f"address of {self.name}"
+        address = f"unix:{self.name}"
         self.send(Enroll(self.id, self.name, address, self.epoch, self.number, (), 0, self.leaving))
         for ready in self.ready.values():
             self.send(ready)
@@ -267,7 +267,7 @@ class ServerProcess(Member):
             words = self.machine.cut(slot, reign)
             if words is not None:
                 file[slot] = words
-                sections.append(SlotSection(slot, reign, 0, len(words), 0, 0, 0, 0, 0, 0, ""))
+                sections.append(SlotSection(slot, reign, 0, len(words), 0, 0, 0, 0, 0, 0, "0" * 32))
             left.discard(slot)
             if not left:
                 self.world.files[path] = file

@@ -342,6 +342,8 @@ class World:
                     self.say_on(wire, 1, lambda: member.told(message) if member.control is wire else None)
             case events.WriteManifest(number, directory, _, _, sections, _):
                 self._write_manifest(master, number, directory, sections)
+            case events.Refuse(_, reason):
+                raise Violation(f"{master.name} refuses a process: {reason}")
             case events.Publish():
                 self.after(self.delay("disk"), "publishes", lambda: self.feed(master, events.Published()))
             case events.Kill(worker):

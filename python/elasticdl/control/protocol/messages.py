@@ -88,12 +88,20 @@ class Progress:
     metrics: tuple[tuple[str, float], ...] = ()
 
 
+NOTES = frozenset(
+    {
+        "bad-record", "committed-first", "digest", "healed", "healing", "idle-step", "note", "sealed", "serving",
+    }
+)  # fmt: skip
+"""Kinds of notes; the others of `JobEvent` are the master's own, which acts on some of them when it reads its history."""
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
     """Something a person (or the chaos harness) may want to know, as it happens; decides nothing.
 
     Attributes:
-        kind: `sealed`, `healing`, `healed`, `serving`, `committed-first`, `program-note`, …
+        kind: one of `NOTES`.
         view: view id it belongs to, 0 = none.
         step: step it belongs to.
         text: one sentence.

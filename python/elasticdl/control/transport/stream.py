@@ -174,6 +174,13 @@ class ScaleWanted:
     answer: Answer
 
 
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Put into a member's outbox: its process is refused, and hears nothing more."""
+
+    reason: str
+
+
 ServerEvent = MemberOpened | MemberSaid | MemberClosed | StopWanted | ScaleWanted
 
 
@@ -276,7 +283,7 @@ class ControlServer:
 
     @property
     def refused(self) -> int:
-        """Return how many connections were refused so far: wrong certificate or token, or another version."""
+        """Return how many connections were refused so far: wrong certificate or token, another version, or words that can't be true."""
         return self._refused + (self._gate.refused if self._gate is not None else 0)
 
     def refusals(self) -> tuple[list[tuple[str, str]], int]:
@@ -290,6 +297,12 @@ class ControlServer:
             return False
         outbox.put(self._codec.encode_master(message))
         return True
+
+    def refuse(self, connection: int, reason: str) -> None:
+        """End a member's connection for what it has said on it; its process makes no other one. Counted and logged as all refusals are."""
+        outbox = self._outboxes.get(connection)
+        if outbox is not None:
+            outbox.put(_Refusal(reason))
 
     def publish(self, seen: JobStatus | JobEvent) -> None:
         """Show a status or an event to all who watch, and to those who will ask."""
@@ -408,6 +421,8 @@ class ControlServer:
         )
         reader.start()
         while (message := outbox.get()) is not None:
+            if isinstance(message, _Refusal):
+                self._refuse(context, self._grpc.StatusCode.PERMISSION_DENIED, message.reason)
             yield message
 
     def _read(self, connection: int, admitted: proofs.Admitted, requests: Iterator[Any]) -> None:
@@ -491,7 +506,7 @@ class StreamReceived:
 
 @dataclass(frozen=True, slots=True)
 class StreamRefused:
-    """The master refuses this process for good: the token, or another version. No further attempt is made."""
+    """The master refuses this process for good: the token, another version, or what it said. No further attempt is made."""
 
     reason: str
 
@@ -621,15 +636,15 @@ class MemberStream:
                         # what an earlier connection kept is no news any more, and may not come before `Register`
                         self._outbox, self._kept = outbox, None
                 self._tell(StreamOpened())
-                self._receive(call, grpc)
+                refused = self._receive(call, grpc)
             finally:
                 with self._lock:
                     self._outbox = None
                     self._call = None
                 outbox.put(None)  # ends gRPC's thread that waits for the next message
                 call.cancel()
-            self._tell(StreamClosed())
-            return True
+            self._tell(StreamClosed() if refused is None else StreamRefused(refused))
+            return True if refused is None else None
 
     def _hold(self, call: Any) -> bool:
         """Let `close` cancel this call; False if it came before, then the call is cancelled."""
@@ -652,7 +667,8 @@ class MemberStream:
         self._tell(StreamRefused(reason))
         return None
 
-    def _receive(self, call: Any, grpc: Any) -> None:
+    def _receive(self, call: Any, grpc: Any) -> str | None:
+        """Give on what the master says until the connection ends; return why it refuses this process, if it does."""
         from elasticdl.control.protocol import codec
 
         try:
@@ -662,6 +678,8 @@ class MemberStream:
             _log.warning("the connection to the master is closed: %s", error)
         except grpc.RpcError as error:
             _log.debug("the connection to the master broke: %s", error)
+            return refusal(call, grpc)
+        return None
 
     def _tell(self, event: StreamEvent) -> None:
         if not self._closing.is_set():

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 ROUNDS = 8
 """Feistel rounds; 4 make a strong pseudorandom permutation (Luby and Rackoff, 1988), tiny sizes need more."""
 
+MOST_RECORDS = 1 << 53
+"""Of an epoch, and the last place in a source: far more than there are, and sums of them are still numbers of 64 bits."""
+
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER_1 = 0xBF58_476D_1CE4_E5B9
 _MULTIPLIER_2 = 0x94D0_49BB_1331_11EB
@@ -133,10 +136,14 @@ class Ledger:
                     f"shard {shard.name!r} has start {shard.start} and count {shard.count}; "
                     "neither can be negative"
                 )
+            if shard.start > MOST_RECORDS:
+                raise BadData(f"shard {shard.name!r} starts at {shard.start:,}, beyond {MOST_RECORDS:,}")
+        if (records := sum(shard.count for shard in shards)) > MOST_RECORDS:
+            raise BadData(f"the training data has {records:,} records, and can have {MOST_RECORDS:,}")
         self.shards = tuple(shards)
         self.records_per_task = records_per_task
         self.minibatch_size = minibatch_size
-        self.num_records = sum(shard.count for shard in shards)
+        self.num_records = records
         self._seed = seed
         self._shuffle = shuffle
         tasks_of_shards = (-(-shard.count // records_per_task) for shard in shards)

@@ -98,6 +98,22 @@ class Schedule:
         """Return the number of steps of the wave that `position` is in."""
         return self._wave_length(position.epoch, position.first_task, position.slots)
 
+    def has(self, position: Position) -> bool:
+        """Tell whether a state can be at `position`, however it came there."""
+        if self._data_ended(position.epoch):
+            return position == Position(self.num_epochs, 0, 0, 0)
+        if not 0 <= position.first_task < self.ledger.num_tasks or position.epoch < 0:
+            return False
+        if not 1 <= position.slots <= self.ledger.num_tasks - position.first_task:
+            return False
+        return position.chunk == 0 or 0 < position.chunk < self.wave_length(position)
+
+    def may_have(self, position: Position, step: int) -> bool:
+        """Tell whether some number of members comes to `position` with `step` committed steps."""
+        tasks = position.epoch * self.ledger.num_tasks + position.first_task
+        longest = -(-self.ledger.records_per_task // self.ledger.minibatch_size)
+        return position.epoch + position.chunk <= step <= tasks * longest + position.chunk
+
     def task(self, position: Position, slot: int) -> Task:
         """Return the task of `slot` (0 … position.slots - 1). Raises IndexError."""
         if not 0 <= slot < position.slots:

@@ -38,7 +38,7 @@ class TaskOrder:
         self.num_epochs = num_epochs
         self.max_step = max_step
         self.wave = wave
-        self.total = ledger.num_tasks * num_epochs or ENDLESS
+        self.total = min(ledger.num_tasks * num_epochs, ENDLESS) or ENDLESS
         # a task is looked at again with every chunk of it
         self._lately = lru_cache(maxsize=256)(self._find_task)
         self._short_waves = lru_cache(maxsize=2)(self._find_short_waves)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from elasticdl.control.protocol.messages import Progress, Report, Saved
 from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
@@ -30,9 +31,11 @@ class Settings(keeper.Settings):
 
     Attributes:
         policy_slots: the batch policy, number of members → K.
+        snapshots: the folder in which members save states, None if there is none.
     """
 
     policy_slots: PolicySlots
+    snapshots: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

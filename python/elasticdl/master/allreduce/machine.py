@@ -39,6 +39,7 @@ from elasticdl.control.protocol.messages import (
 )
 from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
 from elasticdl.data.plan.shard import Shard
+from elasticdl.master.allreduce import claims
 from elasticdl.master.allreduce.groupstate import Common, Link, Seen, Trouble
 from elasticdl.master.allreduce.viewchange import Succession
 from elasticdl.master.allreduce.views import Stander
@@ -96,7 +97,23 @@ class Master(Succession):
     def _waits(self) -> bool:
         return bool(self.missing)
 
+    def _contradiction(self, journal: Journal) -> str | None:
+        if journal.view is None:
+            return None
+        if journal.shards is None:
+            return f"view {journal.view.id} is of no data"
+        return claims.contradiction(journal.view, self.settings.plan(journal.shards))
+
     # ------------------------------------------------------------------ what comes in
+
+    def _impossible(self, link: Link, message: MemberMessage) -> str | None:
+        view, policy = self.view, self.settings.policy_slots
+        # At no time were there more members than ever stood in a view.
+        most = (
+            0 if view is None else max(view.position.slots, view.wave_slots, policy(len(self.journal.known)))
+        )
+        known = claims.Known(link.member, view, self.schedule, most, self.settings.snapshots)
+        return claims.impossible(known, message)
 
     def _disconnect(self, now: float, connection: int) -> Self:
         links = dict(self.links)
@@ -120,7 +137,7 @@ class Master(Succession):
             return self
         match message:
             case Register():
-                return self._register(now, connection, message, out)
+                return self._register(now, connection, message)
             case NextView(report):
                 seen = self.seen.get(link.member)
                 return (
@@ -152,9 +169,7 @@ class Master(Succession):
         seen = self.seen.get(link.member)
         return seen is not None and seen.connection is not None and connection < seen.connection
 
-    def _register(self, now: float, connection: int, register: Register, out: Out) -> Self:
-        if register.epoch > self.journal.epoch and self.opened:
-            return self._replaced(f"{register.name} has seen master epoch {register.epoch}", out)
+    def _register(self, now: float, connection: int, register: Register) -> Self:
         peer = Peer(register.member, register.name, register.address)
         known = self.seen.get(register.member)
         seen = Seen(peer, register.report, connection, now) if known is None else replace(

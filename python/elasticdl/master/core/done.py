@@ -51,11 +51,11 @@ class Done:
 
     def common(self, other: Done) -> Done:
         """Return the tasks that are done in both."""
-        low = min(self.low, other.low)
-        both = Done(low)
-        for task in sorted({*self.above, *other.above, *range(low, max(self.low, other.low))}):
-            if task in self and task in other:
-                both = both.with_task(TaskNumber(task))
+        fewer, more = sorted((self, other), key=lambda one: one.low)
+        both = Done(fewer.low)
+        for task in fewer.above:
+            if task in more:
+                both = both.with_task(task)
         return both
 
     def count(self) -> int:

@@ -203,6 +203,19 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """End a connection on which something was said that can't be, and refuse its process: nothing of it was noted.
+
+    Attributes:
+        connection: which.
+        reason: who said what, and why it can't be.
+    """
+
+    connection: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
     """Give the export at `path` its final name; idempotent, done by every master that reads `finished`; outcome `Published`."""
 
@@ -299,5 +312,6 @@ class End:
 
 
 Instruction = (
-    Append | Check | Tell | Reply | Publish | WriteManifest | DropSnapshot | Kill | Scale | Announce | End
-)
+    Append | Check | Tell | Refuse | Reply | Publish | WriteManifest | DropSnapshot | Kill | Scale | Announce
+    | End
+)  # fmt: skip

@@ -12,7 +12,14 @@ from typing import Any, Protocol
 
 from elasticdl.errors import BadData, BadSetting, JobFailed, JournalConflict
 from elasticdl.files import reading
-from elasticdl.master.core.records import FORMAT, Record, compact, record_from_json, record_to_json
+from elasticdl.master.core.records import (
+    FORMAT,
+    Record,
+    compact,
+    read_journal,
+    record_from_json,
+    record_to_json,
+)
 
 REPLACED = 75
 """Exit code of a master that another one has replaced: not the job's end (EX_TEMPFAIL of sysexits.h)."""
@@ -81,6 +88,10 @@ class Journal:
                 return (), 0
             records = self._read_back_from(numbers[-1])
             if records is not None:
+                try:
+                    read_journal(records)
+                except BadData as error:
+                    raise self.contradicts(str(error)) from error
                 return records, numbers[-1]
         raise JobFailed(
             f"the journal in {self._pages.where} is damaged: records are missing that no compaction covers"
@@ -122,6 +133,13 @@ class Journal:
         self._pages.compact(length + 1, self._body(body))
         self._compaction = None
         return kept, length + 1
+
+    def contradicts(self, what: str) -> JobFailed:
+        """Return the error for a journal that says what can't be, although each record can be read."""
+        return JobFailed(
+            f"the journal in {self._pages.where} says what can't be: {what}. No master can go on from it; start the job again, from its "
+            "last checkpoint if there is one"
+        )
 
     def tidy(self) -> None:
         """Remove what killed masters left beside the records."""

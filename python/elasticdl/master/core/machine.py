@@ -11,6 +11,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self, TypeVar, assert_never
 
 from elasticdl.control.protocol.frozen import replace
@@ -24,11 +25,15 @@ from elasticdl.control.protocol.messages import (
     MasterMessage,
     MemberMessage,
     ProgramFailed,
+    Register,
     Released,
 )
+from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.control.protocol.status import how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
+from elasticdl.errors import BadData, BadInput
+from elasticdl.master.core import claims
 from elasticdl.master.core.events import (
     Announce,
     Append,
@@ -48,6 +53,7 @@ from elasticdl.master.core.events import (
     ManifestWritten,
     Publish,
     Published,
+    Refuse,
     Reply,
     Scale,
     ScaleAsked,
@@ -82,7 +88,8 @@ class Settings:
         workers: how many workers the job wants (until `scale` says otherwise).
         minimum: with fewer members no step begins.
         relaunches: program errors per worker index that do not fail the job.
-        plan: the job's data → the order in which it is consumed.
+        plan: the job's data → the order in which it is consumed. Raises BadInput for data that can't be.
+        output: where the result is wanted, None if nowhere.
         times: of the protocol.
     """
 
@@ -90,6 +97,7 @@ class Settings:
     minimum: int
     relaunches: int
     plan: Callable[[tuple[Shard, ...]], Any]
+    output: Path | None = None
     times: Times = field(default_factory=Times)
 
 
@@ -147,6 +155,7 @@ class Keeper:
         ended_at: when the terminal record was appended or read.
         published: the result lies at its final path.
         checked_at: when the journal was last looked at for another master's records.
+        doubted: a process has seen a later master, as it says, and no record of mine was appended since.
         over: this master has ended.
     """
 
@@ -167,6 +176,7 @@ class Keeper:
     ended_at: float | None = None
     published: bool = False
     checked_at: float = 0.0
+    doubted: bool = False
     over: bool = False
 
     @property
@@ -207,7 +217,7 @@ class Keeper:
             case Appended(record):
                 journal = self.journal.with_record(record)
                 # Nobody else had appended anything.
-                master = replace(self, journal=journal, appending=None, checked_at=now)
+                master = replace(self, journal=journal, appending=None, checked_at=now, doubted=False)
                 return master._appended(now, self.journal, record, out)
             case Conflict():
                 return self._replaced("another master has appended to the journal", out)
@@ -227,7 +237,7 @@ class Keeper:
                 return self._disconnect(now, connection)
             case Heard(connection, message):
                 link = self.links.get(connection)
-                return self if link is None else self._hear(now, connection, link, message, out)
+                return self if link is None else self._weigh(now, connection, link, message, out)
             case Beat():
                 return self._beat(now, event)
             case WorkerEnded(worker, cause):
@@ -237,6 +247,33 @@ class Keeper:
             case Tick():
                 return self
         assert_never(event)
+
+    def _weigh(self, now: float, connection: int, link: Any, message: MemberMessage, out: Out) -> Self:
+        """Take what a member says, unless it can't be so: then its process is refused, and nothing is noted."""
+        if isinstance(message, Register | Enroll) and message.epoch > self.journal.epoch:
+            return self._doubt(now, out)
+        if not link.registered and not isinstance(message, claims.BEFORE_REGISTRATION):
+            return self
+        why = claims.impossible(link.name, link.member, self.settings.output, message)
+        why = why or self._impossible(link, message)
+        if why is None:
+            return self._hear(now, connection, link, message, out)
+        out.append(Refuse(connection, f"{link.name} says {type(message).__name__}, which can't be: {why}"))
+        return self._disconnect(now, connection)
+
+    @abstractmethod
+    def _impossible(self, link: Any, message: MemberMessage) -> str | None:
+        """Return why no member can say this, None if one may."""
+
+    def _doubt(self, now: float, out: Out) -> Self:
+        """Look whether another master is in charge, as a process says by its epoch; until then this process is not heard.
+
+        Its word alone ends no master: what is journalled decides, for a process that is confused, too.
+        """
+        if not self.doubted and self._may_append():
+            out.append(Check(self.journal.length + 1))
+            return replace(self, doubted=True, checked_at=now)
+        return replace(self, doubted=True)
 
     @abstractmethod
     def _connect(self, connection: int, member: MemberId, name: str) -> Self:
@@ -288,8 +325,10 @@ class Keeper:
     # ------------------------------------------------------------------ the journal
 
     def _open(self, now: float, journal: Journal, out: Out) -> Self:
-        """Begin a life: what the journal says is all that is known."""
+        """Begin a life: what the journal says is all that is known. Raises BadData if that can't be."""
         master = replace(self, journal=journal, started_at=now)
+        if why := self._contradiction(journal):
+            raise BadData(why)
         if journal.shards is not None:
             master = master._with_data(journal.shards)
         if (journal.wanted, journal.wanted_servers) != (None, None):
@@ -297,6 +336,10 @@ class Keeper:
         if journal.terminal is not None:
             return replace(master, opened=True)._reach_end(now, out)
         return master._append(EpochRecord(journal.epoch + 1), out)
+
+    @abstractmethod
+    def _contradiction(self, journal: Journal) -> str | None:
+        """Return why a journal can't say what it says of this job, None if it may."""
 
     @abstractmethod
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
@@ -345,7 +388,9 @@ class Keeper:
 
     def _check(self, now: float, out: Out) -> Self:
         """A master that waits appends nothing, and so would not notice that its processes have gone to another one."""
-        if now - self.checked_at < self.settings.times.alone or not self._may_append() or not self._waits():
+        if now - self.checked_at < self.settings.times.alone or not self._may_append():
+            return self
+        if not self.doubted and not self._waits():
             return self
         out.append(Check(self.journal.length + 1))
         return replace(self, checked_at=now)
@@ -384,9 +429,14 @@ class Keeper:
     # ------------------------------------------------------------------ data, stop, scale
 
     def _find(self, shards: tuple[Shard, ...]) -> Self:
-        return (
-            self if self.journal.shards is not None or self.found is not None else replace(self, found=shards)
-        )
+        """Take the first finding; data that can't be trained on ends the job."""
+        if self.journal.shards is not None or self.found is not None:
+            return self
+        try:
+            self.settings.plan(shards)
+        except BadInput as error:
+            return replace(self, give_up=self.give_up or GiveUp(str(error), "bad-input"))
+        return replace(self, found=shards)
 
     def _wanted_shards(self) -> Record | None:
         return None if self.found is None else ShardsRecord(self.found)

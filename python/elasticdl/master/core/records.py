@@ -321,9 +321,7 @@ class Journal:
                 return replace(after, cut=record)
             case SavedRecord(number):
                 if self.cut is None:
-                    raise BadData(
-                        f"the journal says that snapshot {number} is whole, and not that it was begun"
-                    )
+                    raise BadData(f"snapshot {number} is whole, and was never begun")
                 return replace(after, saved=(record, self.cut)) if number == self.cut.number else after
             case ResumedRecord(number, path, position, roll_back, _, model, step):
                 cut = CutRecord(number, position, roll_back - 1, step)
@@ -345,6 +343,12 @@ class Journal:
             servers.pop(gone, None)
         entries = list(self.entries)
         for slot, entry in record.entries:
+            if slot > len(entries):
+                raise BadData(f"slot {slot} is placed, and of those before it only {len(entries)}")
+            if entry.primary == entry.backup or max(entry.primary, entry.backup or 0) >= following:
+                raise BadData(
+                    f"slot {slot} is placed on servers {entry.primary} and {entry.backup}; numbers were given to {following}"
+                )
             entries[slot : slot + 1] = [entry]
         pairs = {(entry.primary, entry.backup): entry for entry in entries}
         after = replace(
@@ -360,7 +364,7 @@ class Journal:
 
 
 def read_journal(records: Iterable[Record], length: int | None = None) -> Journal:
-    """Return what records say; `length`: number of the last one where older ones were compacted away."""
+    """Return what records say; `length`: number of the last one where older ones were compacted away. Raises BadData for what can't be."""
     journal = Journal()
     for record in records:
         journal = journal.with_record(record)

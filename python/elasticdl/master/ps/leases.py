@@ -47,6 +47,7 @@ class Leases:
         held: what each worker holds, by task.
         returned: tasks that were begun and are nobody's now → where they go on.
         following: the first that was never leased.
+        inherited: masters before this one may have leased tasks before this one, in the same roll-back; none after it.
         waves: whose gradients make steps together; None: each is applied by itself.
     """
 
@@ -56,7 +57,18 @@ class Leases:
     held: Mapping[str, tuple[Lease, ...]] = field(default_factory=dict)
     returned: Mapping[TaskNumber, int] = field(default_factory=dict)
     following: TaskNumber = FIRST
+    inherited: TaskNumber = FIRST
     waves: Waves | None = None
+
+    def after_a_restart(self) -> Leases:
+        """Return what holds when masters before this one have leased tasks, and nobody has said which: at most those that they could."""
+        if self.is_over:
+            return self
+        end = self.low + WINDOW + 1
+        if self.waves is not None:
+            end = self.waves.tasks(self.low).stop
+            end = self.waves.tasks(end).stop if end < self.total else end
+        return replace(self, inherited=TaskNumber(min(end, self.total)))
 
     @property
     def low(self) -> TaskNumber:
@@ -210,6 +222,11 @@ class Leases:
     def holders(self) -> Collection[str]:
         """Return the workers that hold something."""
         return self.held.keys()
+
+    def was_leased(self, task: TaskNumber) -> bool:
+        """Tell whether a task was leased since the last roll-back, as far as this master knows: nothing that was is forgotten (R21)."""
+        held = (lease.task for leases in self.held.values() for lease in leases)
+        return task in self.returned or task in self.done or task in held
 
     def begun(self) -> Mapping[TaskNumber, int]:
         """Return the tasks that are begun and not done, with the chunks of each that are settled."""

@@ -82,6 +82,7 @@ class Seen:
         server: the number that a server was given, or None.
         connection: its control stream, None if it broke.
         registered_at: when it enrolled first.
+        is_elder: it was there before this master: it had seen an earlier one, and none as late, when this one heard of it first.
         leaving: it wants to go.
         left_at: when it said so.
         cut_at: when its control stream broke.
@@ -96,6 +97,7 @@ class Seen:
     server: int | None
     connection: int | None
     registered_at: float
+    is_elder: bool = False
     leaving: bool = False
     left_at: float = 0.0
     cut_at: float | None = None
@@ -150,7 +152,15 @@ class Attendance(Keeper):
         known = self.seen.get(enroll.member)
         is_server = self.links[connection].is_server
         seen = Seen(
-            enroll.name, enroll.address, is_server, enroll.server, connection, now, enroll.leaving, now
+            enroll.name,
+            enroll.address,
+            is_server,
+            enroll.server,
+            connection,
+            now,
+            self._is_elder(enroll.member, enroll.epoch),
+            enroll.leaving,
+            now,
         )
         if known is not None:
             seen = replace(
@@ -167,6 +177,13 @@ class Attendance(Keeper):
             found_at=min(self.found_at, seen.registered_at),
         )
         return master._note(enroll.member, seen)._link(connection, registered=True)
+
+    def _is_elder(self, member: MemberId, epoch: int = 0) -> bool:
+        """Tell whether a process was there before this master; `epoch`: of the last master that it has seen, if it says that."""
+        seen = self.seen.get(member)
+        if seen is not None:
+            return seen.is_elder
+        return 0 < epoch < self.journal.epoch + (not self.opened)
 
     def _disconnect(self, now: float, connection: int) -> Self:
         links = dict(self.links)

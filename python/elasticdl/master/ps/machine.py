@@ -8,7 +8,6 @@ parameter servers.
 
 from __future__ import annotations
 
-import json
 import math
 import operator
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from elasticdl.catalog.catalog import read_catalog
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
@@ -85,7 +85,7 @@ from elasticdl.master.core.records import (
     SavedRecord,
     Server,
 )
-from elasticdl.master.ps import placement
+from elasticdl.master.ps import claims, placement
 from elasticdl.master.ps.leases import Lease, Leases
 from elasticdl.master.ps.liveness import Link
 from elasticdl.master.ps.placement import Copy
@@ -300,7 +300,8 @@ class ServingMaster(Cutting):
         done = self.journal.done
         waves = Waves(order) if self.settings.accumulates else None
         leases = Leases(order.total, done, self.journal.roll_back, following=done.low, waves=waves)
-        return self._with_leases(order, leases)
+        is_later_life = self.journal.epoch > (1 if self.opened else 0)
+        return self._with_leases(order, leases.after_a_restart() if is_later_life else leases)
 
     def _with_leases(self, order: TaskOrder, leases: Leases) -> Self:
         done = leases.done
@@ -377,7 +378,30 @@ class ServingMaster(Cutting):
         # Workers of this master may hold tasks that they can't finish, because the servers have gone to another one.
         return True
 
+    def _contradiction(self, journal: Journal) -> str | None:
+        order: TaskOrder | None = None if journal.shards is None else self.settings.plan(journal.shards)
+        return claims.contradiction(journal, order)
+
     # ------------------------------------------------------------------ what comes in
+
+    def _impossible(self, link: Link, message: MemberMessage) -> str | None:
+        cut = self.cut
+        known = claims.Known(
+            server=self._number_of(link.name) if link.is_server else None,
+            is_elder=self._is_elder(link.member, message.epoch if isinstance(message, Enroll) else 0),
+            journal=self.journal,
+            order=self.order,
+            leases=self.leases,
+            has_model=self._has_model,
+            directory=None if cut is None else Path(self._directory(cut.number)),
+            steps=lambda: self.steps_done,
+            possible_steps=self._possible_steps,
+        )
+        return claims.impossible(known, message)
+
+    @property
+    def _has_model(self) -> bool:
+        return not (self.journal.model is None and self.settings.resume is None and self.model is None)
 
     def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
         match message:
@@ -386,9 +410,7 @@ class ServingMaster(Cutting):
             case FoundShards(shards):
                 return self._find(shards)
             case FoundModel(catalog):
-                is_given = self.journal.model is not None or self.settings.resume is not None
-                known = is_given or self.model is not None
-                return self if known else replace(self, model=catalog)
+                return self if self._has_model else replace(self, model=catalog)
             case Settled():
                 return self._advance(now, link, TaskNumber(message.task), message.chunk, message, out)
             case TaskDone():
@@ -397,7 +419,8 @@ class ServingMaster(Cutting):
                 return self._accuse(now, servers)
             case CopyReady(slot, term, to, hands_over):
                 copy = Copy(slot, term, ServerId(to), hands_over)
-                return self if copy in self.ready else replace(self, ready=(*self.ready, copy))
+                is_void = placement.outcome(self.journal.entries, copy) is None
+                return self if is_void or copy in self.ready else replace(self, ready=(*self.ready, copy))
             case Leave():
                 return self._let_leave(now, link, message, out)
             case SlotsCut():
@@ -417,8 +440,6 @@ class ServingMaster(Cutting):
         return self  # said by those whom other masters serve
 
     def _enroll(self, now: float, connection: int, link: Link, enroll: Enroll, out: Out) -> Self:
-        if enroll.epoch > self.journal.epoch and self.opened:
-            return self._replaced(f"{enroll.name} has seen master epoch {enroll.epoch}", out)
         known = self.seen.get(enroll.member)
         master = self._register(now, connection, enroll)
         if link.is_server:
@@ -478,7 +499,7 @@ class ServingMaster(Cutting):
     # ------------------------------------------------------------------ tasks
 
     def _take_done(self, now: float, connection: int, link: Link, done: TaskDone, out: Out) -> Self:
-        """R22: from whom does not matter; an attempt from before a roll-back does not count."""
+        """R22: from whom does not matter, of those tasks that were leased; an attempt from before a roll-back does not count."""
         # A master that comes back has no leases before the data is found, and knows the roll-back from its journal.
         if done.roll_back != self.journal.roll_back:
             return self  # it says nothing of what the worker has now
@@ -587,7 +608,7 @@ class ServingMaster(Cutting):
         if not journal.entries:
             if len(joined) < self.wanted_servers:
                 return None
-            slots = int(json.loads(journal.model)["slots"])
+            slots = read_catalog(journal.model).slots
             numbers = [server.number for server in joined]
             restored = 0 if journal.resumed is None else journal.roll_back
             first = placement.first(numbers, slots, self.settings.replicas, restored)

@@ -37,7 +37,7 @@ class SynchronousShell(Shell):
     _told_lost = ""
 
     def _make_machine(self) -> Master:
-        return Master(settings(self._spec))
+        return Master(settings(self._spec, self._place.snapshots(self._spec)))
 
     def _has_begun(self) -> bool:
         return self._machine.view is not None
@@ -133,8 +133,8 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def settings(spec: JobSpec) -> Settings:
-    """Return what the machine takes from the job's settings."""
+def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
+    """Return what the machine takes from the job's settings; `snapshots`: the folder of its members' snapshots, if there is one."""
 
     def plan(shards: tuple[Shard, ...]) -> Schedule:
         return Schedule(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
@@ -144,6 +144,8 @@ def settings(spec: JobSpec) -> Settings:
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
         plan=plan,
+        output=Path(spec.output) if spec.output else None,
+        snapshots=snapshots,
         policy_slots=functools.partial(policy_slots, spec.global_batch_size or None, spec.minibatch_size),
         times=times_of(spec),
     )

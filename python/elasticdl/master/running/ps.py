@@ -248,6 +248,7 @@ def settings(
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
         plan=plan,
+        output=Path(spec.output) if spec.output else None,
         times=times_of(spec),
         servers=spec.num_ps_pods,
         replicas=spec.replicas,

@@ -41,7 +41,7 @@ from elasticdl.cluster.cluster import (
     process_name,
 )
 from elasticdl.cluster.local.place import Place
-from elasticdl.control.protocol.messages import FoundShards, MemberMessage
+from elasticdl.control.protocol.messages import MemberMessage
 from elasticdl.control.protocol.status import INTERRUPT, JobEvent, JobStatus, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.refusals import RefusalLog
@@ -57,7 +57,7 @@ from elasticdl.control.transport.stream import (
 )
 from elasticdl.data.plan.order import dealing_of
 from elasticdl.data.plan.shard import Shard
-from elasticdl.errors import BadInput, BadSetting, JobFailed
+from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed
 from elasticdl.master.core import auditmark
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.journal import REPLACED, Journal
@@ -237,7 +237,10 @@ class Shell(ABC):
         threading.Thread(target=self._find_data, name="data", daemon=True).start()
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
         self._recall()
-        self._handle(machine_events.JournalRead(*self._read))
+        try:
+            self._handle(machine_events.JournalRead(*self._read))
+        except BadData as error:
+            raise self._journal.contradicts(str(error)) from error
         self._resume_story()
         for record in self._read[0]:
             if isinstance(record, ShardsRecord):
@@ -292,7 +295,7 @@ class Shell(ABC):
 
     @abstractmethod
     def _hear(self, connection: int, message: MemberMessage) -> None:
-        """Take what a member says, `FoundShards` excepted."""
+        """Take what a member says."""
 
     @abstractmethod
     def _is_ready(self, name: str) -> bool:
@@ -361,9 +364,6 @@ class Shell(ABC):
 
     def _take(self, event: _Incoming) -> None:
         match event:
-            case MemberSaid(connection, FoundShards(shards) as message):
-                found = machine_events.Heard(connection, message)
-                self._find(shards, lambda: found)
             case MemberSaid(connection, message):
                 self._hear(connection, message)
             case MemberOpened(connection, worker, member):
@@ -393,7 +393,7 @@ class Shell(ABC):
                 for shard in shards:
                     if not shard.count:
                         self._tell("note", f"{shard.name} has no records")
-                self._find(shards, lambda: machine_events.DataFound(shards))
+                self._handle(machine_events.DataFound(shards))
             case _DataLeft():
                 self._data_since = time.monotonic()
             case _DataRefused(reason, kind, text):
@@ -412,15 +412,6 @@ class Shell(ABC):
             answer(False, str(error))
         else:
             self._handle(machine_events.ScaleAsked(self._request(answer), workers, servers))
-
-    def _find(self, shards: tuple[Shard, ...], event: Callable[[], machine_events.Event]) -> None:
-        """Tell the machine of shards that can be trained on; others end the job."""
-        try:
-            self._machine.settings.plan(shards)
-        except BadInput as error:
-            self._handle(machine_events.GiveUp(str(error), "bad-input"))
-        else:
-            self._handle(event())
 
     def _process(self, event: ProcessEvent) -> None:
         ended = self._processes.take(time.monotonic(), event)
@@ -514,6 +505,8 @@ class Shell(ABC):
                 self._scribe.take(instruction)
             case machine_events.Tell(connection, message):
                 self._server.send(connection, message)
+            case machine_events.Refuse(connection, reason):
+                self._server.refuse(connection, reason)
             case machine_events.Reply(request, text):
                 answer = self._answers.pop(request, None)
                 if answer is not None:

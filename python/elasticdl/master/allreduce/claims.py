@@ -1,0 +1,105 @@
+"""What no member of a synchronous job can say truly, whatever has happened to it.
+
+Views are told when they are durable, so a member knows of none that this master does not (who has seen a later master is not heard at all).
+A state is believed otherwise: only its members know what they have committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from elasticdl.control.protocol.messages import (
+    Lost,
+    MemberMessage,
+    NextView,
+    Progress,
+    Register,
+    Report,
+    Saved,
+)
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a member's words are compared with.
+
+    Attributes:
+        member: who speaks.
+        view: the current view, None before the first.
+        schedule: the order of the data, None until it is known.
+        most_slots: no wave of any view had more.
+        snapshots: the folder in which members save states, None if there is none.
+    """
+
+    member: MemberId
+    view: View | None
+    schedule: Schedule | None
+    most_slots: int
+    snapshots: Path | None
+
+
+def impossible(known: Known, message: MemberMessage) -> str | None:
+    """Return why no member can say this, None if one may."""
+    match message:
+        case Register(report=report) | NextView(report=report):
+            return _later_view(known, report.current, report.sealed) or _bad_report(known, report)
+        case Lost(current):
+            return _later_view(known, current)
+        case Progress(current, state, position):
+            return _in_view(known, current) or _bad_state(known, state, position)
+        case Saved(view, state, position, path):
+            if known.snapshots is None or Path(path).parent != known.snapshots:
+                return f"a snapshot lies at {path[:200]!r}, and they belong to {known.snapshots}"
+            return _in_view(known, view) or _bad_state(known, state, position)
+    return None
+
+
+def contradiction(view: View, schedule: Schedule) -> str | None:
+    """Return why a journal can't say this view, None if it may."""
+    ranks = range(len(view.members))
+    if not ranks or len(view.sources) != len(ranks):
+        return f"view {view.id} has {len(ranks)} members and {len(view.sources)} sources of their states"
+    if any(rank not in ranks for rank in (*view.first, *view.later, view.exporter or 0)):
+        return f"view {view.id} names a member that it does not have"
+    if view.wave_slots < 1 or not schedule.has(view.position):
+        return f"view {view.id} begins at {view.position}, where the data has nothing"
+    return None
+
+
+def _later_view(known: Known, *said: ViewId) -> str | None:
+    last = 0 if known.view is None else known.view.id
+    later = next((one for one in said if one > last), None)
+    return None if later is None else f"view {later}, and the last one is {last}"
+
+
+def _in_view(known: Known, said: ViewId) -> str | None:
+    view = known.view
+    if view is not None and said == view.id and view.rank(known.member) is None:
+        return f"it is no member of view {said}"
+    return _later_view(known, said)
+
+
+def _bad_report(known: Known, report: Report) -> str | None:
+    if report.state is None or report.position is None:
+        is_blank = report.state is None and report.position is None and not report.holds
+        return None if is_blank else "a state without a position, or something of none"
+    slots = report.position.slots
+    if any(slot >= slots for slot in report.holds):
+        return f"it holds a slot of a step that has {slots}"
+    return _bad_state(known, report.state, report.position)
+
+
+def _bad_state(known: Known, state: StateId, position: Position) -> str | None:
+    if known.view is None or known.schedule is None:
+        return "a state, before anybody has one"
+    if state.view > known.view.id:
+        return _later_view(known, ViewId(state.view))
+    if position.slots > known.most_slots:
+        return f"a step with {position.slots} slots, and none had more than {known.most_slots}"
+    if not known.schedule.has(position) or not known.schedule.may_have(position, state.step):
+        return f"step {state.step} at {position}, where the data does not come to"
+    return None

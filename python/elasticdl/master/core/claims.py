@@ -1,0 +1,82 @@
+"""What no process of a job can say truly, whatever has happened to it; what depends on the way of training is in `claims.py` of its room.
+
+A master compares every message with what it knows before anything of it is noted. Who says what can't be is refused: a process that
+follows the protocol never is, however late its words come, so nothing here may depend on when they do. Pure: no I/O, no clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from elasticdl.control.protocol.messages import (
+    NOTES,
+    Exported,
+    FoundShards,
+    MemberMessage,
+    Note,
+    ProgramFailed,
+    Register,
+)
+from elasticdl.control.protocol.psmessages import Enroll, FoundModel
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.files.output import unpublished_path
+from elasticdl.files.reading import LARGEST, is_utf8
+
+LONGEST_TEXT = 1 << 17
+"""Characters of a text; the longest are tracebacks, of which a worker sends half as many."""
+MOST_FIGURES = 1000
+"""Metrics in one message."""
+BEFORE_REGISTRATION = (FoundShards, FoundModel, Note, ProgramFailed, Register, Enroll)
+"""What a process may say before it has registered; what else comes then was meant for the connection before, and is said again."""
+
+
+def impossible(name: str, member: MemberId, output: Path | None, message: MemberMessage) -> str | None:
+    """Return why no process of any job with this output says this on its connection, None if one may."""
+    match message:
+        case FoundShards(shards):
+            # Their numbers are the user's reader's: what is wrong with them ends the job, with the reason.
+            return _out_of_bounds(tuple(shard.name for shard in shards), "the name of a shard")
+        case FoundModel():
+            return None  # it is read as a whole
+        case Register() | Enroll() if (message.name, message.member) != (name, member):
+            return f"it is {message.name} ({message.member})"
+        case Register() | Enroll() if not _is_address(message):
+            return f"it listens at {message.address[:200]!r}"
+        case Note(kind) if kind not in NOTES:
+            return f"a note of kind {kind[:40]!r}"
+        case Exported(_, state, path):
+            mine = "" if output is None else unpublished_path(output, state.step, state.view)
+            if path not in ("", mine):
+                return f"the result lies at {path[:200]!r}, and not at {mine!r}"
+    return _out_of_bounds(message, "")
+
+
+def _is_address(message: Register | Enroll) -> bool:
+    kind, _, rest = message.address.partition(":")
+    if not message.address:
+        return isinstance(message, Enroll)  # nobody connects to such a worker
+    return kind == "unix" or (kind == "tcp" and bool(rest.rpartition(":")[0]))
+
+
+def _out_of_bounds(value: object, what: str) -> str | None:
+    """Return which number, text or list is none that a process of a job has."""
+    if isinstance(value, bool | float | None):
+        return None
+    if isinstance(value, int):
+        return None if 0 <= value <= LARGEST else f"{what} is {value}"
+    if isinstance(value, str):
+        if len(value) > LONGEST_TEXT:
+            return f"{what} has {len(value):,} characters"
+        return None if is_utf8(value) else f"{what} is no text"
+    if what == "metrics" and isinstance(value, tuple) and len(value) > MOST_FIGURES:
+        return f"{len(value):,} metrics"
+    parts: list[tuple[str, object]]
+    if is_dataclass(value):
+        parts = [(field.name, getattr(value, field.name)) for field in fields(value)]
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        parts = list(zip(value._fields, value, strict=True))
+    else:
+        assert isinstance(value, tuple | frozenset), "messages have nothing else"
+        parts = [(what, one) for one in value]
+    return next((bad for name, one in parts if (bad := _out_of_bounds(one, name)) is not None), None)
