@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection
-from dataclasses import fields, is_dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -20,30 +20,46 @@ WORDS = (
 FLOATS = (0.0, -1.0, 0.5, 1e308, float("inf"), float("nan"))
 
 
-def likely(draw: random.Random, kind: type, member: str, name: str, words: Collection[str] = ()) -> Any:
-    """Return a message of a kind that passes for its speaker's own, as far as that goes."""
-    return _value(draw, kind, "", (*words, *WORDS), {"member": member, "name": name})
+def likely(
+    draw: random.Random, kind: type, truths: Mapping[str | type, Any], words: Collection[str] = ()
+) -> Any:
+    """Return a message of a kind that is true in many parts.
+
+    Args:
+        draw: decides.
+        kind: of the message.
+        truths: what a speaker could say, by the name of a field or the type of a value.
+        words: further texts that might fit.
+    """
+    return _value(draw, kind, "", (*words, *WORDS), truths)
 
 
-def _value(draw: random.Random, kind: Any, field: str, words: tuple[str, ...], known: Any = {}) -> Any:  # noqa: B006
-    if field in known and draw.random() < 0.95:
-        return known[field]
+def _value(
+    draw: random.Random, kind: Any, field: str, words: tuple[str, ...], truths: Mapping[str | type, Any]
+) -> Any:
+    if field in truths and draw.random() < 0.9:
+        return truths[field]
+    if kind in truths and draw.random() < 0.8:
+        true = truths[kind]
+        lie = draw.choice(fields(true)).name
+        hint = get_type_hints(kind)[lie]
+        return replace(true, **{lie: _value(draw, hint, "", words, {})}) if draw.random() < 0.5 else true
     kind = getattr(kind, "__supertype__", kind)
     origin = get_origin(kind)
     if origin in (UnionType, Union):
-        return _value(draw, draw.choice(get_args(kind)), field, words, known)
+        return _value(draw, draw.choice(get_args(kind)), field, words, truths)
     if origin in (tuple, frozenset):
         parts = get_args(kind)
         if origin is tuple and parts[-1] is not Ellipsis:
-            return tuple(_value(draw, part, field, words, known) for part in parts)
+            return tuple(_value(draw, part, field, words, truths) for part in parts)
         count = draw.choice((0, 1, 1, 2, 4, 1500 if draw.random() < 0.1 else 3))
-        return origin(_value(draw, parts[0], field, words, known) for _ in range(count))
+        return origin(_value(draw, parts[0], field, words, truths) for _ in range(count))
     if is_dataclass(kind) or hasattr(kind, "_fields"):
         hints = get_type_hints(kind)
         names = [one.name for one in fields(kind)] if is_dataclass(kind) else kind._fields
         if kind is Note and draw.random() < 0.5:
-            known = {**known, "kind": "note"}
-        return kind(**{name: _value(draw, hints[name], name, words, known) for name in names})
+            truths = {**truths, "kind": "note"}
+        return kind(**{name: _value(draw, hints[name], name, words, truths) for name in names})
     if kind is NoneType:
         return None
     if kind is bool:

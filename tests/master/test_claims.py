@@ -30,6 +30,7 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
+    CopyOrdered,
     CopyReady,
     Enroll,
     FoundModel,
@@ -70,6 +71,8 @@ from tests.master.lies import KINDS, likely
 
 SECONDS = 5.0
 """Of the processor, for one message: far more than any takes, and far less than a loop over what it says."""
+MOST = (1 << 63) - 1
+S1, MIDDLE = synchronous.S1, synchronous.MIDDLE
 ENDS = (ProgramFailed, FoundShards)
 """With these a program may end its job, or say what it trains on."""
 
@@ -144,7 +147,9 @@ def play(rig: serving.Rig) -> events.End:
                 rig.say(worker, TaskDone(lease.task, roll_back))
             if rig.master.journal.stopping is not None:
                 rig.say(worker, Leave((), roll_back))
-        serving.copied(rig)
+        for name in list(rig.connections):
+            for one in rig.heard(name, CopyOrdered):
+                rig.say(name, CopyReady(one.slot, one.term, one.to, one.hands_over))
         for name in [name for name in rig.connections if name.startswith("ps")]:
             if rig.heard(name, AccountsWanted):
                 number = rig.master._number_of(name)
@@ -174,7 +179,8 @@ def test_a_confused_process_of_a_job_with_servers(
     for _ in range(3):
         if name not in rig.connections or rig.master.over:
             break
-        said = likely(draw, kind, member, name, [serving.result(20, 1).path])
+        truths = {"member": member, "name": name, "roll_back": rig.master.journal.roll_back}
+        said = likely(draw, kind, truths, [serving.result(20, 1).path])
         timed(lambda said=said: rig.say(name, said))
         rig.tick(0.3)
     reads_back(rig.journal)
@@ -303,7 +309,12 @@ def test_a_confused_member_of_a_group(
                 events.Heard(ord(letter), Register(MemberId(letter), who, f"unix:{letter}", 1, blank)),
             )
     for _ in range(3):
-        said = likely(draw, kind, "b", synchronous.name("b"), [synchronous.RESULT, synchronous.SNAPSHOT])
+        view = 0 if desk.master.view is None else desk.master.view.id
+        truths: dict[str | type, Any] = {"member": "b", "name": synchronous.name("b"), "epoch": 1}
+        if view:
+            truths |= {"current": view, "sealed": view, "view": view}
+            truths |= {StateId: S1, Position: MIDDLE, Report: synchronous.report(view)}
+        said = likely(draw, kind, truths, [synchronous.RESULT, synchronous.SNAPSHOT])
         timed(lambda said=said: desk.say("b", said))
         desk.wait(0.1)
     reads_back(desk.journal)
@@ -319,9 +330,6 @@ def test_a_confused_member_of_a_group(
 
 
 # ------------------------------------------------------------------ one by one
-
-MOST = (1 << 63) - 1
-S1, MIDDLE = synchronous.S1, synchronous.MIDDLE
 
 
 def with_slots(slots: object) -> str:

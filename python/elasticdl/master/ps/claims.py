@@ -6,6 +6,7 @@ do. The audit compares the two.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,11 +113,12 @@ def _beyond(done: Done, total: int) -> str | None:
 
 def _bad_catalog(text: str) -> str | None:
     try:
-        catalog = read_catalog(text)
-        catalog.core()
+        read_catalog(text).core()
     except (BadModel, ValueError) as error:
         return str(error)
-    return None if catalog.text() == text else "its text is not the one that all workers write of this model"
+    # Workers compare texts: one that is written otherwise would be another model to all of them.
+    canonical = json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"))
+    return None if canonical == text else "its text is not canonical JSON"
 
 
 # ------------------------------------------------------------------ tasks
