@@ -581,13 +581,18 @@ fn limits(low: u64) -> Limits {
         low,
         above: vec![],
         steps: 1,
+        end: TASKS,
     }
 }
 
 /// A server with all slots, and its address.
 fn server() -> (Server, Address) {
+    server_of(catalog())
+}
+
+fn server_of(catalog: Catalog) -> (Server, Address) {
     let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
-    let server = Server::open(listener, 0, TOKEN, None, catalog()).unwrap();
+    let server = Server::open(listener, 0, TOKEN, None, catalog).unwrap();
     let address: Address = server.address().parse().unwrap();
     let entries = (0..SLOTS).map(|slot| (slot, ENTRY));
     let bounds = Bounds {
