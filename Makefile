@@ -78,7 +78,7 @@ bench-elastic: setup
 
 # Damaged input for everything that reads what others have written, a minute for each reader; what fails is kept in a corpus.
 fuzz: setup
-	cd rust && FUZZ_SECONDS=60 $(CARGO) test --quiet --package elasticdl-core --test mutations
+	cd rust && FUZZ_SECONDS=60 $(CARGO) test --quiet --package elasticdl-core --test mutations -- --nocapture
 	$(BIN)/python -m tests.fuzz --seconds 60
 
 chaos: fuzz

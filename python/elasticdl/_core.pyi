@@ -293,8 +293,9 @@ class ParameterServer:
 
         Nothing is believed of clients that know of a later roll-back, or of tasks beyond the job's number.
         """
-    def limit(self, roll_back: int, low: int, above: Sequence[int], steps: int) -> None:
-        """Take in which tasks are done, and how many steps can be complete, as of a roll-back; clients are not believed beyond it."""
+    def limit(self, roll_back: int, low: int, above: Sequence[int], steps: int, end: int) -> None:
+        """Take in which tasks are done, how many steps can be complete, and where the tasks end that may be under way, as of a roll-back;
+        clients are not believed beyond it."""
     def know(self, workers: set[str]) -> None:
         """Take in the names of the job's workers; clients of other names wait until they are named."""
     def copy(self, slot: int, to: int, term: int, hands_over: bool) -> bool:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from elasticdl._core import Batch, Listener, ParameterClient, ParameterServer
+from elasticdl.audit import audit
 from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Rule, Table
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.keys import data_key
+from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.waves import WHOLE
+from elasticdl.errors import AuditFailed
+from elasticdl.master.core import auditmark
+from elasticdl.worker.auditlog import ServedAuditLog
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 SECONDS = 20.0
 SLOTS, ROWS, WIDTH, TASKS = 8, 40, 3, 100
+BEGUN = 6
+"""Tasks that workers may have."""
 MOST = (1 << 63) - 1
+Need = tuple[int, int, int, int]
+NOTHING: Need = (0, 0, 0, 0)
 
 
 class Job:
@@ -28,7 +40,8 @@ class Job:
         self.server = ParameterServer(Listener("tcp:127.0.0.1:0"), 0, TOKEN, self.core)
         self.entries = [(slot, 1, 1, 0, None, 0) for slot in range(SLOTS)]
         self.server.learn({}, self.entries, 0, TASKS)
-        self.server.limit(0, 0, (), 2 * TASKS if accumulates else 0)
+        self.accumulates = accumulates
+        self.server.limit(0, 0, (), 2 * BEGUN if accumulates else 0, BEGUN)
         self.server.know({"worker"})
 
     def client(self, roll_back: int = 0, name: str = "worker") -> ParameterClient:
@@ -40,6 +53,17 @@ class Job:
         rows = np.ones((ROWS, WIDTH), np.float32)
         head = ((task, 0), low, roll_back, 1.0, task)
         return client.push(head, [(Batch(self.core, 0, np.arange(ROWS)), rows, False)], [])
+
+    def held(self, client: ParameterClient, chunk: tuple[int, int], need: Need = NOTHING) -> list[int]:
+        """Return the slots that a client is told to hold a chunk."""
+        found = client.rows(client.pull(chunk, [Batch(self.core, 0, np.arange(ROWS))], [], need), SECONDS)
+        assert found is not None
+        return sorted(found[2])
+
+    def tell(self, client: ParameterClient, tasks: list[tuple[int, int]], need: Need = NOTHING) -> None:
+        """Confirm tasks by a client, and wait until the server has heard it: it answers what comes after."""
+        client.confirm(0, 0, tasks)
+        assert client.rows(client.pull(None, [Batch(self.core, 0, np.arange(ROWS))], [], need), SECONDS)
 
     def applied(self) -> int:
         """Return the pushes that slots hold."""
@@ -76,12 +100,67 @@ def test_progress_from_nowhere(job: Job, roll_back: int, low: int, task: int) ->
         confused.rows(confused.pull(None, [Batch(job.core, 0, np.arange(ROWS))], []), 0.5)
         assert worker.settled(job.push(worker, 0), SECONDS) == "settled"
         assert job.applied() == SLOTS
-        # Of no chunk does a server say that it is settled everywhere, so that nobody leaves it out.
         for chunk in {(9, 0), (task, 0)} - {(0, 0)}:
-            found = worker.rows(worker.pull(chunk, [Batch(job.core, 0, np.arange(ROWS))], []), SECONDS)
-            assert found is not None
-            assert found[2] == []
+            assert job.held(worker, chunk) == []
     assert job.server.complete() == (0, 0)
+
+
+def test_a_task_that_nobody_has_computed(job: Job) -> None:
+    with closing(job.client()) as confused, closing(job.client()) as worker:
+        # One that the job has, and where steps are of several also one that workers may have.
+        job.tell(confused, [(2, WHOLE)])
+        assert job.held(worker, (2, 0)) == []
+        assert worker.settled(job.push(worker, 2), SECONDS) == "settled"
+        assert job.held(worker, (2, 0)) == list(range(SLOTS))
+        assert job.applied() == SLOTS
+    assert job.server.complete() == (0, 0)
+
+
+def test_a_task_that_no_worker_may_have(job: Job) -> None:
+    """Where steps are of several, confirmations and needs beyond the tasks that workers may have are nothing."""
+    if not job.accumulates:
+        pytest.skip("nobody's word counts there")
+    with closing(job.client()) as confused, closing(job.client()) as worker:
+        confused.confirm(0, 0, [(BEGUN, WHOLE)])
+        asked = confused.pull(None, [Batch(job.core, 0, np.arange(ROWS))], [], (1, BEGUN, BEGUN + 1, WHOLE))
+        assert confused.rows(asked, 0.3) is None
+        assert job.server.complete() == (0, 0)
+        job.server.limit(0, 0, (), 2 * BEGUN, BEGUN + 1)
+        # Now it is heard. It is told again, and for the first time it is as good as that of any worker.
+        assert confused.rows(asked, SECONDS) is not None
+        assert job.server.complete() == (0, 1)
+        assert job.held(worker, (0, 0), (1, BEGUN, BEGUN + 1, WHOLE)) == []
+
+
+def test_what_is_left_out_for_a_confused_word_is_found_by_the_audit(job: Job, tmp_path: Path) -> None:
+    """Where steps are of several, a server believes a worker that a step is past; that a minibatch of it is missing, the audit says."""
+    with closing(job.client()) as confused, closing(job.client()) as worker:
+        job.tell(confused, [(0, WHOLE)], (1, 0, 1, WHOLE) if job.accumulates else NOTHING)
+        chunks = [task for task in range(BEGUN) if job.held(worker, (task, 0)) == []]
+        assert chunks == list(range(int(job.accumulates), BEGUN))
+        auditmark.write_manifest(
+            tmp_path,
+            [Shard("data", 0, BEGUN)],
+            seed=1,
+            records_per_task=1,
+            minibatch_size=1,
+            num_epochs=1,
+            serving=True,
+            again=False,
+        )
+        log = ServedAuditLog(tmp_path, "worker-0-1", MemberId("0" * 32), print)
+        for task in chunks:
+            log.chunk(task, 0, 0, task, 1, 0, range(SLOTS))
+            assert worker.settled(job.push(worker, task), SECONDS) == "settled"
+        log.close()
+        accounts = [(slot, pushes, total) for slot, _, pushes, total in job.server.accounts()]
+        auditmark.write_accounts(tmp_path, accounts)
+        auditmark.write_finished(tmp_path, view=0, step=BEGUN, state_view=1, complete=True)
+        if not job.accumulates:
+            assert audit(tmp_path).trained == BEGUN
+            return
+        with pytest.raises(AuditFailed, match="record"):
+            audit(tmp_path)
 
 
 def test_a_watermark_closes_no_task_that_the_master_has_not_called_done(job: Job) -> None:
@@ -95,7 +174,7 @@ def test_a_watermark_closes_no_task_that_the_master_has_not_called_done(job: Job
         assert found is not None
         assert found[2] == []
         # As soon as the master says so, it does.
-        job.server.limit(0, 2, (), 2)
+        job.server.limit(0, 2, (), 2, BEGUN)
         assert worker.settled(job.push(worker, 1, 2), SECONDS) == "settled"
         assert job.applied() == 2 * SLOTS
 
@@ -104,7 +183,7 @@ def test_rows_of_a_step_come_as_soon_as_the_master_says_what_is_done(job: Job) -
     with closing(job.client()) as worker:
         ticket = worker.pull(None, [Batch(job.core, 0, np.arange(ROWS))], [], (1, 0, 2, 1))
         assert worker.rows(ticket, 0.2) is None
-        job.server.limit(0, 1, (1,), 2)
+        job.server.limit(0, 1, (1,), 2, 2)
         assert worker.rows(ticket, SECONDS) is not None
 
 

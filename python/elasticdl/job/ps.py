@@ -183,7 +183,8 @@ class ServerProcess:
             case Placed():
                 self._learn(message)
             case Limits():
-                self._serving().limit(message.roll_back, message.low, message.above, message.steps)
+                limits = message.roll_back, message.low, message.above, message.steps, message.end
+                self._serving().limit(*limits)
             case Workers(names):
                 self._serving().know(set(names))
             case CopyOrdered():

@@ -18,7 +18,7 @@ use sha2::Sha256;
 use elasticdl_core::net::handshake::{Caller, Hello, Purpose, Said, Token, Verdict};
 use elasticdl_core::ps::asking::{End, Wanted};
 use elasticdl_core::ps::batch::Batch;
-use elasticdl_core::ps::catalog::Catalog;
+use elasticdl_core::ps::catalog::{Catalog, Variable};
 use elasticdl_core::ps::client::Client;
 use elasticdl_core::ps::data::{Data, Pace};
 use elasticdl_core::ps::node::{Bounds, Limits, Node};
@@ -581,13 +581,18 @@ fn limits(low: u64) -> Limits {
         low,
         above: vec![],
         steps: 1,
+        end: TASKS,
     }
 }
 
 /// A server with all slots, and its address.
 fn server() -> (Server, Address) {
+    server_of(catalog())
+}
+
+fn server_of(catalog: Catalog) -> (Server, Address) {
     let listener = Listener::bind(&"tcp:127.0.0.1:0".parse().unwrap()).unwrap();
-    let server = Server::open(listener, 0, TOKEN, None, catalog()).unwrap();
+    let server = Server::open(listener, 0, TOKEN, None, catalog).unwrap();
     let address: Address = server.address().parse().unwrap();
     let entries = (0..SLOTS).map(|slot| (slot, ENTRY));
     let bounds = Bounds {
@@ -818,6 +823,73 @@ fn malformed_messages_end_their_connection_and_nothing_else() {
     let mut other = Worker::new(&address);
     (other.task, other.last) = (worker.task, worker.last.clone());
     other.push();
+}
+
+/// More answers, and more bytes, than a server keeps for one connection: all of them in memory would be 400 MiB.
+#[test]
+fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
+    const ASKS: u64 = 100;
+    const LENGTH: usize = 1 << 20;
+    let variable = Variable {
+        name: "kernel".into(),
+        length: LENGTH,
+        decays: false,
+        adds: false,
+    };
+    let catalog = Catalog::new(0, SLOTS, vec![], vec![variable], catalog().rule(), 0.0);
+    let (server, _) = server_of(catalog.clone());
+    let slot = catalog.slot_of_variable(0);
+    let numbers = vec![1.0; LENGTH];
+    let first = Part {
+        rows: vec![],
+        dense: vec![part::Dense {
+            variable: 0,
+            is_first: true,
+            numbers: &numbers,
+        }],
+    };
+    let mut words = Vec::new();
+    first.write(&mut words);
+    let head = Head {
+        stamp: None,
+        low: 0,
+        roll_back: 0,
+        pace: Pace { rate: 1.0, step: 0 },
+        seen: UNSEEN,
+    };
+    let applied = server.node().push(slot, &head, 1, &words, 0);
+    assert_eq!(applied, Some(Answer::Applied));
+    let known = Known {
+        variable: 0,
+        reign: 0,
+        version: 0,
+    };
+    let pull = Pull {
+        slot,
+        term: 1,
+        dense: vec![known],
+        ..Pull::default()
+    };
+    let ask = Ask {
+        head,
+        chunk: None,
+        need: Need::default(),
+        confirmed: Confirmed::default(),
+        pulls: vec![pull],
+        pushes: vec![],
+    };
+    let words = ask.write();
+    let asked: Vec<u8> = (0..ASKS)
+        .flat_map(|number| Header::frame(Kind::Ask, number, 0, bytemuck::cast_slice(&words)))
+        .collect();
+    let mut stream = stranger(&server, Purpose::Parameters);
+    stream.write_all(&asked).unwrap();
+    for number in 0..ASKS {
+        let (header, payload) = frame(&mut stream);
+        assert_eq!((header.kind, header.view), (Kind::Rows, number));
+        assert!(payload.len() > LENGTH * size_of::<f32>());
+    }
+    assert_eq!(server.refusals().total(), 0);
 }
 
 /// What it says of the job's progress would close all tasks, apply steps that are not complete, or void all that is settled.

@@ -1,5 +1,5 @@
-//! The corpus, damaged in a few places, is read or refused: a few thousand inputs on every run, and for as long as `FUZZ_SECONDS` says with
-//! another seed each time (`make fuzz`). An input that fails is written to the corpus.
+//! The corpus, damaged in a few places, is read or refused: a few thousand inputs on every run, and with another seed each time for as long as
+//! `FUZZ_SECONDS` says for each reader (`make fuzz`). An input that fails is written to the corpus.
 mod readers;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,8 +8,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use proptest::prelude::RngCore;
 use proptest::test_runner::{RngAlgorithm, TestRng};
-use readers::read;
+use readers::{ALL, What, read};
 
+/// Inputs for all readers together.
 const CASES: u64 = 4000;
 
 struct Draw(TestRng);
@@ -85,28 +86,31 @@ fn damaged_corpus_is_read_or_refused() {
         .collect();
     let seconds = std::env::var("FUZZ_SECONDS").ok();
     let limit = seconds.map(|seconds| Duration::from_secs(seconds.parse().expect("seconds")));
-    let (first, start) = match limit {
-        Some(_) => (
-            SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap()
-                .as_nanos() as u64,
-            Instant::now(),
-        ),
-        None => (0, Instant::now()),
-    };
-    let mut number = 0;
-    while limit.map_or(number < CASES, |limit| start.elapsed() < limit) {
-        let mut draw = Draw::new(first.wrapping_add(number));
-        number += 1;
-        let mut bytes = corpus[draw.below(corpus.len())].clone();
-        let other = &corpus[draw.below(corpus.len())];
-        draw.damage(&mut bytes, other);
-        if catch_unwind(AssertUnwindSafe(|| read(&bytes))).is_err() {
-            let kept = folder.join(format!("refused-{:08x}", crc32c::crc32c(&bytes)));
-            std::fs::write(&kept, &bytes).unwrap();
-            panic!("the input is kept as {}", kept.display());
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    let mut seed = limit.map_or(0, |_| since.as_nanos() as u64);
+    for what in ALL {
+        let own: Vec<&Vec<u8>> = corpus.iter().filter(|one| is_for(one, what)).collect();
+        assert!(!own.is_empty(), "the corpus has nothing for {what:?}");
+        let (start, mut number) = (Instant::now(), 0);
+        while limit.map_or(number < CASES / ALL.len() as u64, |limit| {
+            start.elapsed() < limit
+        }) {
+            let mut draw = Draw::new(seed);
+            (seed, number) = (seed.wrapping_add(1), number + 1);
+            let mut bytes = own[draw.below(own.len())].clone();
+            let other = &corpus[draw.below(corpus.len())];
+            draw.damage(&mut bytes, other);
+            if catch_unwind(AssertUnwindSafe(|| read(&bytes))).is_err() {
+                let kept = folder.join(format!("refused-{:08x}", crc32c::crc32c(&bytes)));
+                std::fs::write(&kept, &bytes).unwrap();
+                panic!("the input is kept as {}", kept.display());
+            }
         }
+        println!("{what:?}: {number} inputs, all read or refused");
     }
-    println!("{number} inputs, all read or refused");
+}
+
+/// Whether a file of the corpus is for a reader.
+fn is_for(bytes: &[u8], what: What) -> bool {
+    bytes.first() == Some(&(what as u8))
 }

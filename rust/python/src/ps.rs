@@ -368,12 +368,21 @@ impl PyServer {
         })
     }
 
-    fn limit(&self, py: Python<'_>, roll_back: u64, low: u64, above: Vec<u64>, steps: u64) {
+    fn limit(
+        &self,
+        py: Python<'_>,
+        roll_back: u64,
+        low: u64,
+        above: Vec<u64>,
+        steps: u64,
+        end: u64,
+    ) {
         let limits = Limits {
             roll_back,
             low,
             above,
             steps,
+            end,
         };
         py.detach(|| self.0.limit(&limits));
     }

@@ -96,12 +96,14 @@ impl PyPeer {
         low: u64,
         above: Vec<u64>,
         steps: u64,
+        end: u64,
     ) -> PyResult<PyOutcome<'py>> {
         let limits = Limits {
             roll_back,
             low,
             above,
             steps,
+            end,
         };
         let told = self.0.limit(&limits).map_err(stopped)?;
         Ok(outcome(py, told))

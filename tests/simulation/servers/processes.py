@@ -212,7 +212,8 @@ class ServerProcess(Member):
             case Placed():
                 self._learn(message)
             case Limits():
-                self.take(self.machine.limit(message.roll_back, message.low, message.above, message.steps))
+                limits = message.roll_back, message.low, message.above, message.steps, message.end
+                self.take(self.machine.limit(*limits))
             case CopyOrdered():
                 self.orders[message.slot] = message
                 self._begin_copies()

@@ -265,12 +265,14 @@ class Limits:
         low: all tasks before are done.
         above: of others these are, where a step waits for several tasks.
         steps: so many can be complete, with the tasks that workers may have by now; 0 where each push is applied by itself.
+        end: the task behind the last of those that workers may have by now; 0 where each push is applied by itself.
     """
 
     roll_back: int
     low: int
     above: tuple[int, ...]
     steps: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -953,7 +953,7 @@ class ServingMaster(Cutting):
             link = replace(link, workers=workers)
         if not self.journal.entries:
             return link
-        limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), self._possible_steps())
+        limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), *self._possible())
         told = link.limits
         is_due = (
             told is None
@@ -965,15 +965,16 @@ class ServingMaster(Cutting):
             link = replace(link, limits=limits)
         return link
 
-    def _possible_steps(self) -> int:
-        """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits."""
+    def _possible(self) -> tuple[int, int]:
+        """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits, and where
+        these tasks end."""
         waves, end = self.leases.waves, self.low
         if waves is None:
-            return 0
+            return 0, 0
         for _ in range(WAVES):
             if end < self.leases.total:
                 end = waves.tasks(end).stop
-        return waves.steps_before(end)
+        return waves.steps_before(end), end
 
     def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
         if not link.welcomed:

@@ -13,7 +13,7 @@
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, IoSliceMut};
 
-use rustix::event::PollFd;
+use rustix::event::{PollFd, PollFlags};
 
 use super::address::Stream;
 use super::frame::{HEADER, Header, Kind, Lost, Malformed};
@@ -50,6 +50,8 @@ pub struct Channel {
     /// Memory of a message that has been read, for the next one.
     spare: Vec<u64>,
     leaving: VecDeque<Leaving>,
+    /// Bytes of their words.
+    unsent: usize,
 }
 
 impl Channel {
@@ -63,6 +65,7 @@ impl Channel {
             words: Vec::new(),
             spare: Vec::new(),
             leaving: VecDeque::new(),
+            unsent: 0,
         }
     }
 
@@ -79,6 +82,7 @@ impl Channel {
             view: packet.number,
             step: packet.mark,
         };
+        self.unsent = self.unsent.saturating_add(bytes);
         self.leaving.push_back(Leaving {
             head: header.encode(),
             words: packet.words,
@@ -99,9 +103,19 @@ impl Channel {
         self.leaving.len()
     }
 
+    /// Return how many bytes of messages wait to go out, with what has gone of the first one.
+    pub fn unsent(&self) -> usize {
+        self.unsent
+    }
+
     /// Return what to poll for.
     pub fn interest(&self) -> PollFd<'_> {
         PollFd::new(&self.stream, self.stream.interest(!self.leaving.is_empty()))
+    }
+
+    /// Return what to poll for as long as nothing is to be received.
+    pub fn interest_to_send(&self) -> PollFd<'_> {
+        PollFd::new(&self.stream, PollFlags::OUT)
     }
 
     /// Send what fits.
@@ -116,8 +130,10 @@ impl Channel {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error.into()),
             }
-            if first.sent >= HEADER.saturating_add(bytes.len()) {
+            let length = bytes.len();
+            if first.sent >= HEADER.saturating_add(length) {
                 self.leaving.pop_front();
+                self.unsent = self.unsent.saturating_sub(length);
             }
         }
         Ok(())

@@ -1,6 +1,17 @@
 //! Where a member listens: sorts authenticated connections by view and purpose, and keeps those that come too early.
 //!
 //! One thread, started by `Endpoint::open`, never at import. It moves no payload: rings and transfers take the connections over.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::HashMap;
 use std::io::IoSlice;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -202,7 +213,7 @@ impl Endpoint {
     pub fn seal(&self, view: u64) {
         let mut views = lock(&self.shared.views);
         views.sealed = views.sealed.max(view);
-        let first = views.sealed + 1;
+        let first = views.sealed.saturating_add(1);
         views.drop_below(first);
         drop(views);
         self.shared.wake.raise();

@@ -1,4 +1,15 @@
 //! One connection of a ring during one operation: what has gone out, what has come in. Waiting is the ring's affair.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::io::{self, IoSlice, IoSliceMut};
 use std::time::{Duration, Instant};
 
@@ -115,20 +126,12 @@ impl Link {
         self.tx = Place::default();
         self.rx = Place::default();
         self.prefix.resize(prefix, 0);
-        let part = size_of::<T>()
-            * if plan.blocks == 0 {
-                plan.elements
-            } else {
-                plan.part
-            };
-        let part = if plan.shared { 0 } else { part };
-        let staged = (part
-            * if plan.blocks == 0 {
-                1
-            } else {
-                SLOTS.min(plan.blocks)
-            })
-        .div_ceil(8);
+        let elements = match plan.blocks {
+            _ if plan.shared => 0,
+            0 => plan.elements,
+            blocks => plan.part.saturating_mul(SLOTS.min(blocks)),
+        };
+        let staged = bytes_of::<T>(elements).div_ceil(8);
         if self.staged.len() < staged {
             self.staged.resize(staged, 0);
         }
@@ -142,13 +145,17 @@ impl Link {
     }
 
     /// Return what the peer contributed to a block's part, or to the whole.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranges are of this member's own plan, for which `begin` made room"
+    )]
     pub fn staged<T: Element>(&self, plan: &Plan, block: usize) -> &[u8] {
         let (start, length) = if plan.blocks == 0 {
             (0, plan.elements)
         } else {
-            (block % SLOTS * plan.part, plan.range(block, plan.me).len())
+            (place_of(plan, block), plan.range(block, plan.me).len())
         };
-        &bytemuck::cast_slice(&self.staged)[start * size_of::<T>()..][..length * size_of::<T>()]
+        &bytemuck::cast_slice(&self.staged)[bytes_of::<T>(start)..][..bytes_of::<T>(length)]
     }
 
     /// Take the peer's prefix as it came another way.
@@ -158,9 +165,9 @@ impl Link {
 
     /// Return the peer's trailer.
     pub fn trailer(&self) -> impl Iterator<Item = f64> + '_ {
-        self.prefix[PREFIX..]
-            .chunks_exact(8)
-            .map(|bytes| f64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        let numbers = self.prefix.get(PREFIX..).unwrap_or_default();
+        let (numbers, _) = numbers.as_chunks();
+        numbers.iter().map(|bytes| f64::from_le_bytes(*bytes))
     }
 
     /// Whether the peer has begun its part of the operation.
@@ -203,13 +210,17 @@ impl Link {
     /// Whether there is a place for what comes next.
     pub fn has_place(&self, plan: &Plan, reduced: usize) -> bool {
         match self.rx.cursor.piece(plan) {
-            Some(Piece::Scatter(block)) => block < reduced + SLOTS,
+            Some(Piece::Scatter(block)) => block < reduced.saturating_add(SLOTS),
             Some(_) => true,
             None => false,
         }
     }
 
     /// Send what is ready and fits; `reduced`: number of blocks whose part this member has summed.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranges are of this member's own plan, which is of this many elements"
+    )]
     pub fn send<T: Element>(
         &mut self,
         operation: &Operation,
@@ -236,7 +247,7 @@ impl Link {
                 &[]
             };
             if !self.tx.ready {
-                let length = (prefix.len() + body.len()) as u32;
+                let length = prefix.len().saturating_add(body.len()) as u32;
                 self.tx.head = Header {
                     kind: piece.kind(),
                     length,
@@ -250,14 +261,14 @@ impl Link {
             let total: usize = parts.iter().map(|part| part.len()).sum();
             let mut skip = self.tx.done;
             let parts = parts.map(|part| {
-                let from = skip.min(part.len());
-                skip -= from;
-                IoSlice::new(&part[from..])
+                let (sent, left) = part.split_at(skip.min(part.len()));
+                skip = skip.saturating_sub(sent.len());
+                IoSlice::new(left)
             });
             match self.stream.send(&parts) {
                 Ok(sent) => {
-                    self.tx.done += sent;
-                    self.moved += sent as u64;
+                    self.tx.done = self.tx.done.saturating_add(sent);
+                    self.moved = self.moved.saturating_add(sent as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.tx_full = true;
@@ -275,6 +286,10 @@ impl Link {
     }
 
     /// Receive until a piece is complete or nothing more is there.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranges are of this member's own plan, for which `begin` made room"
+    )]
     pub fn receive<T: Element>(
         &mut self,
         operation: &Operation,
@@ -292,19 +307,19 @@ impl Link {
                 return Ok(Received::NoPlace);
             }
             let range = plan.piece(piece, peer, plan.me);
-            let bytes = range.len() * size_of::<T>();
+            let bytes = bytes_of::<T>(range.len());
             let first = self.rx.cursor.is_first();
             let body: &mut [u8] = match piece {
                 Piece::Whole => &mut bytemuck::cast_slice_mut(&mut self.staged)[..bytes],
                 Piece::Scatter(block) => {
-                    let start = block % SLOTS * plan.part * size_of::<T>();
+                    let start = bytes_of::<T>(place_of(plan, block));
                     &mut bytemuck::cast_slice_mut(&mut self.staged)[start..][..bytes]
                 }
                 Piece::Gather(_) => bytemuck::cast_slice_mut(&mut result[range]),
             };
             let prefix: &mut [u8] = if first { &mut self.prefix } else { &mut [] };
-            let prefix_length = prefix.len();
-            let total = HEADER + prefix_length + bytes;
+            let payload = prefix.len().saturating_add(bytes);
+            let total = HEADER.saturating_add(payload);
             let mut next = self.rx.cursor;
             next.advance(plan);
             let mut next_head = [0; HEADER];
@@ -318,15 +333,15 @@ impl Link {
             if self.rx.done < total {
                 let mut skip = self.rx.done;
                 let mut parts = [&mut self.rx.head[..], prefix, body, ahead].map(|part| {
-                    let from = skip.min(part.len());
-                    skip -= from;
-                    IoSliceMut::new(&mut part[from..])
+                    let (got, left) = part.split_at_mut(skip.min(part.len()));
+                    skip = skip.saturating_sub(got.len());
+                    IoSliceMut::new(left)
                 });
                 match self.stream.receive(&mut parts) {
                     Ok(0) => return Err(Fault::Link(How::Eof, "the connection ended".into())),
                     Ok(got) => {
-                        self.rx.done += got;
-                        self.moved += got as u64;
+                        self.rx.done = self.rx.done.saturating_add(got);
+                        self.moved = self.moved.saturating_add(got as u64);
                     }
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         return Ok(Received::Drained);
@@ -335,25 +350,21 @@ impl Link {
                 }
             }
             if self.rx.done >= HEADER && !self.rx.ready {
-                check(
-                    &self.rx.head,
-                    operation,
-                    piece.kind(),
-                    prefix_length + bytes,
-                )?;
+                check(&self.rx.head, operation, piece.kind(), payload)?;
                 self.rx.ready = true;
             }
             if self.rx.done >= total {
-                if first && self.prefix[..PREFIX] != own_prefix[..PREFIX] {
+                if first && self.prefix.get(..PREFIX) != own_prefix.get(..PREFIX) {
                     return Err(Fault::malformed(differs(&self.prefix, own_prefix)));
                 }
-                self.rx.done -= total;
+                self.rx.done = self.rx.done.saturating_sub(total);
                 self.rx.head = next_head;
                 self.rx.ready = false;
                 self.rx.cursor = next;
-                if self.rx.done == HEADER {
-                    let following = next.piece(plan).expect("its head was received");
-                    let length = plan.piece(following, peer, plan.me).len() * size_of::<T>();
+                if self.rx.done == HEADER
+                    && let Some(following) = next.piece(plan)
+                {
+                    let length = bytes_of::<T>(plan.piece(following, peer, plan.me).len());
                     check(&self.rx.head, operation, following.kind(), length)?;
                     self.rx.ready = true;
                 }
@@ -448,6 +459,15 @@ impl Link {
     }
 }
 
+fn bytes_of<T>(elements: usize) -> usize {
+    elements.saturating_mul(size_of::<T>())
+}
+
+/// Return the element at which what was received for a block is staged.
+fn place_of(plan: &Plan, block: usize) -> usize {
+    (block % SLOTS).saturating_mul(plan.part)
+}
+
 fn check(
     head: &[u8; HEADER],
     operation: &Operation,
@@ -514,7 +534,7 @@ pub fn leave(view: u64) -> [u8; HEADER] {
 /// Return the frame that says that this member gives the operation up; it has no payload, the step field says who is accused and how.
 pub fn give_up(view: u64, accused: Option<(usize, How)>) -> [u8; HEADER] {
     let step = accused.map_or(0, |(rank, how)| {
-        (rank as u64 + 1) << 8 | u64::from(how.code())
+        (rank as u64).saturating_add(1) << 8 | u64::from(how.code())
     });
     Header {
         kind: Kind::Abort,

@@ -3,6 +3,17 @@
 //! Not a communicator that heals: any fault ends it for all members (rule S1), within milliseconds, because each member that notices says
 //! so to the others and closes its connections. No threads: a call polls its own connections, which costs nothing when processes
 //! outnumber cores.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -86,7 +97,8 @@ impl End {
 impl Inner {
     fn is_connected(&self, shared: bool) -> bool {
         let ready = |link: &&Link| link.area.is_some() || !shared;
-        self.ends.iter().filter_map(End::link).filter(ready).count() == self.ends.len() - 1
+        self.ends.iter().filter_map(End::link).filter(ready).count()
+            == self.ends.len().saturating_sub(1)
     }
 }
 
@@ -143,7 +155,10 @@ impl Ring {
         silence: Duration,
     ) -> Result<Ring> {
         let count = peers.len();
-        if rank >= count || peers[rank].0 != endpoint.member() {
+        if peers
+            .get(rank)
+            .is_none_or(|(member, _)| member != endpoint.member())
+        {
             return Err(Error::BadArgument(format!(
                 "rank {rank} of {count} peers is not this endpoint's member"
             )));
@@ -211,7 +226,7 @@ impl Ring {
                 how: How::Stale,
             });
         }
-        let shared = self.is_shared() && PREFIX + 8 * trailer.len() <= LONGEST_OPENING;
+        let shared = self.is_shared() && beginning(trailer) <= LONGEST_OPENING;
         let plan = Plan::new(
             self.peers.len(),
             self.rank,
@@ -224,7 +239,7 @@ impl Ring {
             view: self.view,
             step,
         };
-        let mut prefix = Vec::with_capacity(PREFIX + 8 * trailer.len());
+        let mut prefix = Vec::with_capacity(beginning(trailer));
         prefix.extend_from_slice(&T::CODE.to_le_bytes());
         prefix.extend_from_slice(&(trailer.len() as u32).to_le_bytes());
         prefix.extend_from_slice(&(contribution.len() as u64).to_le_bytes());
@@ -272,7 +287,9 @@ impl Ring {
                     .unwrap_or_default()
             })
             .collect();
-        trailers[self.rank] = trailer.to_vec();
+        if let Some(own) = trailers.get_mut(self.rank) {
+            *own = trailer.to_vec();
+        }
         let mut sums = vec![0.0; trailer.len()];
         sum::in_order(&mut sums, trailers.iter().map(Vec::as_slice));
         Ok(sums)
@@ -329,9 +346,9 @@ impl Ring {
         if let Some(transport) = lock(&self.transport).as_ref() {
             return transport.clone();
         }
-        match &self.peers[self.rank].1 {
-            Address::Unix(_) => "unix".into(),
-            Address::Tcp { .. } => "tcp".into(),
+        match self.peers.get(self.rank) {
+            Some((_, Address::Unix(_))) => "unix".into(),
+            _ => "tcp".into(),
         }
     }
 
@@ -372,10 +389,8 @@ impl Ring {
             let mut more = false;
             for rank in 0..plan.members {
                 // The peer's shared memory comes before its first frame.
-                if let Some(link) = inner.ends[rank]
-                    .link_mut()
-                    .filter(|link| link.area.is_some() || !self.is_shared())
-                {
+                let end = inner.ends.get_mut(rank).and_then(End::link_mut);
+                if let Some(link) = end.filter(|link| link.area.is_some() || !self.is_shared()) {
                     more |= self
                         .pump(link, rank, job)
                         .map_err(|fault| self.blame(rank, fault))?;
@@ -433,15 +448,12 @@ impl Ring {
             inner.area = Some(area);
         }
         // The lower rank dials.
-        for rank in self.rank + 1..self.peers.len() {
-            let dialer = self.endpoint.dialer(
-                Purpose::Ring,
-                self.view,
-                self.digest,
-                &self.peers[rank],
-                self.silence,
-            );
-            inner.ends[rank] = End::Dialing(Box::new(dialer));
+        let ends = inner.ends.iter_mut().zip(&self.peers);
+        for (end, peer) in ends.skip(self.rank.saturating_add(1)) {
+            let dialer =
+                self.endpoint
+                    .dialer(Purpose::Ring, self.view, self.digest, peer, self.silence);
+            *end = End::Dialing(Box::new(dialer));
         }
         Ok(())
     }
@@ -470,11 +482,9 @@ impl Ring {
             Ok(End::Up(link))
         };
         for (member, stream) in self.inbox.take() {
-            let rank = self.peers.iter().position(|(peer, _)| *peer == member);
-            match rank {
-                Some(rank) if rank < self.rank && matches!(ends[rank], End::Absent) => {
-                    ends[rank] = up(stream)?
-                }
+            let mut lower = self.peers.iter().zip(ends.iter_mut()).take(self.rank);
+            match lower.find(|((peer, _), _)| *peer == member) {
+                Some((_, end)) if matches!(end, End::Absent) => *end = up(stream)?,
                 // Not of this ring, or a second time: a ring is never retried.
                 _ => self.endpoint.refusals().count(),
             }
@@ -556,11 +566,11 @@ impl Ring {
             .filter_map(End::link)
             .filter(|link| link.has_begun())
             .count()
-            == plan.members - 1;
+            == plan.members.saturating_sub(1);
         let mut until: Option<Instant> = None;
         let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
         let mut awaited = Vec::new();
-        let mut polls = Vec::with_capacity(plan.members + 1);
+        let mut polls = Vec::with_capacity(plan.members.saturating_add(1));
         polls.push(readable(&self.wake));
         if !connected {
             polls.push(readable(&self.inbox.wake));
@@ -628,11 +638,14 @@ impl Ring {
         let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
         let ended: Vec<usize> = idle
             .iter()
-            .filter(|(at, _)| polls[*at].revents().intersects(ended))
+            .filter(|(at, _)| {
+                let poll = polls.get(*at);
+                poll.is_some_and(|poll| poll.revents().intersects(ended))
+            })
             .map(|(_, rank)| *rank)
             .collect();
         for rank in ended {
-            let Some(link) = inner.ends[rank].link_mut() else {
+            let Some(link) = inner.ends.get_mut(rank).and_then(End::link_mut) else {
                 continue;
             };
             if plan.shared {
@@ -651,6 +664,10 @@ impl Ring {
             .map_or(Ok(()), |rank| Err(self.silent(rank)))
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranks are this ring's own, of which each has a peer"
+    )]
     fn name(&self, rank: usize) -> String {
         format!(
             "member {} (rank {rank} of view {}) at {}",
@@ -770,13 +787,17 @@ fn check_opening(
             format!("it begins step {their_step} where this member is at step {step}"),
         ));
     }
-    if theirs.len() != prefix.len() || theirs[..PREFIX] != prefix[..PREFIX] {
+    if theirs.len() != prefix.len() || theirs.get(..PREFIX) != prefix.get(..PREFIX) {
         return Err(Fault::Link(How::Malformed, differs(theirs, prefix)));
     }
     Ok(())
 }
 
 /// Sum the blocks for which all contributions are there; true if there was one.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "ranges are of this member's own plan, which is of this many elements"
+)]
 fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
     let plan = job.operation.plan;
     let before = job.reduced;
@@ -796,7 +817,7 @@ fn sum_ready<T: Element>(inner: &Inner, job: &mut Job<'_, T>) -> bool {
             })
         });
         sum::in_order(&mut job.result[range], parts);
-        job.reduced += 1;
+        job.reduced = block.saturating_add(1);
     }
     job.reduced > before
 }
@@ -810,6 +831,11 @@ fn sum_whole<T: Element>(inner: &Inner, job: &mut Job<'_, T>) {
             .map_or(own, |link| bytemuck::cast_slice(link.staged::<T>(&plan, 0)))
     });
     sum::in_order(job.result, parts);
+}
+
+/// Return how many bytes a member's beginning has.
+fn beginning(trailer: &[f64]) -> usize {
+    size_of_val(trailer).saturating_add(PREFIX)
 }
 
 /// Read and drop what comes until all other ends have closed too, or the time is over.

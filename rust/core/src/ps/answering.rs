@@ -72,10 +72,9 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
     let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
     let room = rooms.map(|room| room.saturating_add(5)).sum();
     let mut words = Vec::with_capacity(room);
-    // A slot that is past a chunk's step says so (rule A2).
     let is_past = ask
         .chunk
-        .is_some_and(|stamp| node.is_confirmed(stamp, ask.confirmed.roll_back()));
+        .is_some_and(|stamp| node.is_past(stamp, ask.need.number, ask.confirmed.roll_back()));
     let is_believed = node.believes(&ask.need, &ask.confirmed);
     // What the slots behind a list take at most has to find room in the message, too.
     let mut behind: usize = ask.pulls.iter().map(|pull| pull.answer(catalog)).sum();

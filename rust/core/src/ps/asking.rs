@@ -3,6 +3,17 @@
 //!
 //! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is told with `lose`. What
 //! came of it all is fetched with `take_news`.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -26,6 +37,7 @@ const BUSY: Duration = Duration::from_millis(5);
 const MOVED: Duration = Duration::from_millis(20);
 /// Rows are sent at once, whatever a push has to wait for: a server that sends none for so long may be lost.
 const SILENCE: Duration = Duration::from_secs(1);
+const HALF_SILENCE: Duration = Duration::from_millis(500);
 
 /// Words that one message asks for and brings at most, unless a single slot takes more: it has room for twice as many.
 const ROOM: usize = MESSAGE / 16;
@@ -243,7 +255,7 @@ impl Asking {
         for (task, chunks) in tasks {
             is_new |= self.confirmed.confirm(task, chunks);
         }
-        self.learned += u64::from(is_new);
+        self.learned = self.learned.saturating_add(is_new.into());
     }
 
     /// Want no rows of what was asked for; pushes go on.
@@ -279,8 +291,8 @@ impl Asking {
         let mut found = Found::default();
         let mut pulls = BTreeMap::new();
         for batch in wanted.iter().flat_map(|wanted| &wanted.batches) {
-            let width = catalog.tables()[batch.table()].width;
-            found.rows.push(vec![0.0; batch.ids().len() * width]);
+            let numbers = catalog.numbers(batch.table(), batch.ids());
+            found.rows.push(vec![0.0; numbers]);
             pulls.extend(batch.slots().map(|slot| (slot, State::Due(now))));
         }
         for variable in wanted.iter().flat_map(|wanted| &wanted.variables) {
@@ -316,7 +328,7 @@ impl Asking {
             let mut primary = |slot: u32, state: &State| match state {
                 State::Due(time) if *time <= now => {
                     job.may_be_due = true;
-                    let entry = self.entries[slot as usize];
+                    let entry = of_slot(&self.entries, slot);
                     self.news.is_astray |= entry.is_none();
                     entry.map(|entry| entry.primary)
                 }
@@ -389,7 +401,7 @@ impl Asking {
             let pushes = slots.zip(&mut job.pushes);
             let pulls = job.pulls.iter_mut().map(|(slot, state)| (*slot, state));
             for (slot, state) in pulls.chain(pushes) {
-                let primary = self.entries[slot as usize].map(|entry| entry.primary);
+                let primary = of_slot(&self.entries, slot).map(|entry| entry.primary);
                 if let State::Asked(server) = *state
                     && moved.contains(&slot)
                     && primary != Some(server)
@@ -411,7 +423,7 @@ impl Asking {
         } = errand;
         let number = self.next_request;
         // A server has 24 bits for it.
-        self.next_request = (number + 1) & 0xff_ffff;
+        self.next_request = number.wrapping_add(1) & 0xff_ffff;
         self.told.insert(server, self.learned);
         let Some(ticket) = ticket else {
             let ask = Ask {
@@ -426,7 +438,7 @@ impl Asking {
         };
         let job = self.jobs.get_mut(&ticket)?;
         let entries = &self.entries;
-        let term = |slot: u32| entries[slot as usize].map_or(0, |entry| entry.term);
+        let term = |slot| of_slot(entries, slot).map_or(0, |entry| entry.term);
         let nothing = Wanted::default();
         let wanted = job.wanted.as_ref().unwrap_or(&nothing);
         let pulled = pulls
@@ -461,7 +473,9 @@ impl Asking {
             job.pulls.insert(*slot, State::Asked(server));
         }
         for at in &pushes {
-            job.pushes[*at] = State::Asked(server);
+            if let Some(state) = job.pushes.get_mut(*at) {
+                *state = State::Asked(server);
+            }
         }
         let request = Request {
             job: ticket,
@@ -512,7 +526,7 @@ impl Asking {
                     if *state == State::Done {
                         continue; // another server has answered meanwhile
                     }
-                    let primary = self.entries[slot as usize].map(|entry| entry.primary);
+                    let primary = of_slot(&self.entries, slot).map(|entry| entry.primary);
                     if self.learned > 0 && primary != Some(server) {
                         continue; // the other one may have gone on by a step; it is asked
                     }
@@ -521,7 +535,7 @@ impl Asking {
                             self.seen.note(wanted.chunk, slot, pulled.version);
                             // Who answers knows that all before is settled.
                             let is_new = self.confirmed.raise_steps(wanted.need.number);
-                            self.learned += u64::from(is_new);
+                            self.learned = self.learned.saturating_add(is_new.into());
                             *state = State::Done;
                             let (found, came) = (&mut job.found, &mut self.came);
                             take_rows(&self.catalog, wanted, &asked, pulled, found, came);
@@ -551,7 +565,7 @@ impl Asking {
                     if !request.pushes.remove(&at) {
                         return None;
                     }
-                    let state = &mut job.pushes[at];
+                    let state = job.pushes.get_mut(at)?;
                     match outcome {
                         Outcome::Settled | Outcome::Closed | Outcome::Refused => {
                             *state = State::Done;
@@ -562,7 +576,7 @@ impl Asking {
                         }
                         Outcome::Busy => state.again(server, now + BUSY),
                         Outcome::Moved(entry) => {
-                            let known = self.entries[slot as usize].map_or(0, |known| known.term);
+                            let known = of_slot(&self.entries, slot).map_or(0, |known| known.term);
                             let newer = entry.filter(|entry| entry.term > known);
                             let pause = if newer.is_some() {
                                 Duration::ZERO
@@ -613,7 +627,7 @@ impl Asking {
             };
             if let Some(stamp) = pushed.head.stamp.filter(|_| pushed.confirms > 0) {
                 let is_new = self.confirmed.confirm(stamp.task, pushed.confirms);
-                self.learned += u64::from(is_new);
+                self.learned = self.learned.saturating_add(is_new.into());
             }
             self.news.ended.push((ticket, end));
         }
@@ -645,7 +659,7 @@ impl Asking {
                 self.news.lost.insert(request.server);
             }
             let at = if is_silent {
-                now + SILENCE / 2
+                now + HALF_SILENCE
             } else {
                 request.asked + SILENCE
             };
@@ -658,6 +672,11 @@ impl Asking {
     pub fn take_news(&mut self) -> News {
         std::mem::take(&mut self.news)
     }
+}
+
+/// Return the entry of a slot, if it is known.
+fn of_slot(entries: &[Option<Entry>], slot: u32) -> Option<Entry> {
+    entries.get(slot as usize).copied().flatten()
 }
 
 const NOTHING: Head = Head {
@@ -718,14 +737,14 @@ fn pull_of<'a>(
     let rows = wanted
         .batches
         .iter()
-        .map(|batch| (batch.table(), &batch.ids()[batch.of_slot(slot)]))
+        .filter_map(|batch| Some((batch.table(), batch.ids().get(batch.of_slot(slot))?)))
         .filter(|(_, ids)| !ids.is_empty())
         .collect();
     let dense = wanted
         .variables
         .iter()
         .filter(|variable| catalog.slot_of_variable(**variable) == slot)
-        .map(|variable| known(*variable, came[*variable].as_ref()))
+        .map(|variable| known(*variable, came.get(*variable).and_then(Option::as_ref)))
         .collect();
     let listed = wanted.listed.as_ref();
     Pull {
@@ -751,13 +770,17 @@ fn known(variable: usize, came: Option<&Came>) -> Known {
 fn room(catalog: &Catalog, wanted: Option<&Wanted>, pushed: Option<&Pushed>) -> usize {
     let batches = wanted.iter().flat_map(|wanted| &wanted.batches);
     let rows = batches.map(|batch| {
-        let width = catalog.tables()[batch.table()].width;
-        batch.ids().len() * (1 + width.div_ceil(2))
+        let numbers = catalog.numbers(batch.table(), batch.ids());
+        batch.ids().len().saturating_add(numbers.div_ceil(2))
     });
     let variables = wanted.iter().flat_map(|wanted| &wanted.variables);
-    let dense = variables.map(|variable| catalog.variables()[*variable].length.div_ceil(2));
-    rows.sum::<usize>() + dense.sum::<usize>() + pushed.map_or(0, Pushed::room)
+    let dense = variables.map(|variable| catalog.length(*variable).div_ceil(2));
+    let push = pushed.map_or(0, Pushed::room);
+    rows.chain(dense).fold(push, usize::saturating_add)
 }
+
+/// Slots to be pulled, and places in a push's parts.
+type Load = (Vec<u32>, Vec<usize>);
 
 /// Share out what is asked of one server to messages that are not too large.
 fn split(
@@ -766,33 +789,33 @@ fn split(
     job: &Job,
     pulls: Vec<u32>,
     pushes: Vec<usize>,
-) -> Vec<(Vec<u32>, Vec<usize>)> {
-    let mut loads = vec![(Vec::new(), Vec::new())];
-    let mut used = 0;
-    let mut next = |words: usize, loads: &mut Vec<(Vec<u32>, Vec<usize>)>| {
-        if used > 0 && used + words > ROOM {
-            loads.push((Vec::new(), Vec::new()));
+) -> Vec<Load> {
+    let mut loads: Vec<Load> = Vec::new();
+    let (mut load, mut used) = (Load::default(), 0_usize);
+    let mut make_room = |words: usize, load: &mut Load| {
+        if used > 0 && used.saturating_add(words) > ROOM {
+            loads.push(std::mem::take(load));
             used = 0;
         }
-        used += words;
-        loads.len() - 1
+        used = used.saturating_add(words);
     };
     for slot in pulls {
         let wanted = job.wanted.as_ref();
         let pull = wanted.map(|wanted| pull_of(catalog, wanted, slot, came));
         let words = pull.map_or(0, |pull| {
-            let ids: usize = pull.rows.iter().map(|(_, ids)| 1 + ids.len()).sum();
-            ids + pull.answer(catalog)
+            let ids = pull.rows.iter().map(|(_, ids)| ids.len().saturating_add(1));
+            ids.fold(pull.answer(catalog), usize::saturating_add)
         });
-        let at = next(words, &mut loads);
-        loads[at].0.push(slot);
+        make_room(words, &mut load);
+        load.0.push(slot);
     }
     for part in pushes {
         let pushed = job.pushed.as_ref();
-        let words = pushed.map_or(0, |pushed| 3 + pushed.part(part).1.len());
-        let at = next(words, &mut loads);
-        loads[at].1.push(part);
+        let words = pushed.map_or(0, |pushed| pushed.part(part).1.len().saturating_add(3));
+        make_room(words, &mut load);
+        load.1.push(part);
     }
+    loads.push(load);
     loads
 }
 
@@ -807,16 +830,22 @@ fn take_rows(
 ) {
     let mut rows = pulled.rows;
     for (batch, out) in wanted.batches.iter().zip(&mut found.rows) {
-        let (range, width) = (
-            batch.of_slot(asked.slot),
-            catalog.tables()[batch.table()].width,
-        );
+        let range = batch.of_slot(asked.slot);
+        let numbers = |ids: std::ops::RangeTo<usize>| {
+            let ids = batch.ids().get(ids).unwrap_or_default();
+            catalog.numbers(batch.table(), ids)
+        };
+        let (start, end) = (numbers(..range.start), numbers(..range.end));
         let of_batch;
-        (of_batch, rows) = rows.split_at(range.len() * width);
-        out[range.start * width..range.end * width].copy_from_slice(of_batch);
+        (of_batch, rows) = rows.split_at(end.saturating_sub(start));
+        if let Some(place) = out.get_mut(start..end) {
+            place.copy_from_slice(of_batch);
+        }
     }
     for (asked, dense) in asked.dense.iter().zip(pulled.dense) {
-        let came = &mut came[asked.variable];
+        let Some(came) = came.get_mut(asked.variable) else {
+            continue;
+        };
         match dense {
             Dense::Missing => *came = None,
             // It may have come for another ticket, of which nobody has taken anything yet: so it is told with each.

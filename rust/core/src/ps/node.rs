@@ -1,6 +1,17 @@
 //! All slots of one server and its streams to the others, behind locks: a slot's, then a stream's, never the other way round.
 //!
 //! Nothing in here waits for anybody, so any number of threads may call; what must be told to others comes back from each call.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -12,7 +23,7 @@ use super::placement::{Entry, Server};
 use super::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticket, Told};
 use super::stamps::Stamp;
 use super::steps::{Confirmed, Need, WHOLE};
-use super::stream::{Message, Outgoing, Streams};
+use super::stream::{Deed, Message, Outgoing, Streams};
 use crate::net::endpoint::lock;
 use crate::net::wake::Wake;
 
@@ -66,6 +77,8 @@ pub struct Bounds {
     pub low: u64,
     /// So many steps can be complete, in the last roll-back.
     pub steps: u64,
+    /// Of the steps of several tasks: where the tasks end that may be under way, in the last roll-back.
+    pub end: u64,
 }
 
 impl Bounds {
@@ -75,16 +88,22 @@ impl Bounds {
         tasks: u64::MAX,
         low: u64::MAX,
         steps: u64::MAX,
+        end: u64::MAX,
     };
 
-    /// Add what the master says next; watermark and steps of before a roll-back mean nothing after it.
+    /// Add what the master says next; but for the number of tasks, what it said before a roll-back means nothing after it.
     fn raise(&mut self, other: &Bounds) {
         if other.roll_back > self.roll_back {
-            (self.roll_back, self.low, self.steps) = (other.roll_back, 0, 0);
+            *self = Bounds {
+                roll_back: other.roll_back,
+                tasks: self.tasks,
+                ..Bounds::default()
+            };
         }
         if other.roll_back == self.roll_back {
             self.low = self.low.max(other.low);
             self.steps = self.steps.max(other.steps);
+            self.end = self.end.max(other.end);
         }
         self.tasks = self.tasks.max(other.tasks);
     }
@@ -100,6 +119,17 @@ pub struct Limits {
     pub above: Vec<u64>,
     /// So many steps can be complete, with the tasks that workers may have by now.
     pub steps: u64,
+    /// Where these tasks end.
+    pub end: u64,
+}
+
+/// What is known of chunks that are settled everywhere; in memory only, because those who know it say it again (rule A3).
+#[derive(Debug, Default)]
+struct Settled {
+    /// Of these tasks the master has said that they are done.
+    done: Confirmed,
+    /// Those, and what workers have said.
+    all: Confirmed,
 }
 
 /// A server's memory.
@@ -112,8 +142,7 @@ pub struct Node {
     turn: AtomicUsize,
     /// Both only rise.
     bounds: Mutex<Bounds>,
-    /// What is known of chunks that are settled everywhere; in memory only, because those who know it say it again (rule A3).
-    confirmed: Mutex<Confirmed>,
+    settled: Mutex<Settled>,
     ways: Mutex<BTreeMap<Server, Arc<Way>>>,
     incoming: Mutex<BTreeMap<Server, Arc<Mutex<Incoming>>>>,
 }
@@ -143,7 +172,7 @@ impl Node {
                 .collect(),
             turn: AtomicUsize::new(0),
             bounds: Mutex::default(),
-            confirmed: Mutex::default(),
+            settled: Mutex::default(),
             catalog,
             ways: Mutex::default(),
             incoming: Mutex::default(),
@@ -190,6 +219,7 @@ impl Node {
             roll_back: limits.roll_back,
             low: limits.low,
             steps: limits.steps,
+            end: limits.end,
             ..Bounds::default()
         });
         let mut confirmed = Confirmed::new(limits.roll_back);
@@ -197,7 +227,9 @@ impl Node {
         for task in &limits.above {
             confirmed.confirm(*task, WHOLE);
         }
-        lock(&self.confirmed).merge(&confirmed)
+        let mut settled = lock(&self.settled);
+        settled.done.merge(&confirmed);
+        settled.all.merge(&confirmed)
     }
 
     fn bounds(&self) -> Bounds {
@@ -208,33 +240,48 @@ impl Node {
     pub fn believes(&self, need: &Need, confirmed: &Confirmed) -> bool {
         let bounds = self.bounds();
         confirmed.roll_back() <= bounds.roll_back
-            && need.end.max(confirmed.end()) <= bounds.tasks
+            && need.end.max(confirmed.end()) <= bounds.end
             && need.number.max(confirmed.steps()) <= bounds.steps
     }
 
-    /// Learn what somebody knows of settled chunks, if that can be; tell whether anything of it is new.
+    /// Learn what a client knows of settled chunks, if that can be; tell whether anything of it is new. Where each push is applied by itself
+    /// nobody waits for what is settled elsewhere, and no client's word counts.
     pub fn confirm(&self, confirmed: &Confirmed) -> bool {
         let low = self.bounds().low;
-        self.believes(&Need::default(), confirmed)
-            && lock(&self.confirmed).merge(&confirmed.held_to(low))
+        self.catalog.policy().accumulates
+            && self.believes(&Need::default(), confirmed)
+            && lock(&self.settled).all.merge(&confirmed.held_to(low))
     }
 
     /// Tell whether rows may be read by one who needs this, in this roll-back; one from before a later roll-back waits for nothing.
     pub fn meets(&self, need: &Need, roll_back: u64) -> bool {
-        let mut confirmed = lock(&self.confirmed);
-        roll_back < confirmed.roll_back() || confirmed.meets(need)
+        let all = &mut lock(&self.settled).all;
+        roll_back < all.roll_back() || all.meets(need)
     }
 
-    /// Tell whether a chunk is known to be settled on all servers, in this roll-back.
-    pub fn is_confirmed(&self, stamp: Stamp, roll_back: u64) -> bool {
-        let confirmed = lock(&self.confirmed);
-        confirmed.roll_back() == roll_back && confirmed.has(stamp)
+    /// Tell whether no slot takes a chunk any more, in this roll-back, by one who needs so many steps for it: because the master has
+    /// called its task done, or because it is confirmed and its step is past (rule A2). A gradient that was no number is in no slot, and must
+    /// not be computed again with the weights of a later step. Where each push is applied by itself only slots know what they hold.
+    pub fn is_past(&self, stamp: Stamp, steps: u64, roll_back: u64) -> bool {
+        let Settled { done, all } = &*lock(&self.settled);
+        self.catalog.policy().accumulates
+            && all.roll_back() == roll_back
+            && (done.has(stamp) || (all.steps() > steps && all.has(stamp)))
     }
 
     /// Return the last roll-back that this server has heard of, and how many steps it knows to be complete in it.
     pub fn complete(&self) -> (u64, u64) {
-        let confirmed = lock(&self.confirmed);
-        (confirmed.roll_back(), confirmed.steps())
+        let all = &lock(&self.settled).all;
+        (all.roll_back(), all.steps())
+    }
+
+    /// Take note that so many steps are complete, as the primary of a slot knows: this server may follow it.
+    fn follow(&self, steps: u64, roll_back: u64) {
+        let is_possible = steps <= self.bounds().steps;
+        let all = &mut lock(&self.settled).all;
+        if is_possible && all.roll_back() == roll_back {
+            all.raise_steps(steps);
+        }
     }
 
     /// Apply the steps that are complete in slots (rule A3); nothing where each push is applied by itself.
@@ -365,8 +412,14 @@ impl Node {
             .ok_or(Malformed(
                 "a message is not the stream's next, or of no slot",
             ))?;
-        if lock(slot).hear(message, &self.catalog, told)? == Heard::Deposed {
-            incoming.refused.push(number);
+        let mut slot = lock(slot);
+        let heard = slot.hear(message, &self.catalog, told)?;
+        let roll_back = slot.data().map(|data| data.stamps.roll_back());
+        drop(slot);
+        match (heard, &message.deed, roll_back) {
+            (Heard::Deposed, ..) => incoming.refused.push(number),
+            (Heard::Accepted, Deed::Step(steps), Some(roll_back)) => self.follow(*steps, roll_back),
+            (Heard::Accepted, ..) => {}
         }
         incoming.next = number.saturating_add(1);
         Ok(())

@@ -2,6 +2,17 @@
 //!
 //! A thread for each connection, which never waits for another one's peer: what happens elsewhere and concerns a connection is put into
 //! its desk, and its wake is raised. Python tells what the master has decided, and asks what the master must know.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,6 +45,8 @@ use crate::net::wake::{Wake, ignore_signals, readable, wait};
 
 /// Messages that may wait for a client that does not read before it is left alone.
 const BACKLOG: usize = 64;
+/// Bytes that may wait for a client before nothing more is read from it: then its own window stops it.
+const UNSENT: usize = 64 << 20;
 /// Workers that may wait for the master to name them.
 const WAITING: usize = 1024;
 /// Words of one packet of a stream: messages are put together up to 256 KiB.
@@ -44,6 +57,7 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(50);
 /// A server that has accepted nothing for so long, although there is something, may be lost.
 const SILENCE: Duration = Duration::from_secs(1);
+const HALF_SILENCE: Duration = Duration::from_millis(500);
 
 /// A copy whose receiver has everything, for the master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,9 +357,9 @@ impl Server {
         for slot in 0..self.shared.node.catalog().slots() {
             self.shared.node.look(slot, |slot| {
                 if let Some(data) = slot.data() {
-                    load.rows += data.rows();
-                    load.bytes += data.bytes();
-                    load.slots += 1;
+                    load.rows = load.rows.saturating_add(data.rows());
+                    load.bytes = load.bytes.saturating_add(data.bytes());
+                    load.slots = load.slots.saturating_add(1);
                 }
             });
         }
@@ -573,8 +587,10 @@ impl Shared {
         let mut parked: Vec<Parked> = Vec::new();
         let mut said = Instant::now();
         while !self.closed.is_raised() {
-            while let Some(packet) = channel.receive()? {
-                let backlog = channel.backlog() + parked.len();
+            while channel.unsent() < UNSENT
+                && let Some(packet) = channel.receive()?
+            {
+                let backlog = channel.backlog().saturating_add(parked.len());
                 if packet.kind != Kind::Ask || backlog > BACKLOG {
                     return Err(Malformed::Content.into());
                 }
@@ -616,8 +632,8 @@ impl Shared {
             }
             if parked.is_empty() {
                 said = Instant::now();
-            } else if said.elapsed() >= SILENCE / 2 {
-                // Who waits for another worker is not to take this server for lost.
+            } else if said.elapsed() >= HALF_SILENCE && channel.backlog() == 0 {
+                // Who waits for another worker is not to take this server for lost; who does not read does not.
                 said = Instant::now();
                 for one in &parked {
                     channel.send(Packet {
@@ -640,13 +656,20 @@ impl Shared {
                     channel.send(packet)?;
                 }
             }
+            let was_full = channel.unsent() >= UNSENT;
             channel.flush()?;
-            let mut polls = [
-                channel.interest(),
-                readable(&desk.wake),
-                readable(&self.closed),
-            ];
-            let limit = (!parked.is_empty()).then_some(SILENCE / 2);
+            let is_full = channel.unsent() >= UNSENT;
+            if was_full && !is_full {
+                // What was not taken up may be here already, and no poll tells of it.
+                continue;
+            }
+            let interest = if is_full {
+                channel.interest_to_send()
+            } else {
+                channel.interest()
+            };
+            let mut polls = [interest, readable(&desk.wake), readable(&self.closed)];
+            let limit = (!parked.is_empty()).then_some(HALF_SILENCE);
             if wait(&mut polls, limit, &ignore_signals).is_err() {
                 return Ok(());
             }
@@ -654,18 +677,19 @@ impl Shared {
         Ok(())
     }
 
-    /// Send the rows of asks that need not wait any more; false if this server can't go on.
+    /// Send the rows of asks that need not wait any more, as long as few wait to go out; false if this server can't go on.
     fn answer_parked(
         &self,
         parked: &mut Vec<Parked>,
         channel: &mut Channel,
     ) -> std::result::Result<bool, Lost> {
         let all = std::mem::take(parked);
-        let (ready, waiting) = all
-            .into_iter()
-            .partition(|one| self.node.meets(&one.need, one.roll_back));
-        *parked = waiting;
-        for Parked { request, words, .. } in ready {
+        for one in all {
+            if channel.unsent() >= UNSENT || !self.node.meets(&one.need, one.roll_back) {
+                parked.push(one);
+                continue;
+            }
+            let Parked { request, words, .. } = one;
             let ask = Ask::read(&words, self.node.catalog()).map_err(|_| Malformed::Content)?;
             match answering::rows(&self.node, request, &ask) {
                 Ok(packet) => packet
@@ -825,7 +849,7 @@ impl Shared {
             } else if heard.elapsed() >= SILENCE {
                 lock(&self.news).lost.insert(peer);
             }
-            let limit = is_waiting.then_some(SILENCE / 2);
+            let limit = is_waiting.then_some(HALF_SILENCE);
             let mut polls = [
                 channel.interest(),
                 readable(&way.wake),
@@ -873,7 +897,7 @@ pub(super) fn packet(way: &super::node::Way, next: &mut u64, room: usize) -> Opt
         && let Some(message) = outgoing.get(*next)
     {
         wire::put_message(&mut words, message);
-        *next += 1;
+        *next = next.saturating_add(1);
     }
     let mark = outgoing.first();
     (*next > number).then_some(Packet {

@@ -58,7 +58,7 @@ impl Need {
         {
             return Err(Malformed("a step has more tasks than there can be"));
         }
-        if need.number > 0 && need.first == need.end {
+        if need.number > 0 && (need.first == need.end || need.chunks == 0) {
             return Err(Malformed("nothing would have to be settled before a step"));
         }
         Ok(need)
@@ -240,6 +240,17 @@ mod tests {
         assert!(!known.meets(&need(3, 0..2, WHOLE)));
         assert!(known.raise_low(2) && known.meets(&need(3, 0..2, WHOLE)));
         assert_eq!((known.steps(), known.tasks.len()), (3, 0));
+    }
+
+    #[test]
+    fn a_step_that_would_wait_for_nothing_is_malformed() {
+        let read = |need: Need| {
+            let mut words = Vec::new();
+            need.write(&mut words);
+            Need::read(&mut Reader::new(&words)).is_ok()
+        };
+        assert!(read(need(0, 0..0, 0)) && read(need(3, 0..2, 1)));
+        assert!(!read(need(3, 2..2, WHOLE)) && !read(need(3, 0..2, 0)));
     }
 
     #[test]

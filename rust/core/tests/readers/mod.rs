@@ -221,7 +221,7 @@ fn is_stream(words: &[u64]) -> bool {
     true
 }
 
-/// Apply words to a slot that waits for them, as a push of the first words' chunk.
+/// Apply words to a slot that waits for them, as a push of the first words' chunk; a gradient of a variable without a first value is stale.
 fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
     let [slot, task, step, part @ ..] = words else {
         return false;
@@ -257,7 +257,10 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
         Some(Answer::Applied) => true,
         answer => {
             assert!(
-                matches!(answer, Some(Answer::Refused(_) | Answer::Held)),
+                matches!(
+                    answer,
+                    Some(Answer::Refused(_) | Answer::Held | Answer::Stale)
+                ),
                 "{answer:?}"
             );
             assert_eq!(version(&node), before, "something of it was applied");

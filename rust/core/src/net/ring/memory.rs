@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags};
 
 use super::super::area::Area;
+use super::super::error::Error;
 use super::super::plan::Plan;
 use super::super::shared::{Exchange, Progress};
 use super::super::sum::Element;
@@ -44,13 +45,15 @@ impl Ring {
             .iter_mut()
             .map(|end| end.link_mut().and_then(|link| link.area.take()))
             .collect();
-        let own = area.as_ref().expect("made by `start`");
+        let Some(own) = area.as_ref() else {
+            return Err(Error::BadArgument("the ring has no shared memory".into()).into());
+        };
         let peers = areas.iter().map(Option::as_ref).collect();
         let mut exchange = Exchange::begin(plan, *base, own, peers, job.operation.step, job.prefix);
         let outcome = self.exchange(ends, own, &mut exchange, job, interrupt);
         drop(exchange);
         own.set_asleep(false);
-        *base += plan.blocks as u64;
+        *base = base.saturating_add(plan.blocks as u64);
         for (end, area) in ends.iter_mut().zip(areas) {
             if let Some(link) = end.link_mut() {
                 link.area = area;
@@ -116,7 +119,7 @@ impl Ring {
             .open(|rank, step, prefix| {
                 check_opening(job.operation.step, job.prefix, step, prefix)
                     .map_err(|fault| (rank, fault))?;
-                if let Some(link) = ends[rank].link_mut() {
+                if let Some(link) = ends.get_mut(rank).and_then(End::link_mut) {
                     link.set_prefix(prefix);
                 }
                 Ok(())
@@ -148,6 +151,10 @@ impl Ring {
         Ok(false)
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "ranks are this ring's own, of which each has an end and a place in all that is watched"
+    )]
     fn sleep(
         &self,
         ends: &mut [End],

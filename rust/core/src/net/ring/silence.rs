@@ -67,7 +67,7 @@ impl Suspects {
             return None;
         }
         // When a member stops between two pieces, all that wait for it fall silent in the same moment: who is behind is accused.
-        let soon = now + self.silence / 4;
+        let soon = now + quarter(self.silence);
         self.all
             .iter()
             .filter(|suspect| suspect.at <= soon)
@@ -88,7 +88,7 @@ pub(super) fn patience(
         return None;
     }
     // Who waits for a third member falls silent too: the guilty one is accused first, by all.
-    let indirect = silence + (silence / 4).max(Duration::from_millis(100));
+    let indirect = silence.saturating_add(quarter(silence).max(Duration::from_millis(100)));
     if link.has_place(plan, reduced) && link.owes_directly(plan) {
         Some(silence)
     } else if (link.has_place(plan, reduced) || link.is_full()) && all_begun {
@@ -96,4 +96,8 @@ pub(super) fn patience(
     } else {
         None
     }
+}
+
+fn quarter(of: Duration) -> Duration {
+    of.checked_div(4).unwrap_or_default()
 }
