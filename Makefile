@@ -30,9 +30,10 @@ demo-ps: setup
 	$(BIN)/python -m examples.demo_ps
 
 # Two tests at a time, but those against Kubernetes one by one: whole clusters, nodes and networks of this machine belong to each.
+# OPTIONS, of pytest, may leave out what has run already.
 test: setup
 	cd rust && $(CARGO) test --quiet --package elasticdl-core
-	$(BIN)/pytest --numprocesses=2 --dist=worksteal --ignore=tests/kubernetes; others=$$?; $(BIN)/pytest tests/kubernetes && exit $$others
+	$(BIN)/pytest --numprocesses=2 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); others=$$?; $(BIN)/pytest tests/kubernetes && exit $$others
 
 # What the tests against Kubernetes need, which are skipped without it (a failure with CI=true): Debian packages (root) for nodes and
 # images, and the cluster's program, built from source with Go.

@@ -29,11 +29,17 @@ KEPT = 6000
 
 
 class Flood:
-    """A thread that opens connections from another address of this machine until it is closed, or has opened so many."""
+    """A thread that opens connections until it is closed, or has opened so many; to a port they come from another address of this machine.
 
-    def __init__(self, address: str, most: int = 15_000) -> None:
-        host, _, port = address.removeprefix("tcp:").rpartition(":")
-        self._to, self._most = (host, int(port)), most
+    `kept`: how many of them stay open at a time.
+    """
+
+    def __init__(self, address: str, most: int = 15_000, kept: int = KEPT) -> None:
+        kind, _, place = address.partition(":")
+        host, _, port = place.rpartition(":")
+        self._unix = kind == "unix"
+        self._to: str | tuple[str, int] = place if self._unix else (host, int(port))
+        self._most, self._keeps = most, kept
         self.opened = 0
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -44,13 +50,14 @@ class Flood:
         while self.opened < self._most:
             if self._ended.wait(max(0.0, began + self.opened / PER_SECOND - time.monotonic())):
                 break
-            stranger = socket.socket()
+            stranger = socket.socket(socket.AF_UNIX if self._unix else socket.AF_INET)
             stranger.setblocking(False)
-            stranger.bind(("127.0.0.2", 0))
+            if not self._unix:
+                stranger.bind(("127.0.0.2", 0))
             stranger.connect_ex(self._to)
             kept.append(stranger)
             self.opened += 1
-            if len(kept) > KEPT:
+            if len(kept) > self._keeps:
                 kept.popleft().close()
         for one in kept:
             one.close()

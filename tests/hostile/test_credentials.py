@@ -477,21 +477,37 @@ def test_a_process_that_holds_keys_leaves_no_core_dump(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("module", ["master", "worker", "ps", "launcher"])
+@pytest.mark.parametrize("module", ["job.master", "job.worker", "ps.process", "job.launcher"])
 def test_every_process_of_a_job_forbids_core_dumps_before_it_reads_a_key(module: str, tmp_path: Path) -> None:
     """It ends by what is asked of its place, with the limit that it has then."""
     script = (
         "import resource, sys\n"
-        f"from elasticdl.job import {module} as entry\n"
+        f"from elasticdl.{module.replace('.', ' import ')} as entry\n"
         "resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)\n"
         "def show(*_):\n"
         "    print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
         "    raise SystemExit(0)\n"
         "entry.own_place = entry.open_place = show\n"
-        f"entry.main({'[sys.argv[0]]' if module == 'launcher' else ''})\n"
+        f"entry.main({'[sys.argv[0]]' if module == 'job.launcher' else ''})\n"
     )
     environment = {key: value for key, value in os.environ.items() if not key.startswith("ELASTICDL")}
     shown = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=60
     )
+    assert shown.stdout.strip() in ("0", "1"), shown.stderr
+
+
+def test_the_command_line_forbids_core_dumps_before_it_reads_a_key() -> None:
+    """It holds a job's token, as `elasticdl stop` and others do, in the process of a person's shell."""
+    script = (
+        "import resource\n"
+        "from elasticdl import cli\n"
+        "resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)\n"
+        "def run():\n"
+        "    print(resource.getrlimit(resource.RLIMIT_CORE)[0])\n"
+        "    return 0\n"
+        "cli.run = run\n"
+        "cli.main()\n"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert shown.stdout.strip() in ("0", "1"), shown.stderr

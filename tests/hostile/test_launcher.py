@@ -100,23 +100,22 @@ def is_closed(raw: socket.socket) -> bool:
 # ------------------------------------------------------------------ requests
 
 
-@pytest.mark.parametrize(
-    "noise",
-    [
-        NESTED,
-        b'{"hello":' + NESTED,
-        b'{"launch":"worker-0-1"}',
-        b'{"signal":"master-0-1","number":9}',
-        b'{"proof":"00"}',
-        b'{"hello":2,"nonce":["a"]}',
-        b'{"hello":2,"nonce":"\\ud800"}',
-        b'{"hello":2,"nonce":"a"}\n{"proof":"\\udfff"}',
-        b'{"hello":2,"nonce":"a"}\n{"hello":2,"nonce":"a"}',
-        b"9" * 4000,
-        b"\xff" * 5000,
-    ],
-    ids=range(11),
+NOISE = (
+    NESTED,
+    b'{"hello":' + NESTED,
+    b'{"launch":"worker-0-1"}',
+    b'{"signal":"master-0-1","number":9}',
+    b'{"proof":"00"}',
+    b'{"hello":2,"nonce":["a"]}',
+    b'{"hello":2,"nonce":"\\ud800"}',
+    b'{"hello":2,"nonce":"a"}\n{"proof":"\\udfff"}',
+    b'{"hello":2,"nonce":"a"}\n{"hello":2,"nonce":"a"}',
+    b"9" * 4000,
+    b"\xff" * 5000,
 )
+
+
+@pytest.mark.parametrize("noise", NOISE, ids=range(len(NOISE)))
 def test_a_malformed_request_closes_only_its_connection(
     place: JobPlace, launcher: Launcher, noise: bytes
 ) -> None:

@@ -30,6 +30,7 @@ from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.data.plan.shard import Position
+from elasticdl.data.readers.files import pin
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
 from elasticdl.job.display import status_lines
 from elasticdl.job.podjob import PodJob
@@ -281,6 +282,46 @@ def test_forged_settings_of_a_pod_end_in_our_error(tmp_path: Path, body: Any) ->
         podplace.open_pod(tmp_path, tmp_path / "secret", tmp_path, "a", is_master=False)
 
 
+PINNED = {"/data/a.csv": "1-2-3", "/data/b.csv": "4-5-6"}
+
+
+@attacks
+@given(body=forged(PINNED))
+def test_forged_marks_of_the_data_end_in_our_error(tmp_path: Path, body: Any) -> None:
+    _pinned(tmp_path, json.dumps(body))
+    if body != PINNED:
+        with pytest.raises(BadData):
+            pin("/data", PINNED, tmp_path)
+    else:
+        pin("/data", PINNED, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "[" * 100_000, "\0", '{"/data/a.csv": 1}', '{"\\ud800": "1"}']
+)
+def test_marks_of_the_data_that_are_none_are_said_to_be_none(tmp_path: Path, content: str) -> None:
+    path = _pinned(tmp_path, content)
+    with pytest.raises(BadData, match=f"{path} does not say what the data is: .*; start the job again"):
+        pin("/data", PINNED, tmp_path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_endless_marks_of_the_data_take_no_memory(tmp_path: Path) -> None:
+    os.truncate(_pinned(tmp_path, ""), 1 << 40)
+    with little_memory(), pytest.raises(BadData, match="longer than"):
+        pin("/data", PINNED, tmp_path)
+
+
+def _pinned(folder: Path, content: str) -> Path:
+    """Let a job that is pinned to data find this where its first process wrote what the data is."""
+    for earlier in folder.iterdir():
+        earlier.unlink()
+    pin("/data", PINNED, folder)
+    (path,) = folder.iterdir()
+    path.write_text(content)
+    return path
+
+
 DEEP = "[" * 200_000
 
 
@@ -509,7 +550,9 @@ def test_a_zoo_is_unpacked_as_it_was_packed(tmp_path: Path) -> None:
     assert found.read_text() == "x = 1\n"
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive", gzip.compress(b"no archive" * 100), b"\x1f\x8b\x08"])
+@pytest.mark.parametrize(
+    "content", [b"", b"no archive", gzip.compress(b"no archive" * 100, mtime=0), b"\x1f\x8b\x08"]
+)
 def test_what_is_no_archive_ends_in_our_error(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(BadSetting, match=r"zoo.tar.gz"):
         zoo(tmp_path, content).spec()

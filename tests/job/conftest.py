@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import subprocess
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
@@ -19,6 +21,10 @@ ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
 SECONDS = 600
 """Longest time of one job; a bound, not an expectation."""
+RECORDS, EPOCHS = 2000, 2
+"""Of a job that counts ids."""
+IDS, WIDTH = 3000, 2
+"""Of its table."""
 
 
 @pytest.fixture(scope="session")
@@ -146,6 +152,34 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for process in left:
         process.kill()
     assert not left, f"processes of the job are left: {left}"
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> np.ndarray:
+    """Write a file of ids of which few come often and many once."""
+    drawn = np.random.default_rng(3).zipf(1.3, RECORDS) % IDS
+    (tmp_path / "ids.csv").write_text("id\n" + "".join(f"{one}\n" for one in drawn))
+    return drawn
+
+
+@pytest.fixture
+def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start jobs that count ids, and write nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return functools.partial(
+        start,
+        environment={"GO": str(tmp_path / "go")},
+        model_zoo=Path(__file__).parent / "zoo",
+        model_def="counted.custom_model",
+        training_data=tmp_path / "ids.csv",
+        num_workers=2,
+        num_ps_pods=2,
+        num_epochs=EPOCHS,
+        minibatch_size=16,
+        num_minibatches_per_task=4,
+        embedding_threshold=0,
+        witness_seconds=2,
+    )
 
 
 def orphans(state: str) -> list[psutil.Process]:

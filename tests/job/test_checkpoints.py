@@ -20,11 +20,9 @@ from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.status import JobEvent
 from elasticdl.tools.checkpoint import listed, shown
 
-from .conftest import Job, Start, orphans
+from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, Start, orphans
 from .test_faults import seen
-from .test_serving import EPOCHS, IDS, RECORDS, WIDTH, at, ids, plain, processes
-
-__all__ = ["ids", "plain"]
+from .test_serving import at, processes
 
 
 def weights(path: Path) -> list[np.ndarray]:

@@ -14,8 +14,9 @@ from .test_faults import ZOO, at_step, kill, training
 RECORDS, EPOCHS = 600, 2
 
 
+@pytest.mark.parametrize("servers", [{}, {"num_ps_pods": 2}], ids=["", "servers"])
 def test_each_record_of_several_parts_of_one_table_is_trained_once(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: dict[str, int]
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     job = start(
@@ -28,11 +29,13 @@ def test_each_record_of_several_parts_of_one_table_is_trained_once(
         num_epochs=EPOCHS,
         environment={"GO": str(tmp_path / "go")},
         audit=tmp_path / "audit",
+        **servers,
     )
     at_step(job, 1, lambda status: kill(training(status)[-1]))
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
     assert summary["members"]["lost"] == 1
     assert summary["records_trained"] == RECORDS * EPOCHS
-    epochs = audit(tmp_path / "audit").epochs
+    report = audit(tmp_path / "audit")
+    epochs = report.epochs
     assert [epoch.complete for epoch in epochs] == [True] * EPOCHS

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import signal
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,47 +12,14 @@ import keras
 import numpy as np
 import pytest
 
-from elasticdl._core import Batch, ParameterClient
 from elasticdl.audit import audit
-from elasticdl.catalog.catalog import Catalog, Initial, InitialKind, Rule, Table
 from elasticdl.cluster.local.place import find
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadSetting
 
-from .conftest import Job, SmallDisk, Start
-from .test_faults import ZOO, at_step, kill, seen, training
-
-RECORDS, EPOCHS = 2000, 2
-IDS, WIDTH = 3000, 2
-
-
-@pytest.fixture
-def ids(tmp_path: Path) -> np.ndarray:
-    """Write a file of ids of which few come often and many once."""
-    drawn = np.random.default_rng(3).zipf(1.3, RECORDS) % IDS
-    (tmp_path / "ids.csv").write_text("id\n" + "".join(f"{one}\n" for one in drawn))
-    return drawn
-
-
-@pytest.fixture
-def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start jobs that count ids, and write nothing."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    return functools.partial(
-        start,
-        environment={"GO": str(tmp_path / "go")},
-        model_zoo=ZOO,
-        model_def="counted.custom_model",
-        training_data=tmp_path / "ids.csv",
-        num_workers=2,
-        num_ps_pods=2,
-        num_epochs=EPOCHS,
-        minibatch_size=16,
-        num_minibatches_per_task=4,
-        embedding_threshold=0,
-        witness_seconds=2,
-    )
+from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, SmallDisk, Start
+from .test_faults import at_step, kill, seen, training
 
 
 @pytest.fixture
@@ -248,42 +213,6 @@ def test_servers_are_added_and_taken_away(begin: Start, tmp_path: Path, ids: np.
     assert summary["roll_backs"] == 0
     assert summary["servers"] == {"joined": 4, "drained": 2, "lost": 0, "at_the_end": 2}
     assert summary["recoveries"] == []  # nothing was lost
-
-
-def test_strangers_and_nonsense_change_nothing(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin()
-    foreign = Catalog(
-        seed=1,
-        tables=[Table("rows", WIDTH, Initial(InitialKind.CONSTANT, 7.0, 0.0))],
-        variables=[],
-        rule=Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}),
-        slots=1,
-    ).core()
-
-    def knock(status: JobStatus) -> None:
-        doors = sorted(map(str, find("test").sockets.glob("d*")))
-        assert len(doors) == 2
-        for door in doors:
-            for nonsense in (b"", bytes(64), b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (1 << 16)):
-                with socket.socket(socket.AF_UNIX) as knocking, contextlib.suppress(BrokenPipeError):
-                    knocking.settimeout(30.0)
-                    knocking.connect(door)
-                    knocking.sendall(nonsense)
-            stranger = ParameterClient("stranger", b"not the token of the job's", foreign)
-            stranger.learn({0: f"unix:{door}"}, [(0, 1, 1, 0, None, 0)], 0)
-            rows = Batch(foreign, 0, np.arange(3))
-            ticket = stranger.push(
-                ((0, 0), 0, 0, 1.0, 0), [(rows, np.full((3, WIDTH), 9.0, np.float32), True)], []
-            )
-            assert stranger.settled(ticket, 1.0) is None
-            stranger.close()
-
-    at(job, 20, knock)
-    summary = check(job, tmp_path, ids)
-    assert summary["roll_backs"] == 0
-    assert summary["recoveries"] == []  # nothing was lost
-    for log in job.state.glob("**/logs/ps-*.log"):
-        assert "data plane: connection from" in log.read_text()
 
 
 def test_a_job_ends_when_its_audit_can_be_written(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from elasticdl.audit import audit
@@ -15,6 +17,8 @@ from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 
 from .conftest import Job, Start
 from .test_faults import at_step, check, kill, training
+from .test_serving import at, processes
+from .test_serving import check as check_counts
 
 HERE = Path(__file__).parent
 HOUR = 3600.0
@@ -77,11 +81,37 @@ def test_a_clock_that_jumps_decides_nothing(begin: Start, tmp_path: Path) -> Non
     )  # the processes did believe the clock, and the summary's dates are those of the day
 
 
+FULL = 'mount -t tmpfs -o size=64k none /dev/shm; cat /dev/zero > /dev/shm/full 2> /dev/null; exec "$@"'
+WITH_FULL = ["unshare", "--mount", "sh", "-c", FULL, "sh"]
+
+
 @pytest.mark.usefixtures("namespaces")
 def test_a_full_shared_memory_file_system_is_not_missed(begin: Start, tmp_path: Path) -> None:
-    fill = 'mount -t tmpfs -o size=64k none /dev/shm; cat /dev/zero > /dev/shm/full 2> /dev/null; exec "$@"'
-    job = begin({}, within=["unshare", "--mount", "sh", "-c", fill, "sh"])
-    check(job, tmp_path)
+    check(begin({}, within=WITH_FULL), tmp_path)
+
+
+@pytest.mark.usefixtures("namespaces")
+def test_servers_go_by_no_clock_of_the_day_and_miss_no_shared_memory(
+    plain: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
+    """Both at once, as in the two tests above: a lost worker and a lost server are replaced, and each record counts once."""
+    clock = tmp_path / "clock"
+    clock.write_text("0")
+    surroundings = {
+        "GO": str(tmp_path / "go"),
+        "CLOCK": str(clock),
+        "PYTHONPATH": str(HERE / "surroundings"),
+    }
+    files = {"audit": tmp_path / "audit", "output": tmp_path / "counted.keras"}
+    job = plain(environment=surroundings, within=WITH_FULL, **files)
+    at_step(job, 10, lambda status: bool(clock.write_text(str(-HOUR))))
+    at_step(job, 20, killed(lambda workers: workers[-1]))
+    at_step(job, 30, lambda status: bool(clock.write_text(str(HOUR))))
+    at(job, 40, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
+    summary = check_counts(job, tmp_path, ids)
+    assert (summary["members"]["lost"], summary["servers"]["lost"]) == (1, 1)
+    assert summary["roll_backs"] == 0
+    assert summary["seconds"] > HOUR
 
 
 @pytest.mark.usefixtures("namespaces")

@@ -155,6 +155,70 @@ def test_what_feed_must_not_do(adapter: Make, body: str, message: str) -> None:
     assert "model_file_" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if tf.constant(1) > 0:\n    dataset = dataset.take(5)\nreturn dataset",
+        "number = tf.constant(3)\nwhile number > 0:\n    number -= 1\nreturn dataset",
+        "return dataset.take(int(tf.constant(5)))",
+        "if dataset.cardinality() > 5:\n    dataset = dataset.take(5)\nreturn dataset",
+        "for number in tf.range(3):\n    dataset = dataset.skip(1)\nreturn dataset",
+        "for number in range(tf.constant(3)):\n    dataset = dataset.skip(1)\nreturn dataset",
+        "return dataset.take(tf.constant(5).numpy())",
+        "return dataset.take(np.sum(tf.constant(5)))",
+        "number = 0\nfor x, y in dataset:\n    number += 1\nreturn dataset.take(number)",
+    ],
+)
+def test_a_value_that_the_body_of_feed_can_not_see(adapter: Make, body: str) -> None:
+    advice = "the body of feed is run once, in a graph, .*: move the condition or loop into a function that map is given"
+    with pytest.raises(
+        BadData, match=rf"model_file_.*: feed (failed: .* \(line \d+\)|loops over .*); {advice}$"
+    ):
+        adapter("import numpy as np\n" + feed(body))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return dataset.map(lambda x, y: (np.sum(x), y))",
+        "return dataset.map(lambda x, y: (x.numpy(), y))",
+        "@tf.autograph.experimental.do_not_convert\ndef f(x, y):\n    return (x if x[0] > 0 else -x), y\nreturn dataset.map(f)",
+    ],
+)
+def test_who_is_in_map_already_is_not_sent_there(adapter: Make, body: str) -> None:
+    with pytest.raises(BadData, match=r"feed failed: .* \(line \d+\)$"):
+        adapter("import numpy as np\n" + feed(body))
+
+
+def test_the_body_of_feed_may_take_elements(adapter: Make) -> None:
+    made = adapter(feed("first, _ = next(iter(dataset))\nreturn dataset.map(lambda x, y: (x - first, y))"))
+    batch, plain = made.convert(records(8)), adapter().convert(records(8))
+    np.testing.assert_array_equal(batch.data[0], plain.data[0] - plain.data[0][0])
+
+
+def inline(made: KerasAdapter) -> list[bool]:
+    """Return of each transformation in the compiled feed whether its function runs on the thread that pulls."""
+    operations = made._pipeline._traced._concrete.graph.get_operations()
+    return [
+        not operation.get_attr("use_inter_op_parallelism")
+        for operation in operations
+        if "use_inter_op_parallelism" in operation.node_def.attr
+    ]
+
+
+def test_simple_functions_run_on_the_thread_that_pulls(adapter: Make) -> None:
+    """A handing over between threads for each record is most of what such functions cost."""
+    plain = adapter()
+    plain.convert(records(8))
+    assert inline(plain) == [True]
+    twice = adapter(feed("return dataset.map(lambda x, y: (2 * x, y)).map(lambda x, y: (x + 1, y))"))
+    twice.convert(records(8))
+    assert inline(twice) == [True] * 3
+    branching = adapter(feed(PLAIN["if"]))
+    branching.convert(records(8))
+    assert inline(branching) == [True, False]
+
+
 TWO = """
 def custom_model():
     inputs = keras.Input((3,))

@@ -42,15 +42,40 @@ def test_a_directory_replaces_the_earlier_one(tmp_path: Path, earlier: bool) -> 
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
 
 
-def test_a_directory_that_stays_aside_is_no_obstacle(tmp_path: Path) -> None:
-    """A master was killed between the two renames of an earlier job."""
+ASIDE = ".m.0123456789abcdef.replaced"
+
+
+@pytest.mark.parametrize("killed", ["before", "after"])
+def test_what_stays_aside_is_no_obstacle_and_is_removed(tmp_path: Path, killed: str) -> None:
+    """A master was killed before or after the second rename, of this job or of an earlier one."""
     output, exported = tmp_path / "m", tmp_path / ".m.step-3-view-2"
-    saved_model(output, "earlier")
-    saved_model(tmp_path / ".m.replaced", "older")
-    saved_model(exported, "new")
+    saved_model(tmp_path / ASIDE, "older")
+    saved_model(exported if killed == "before" else output, "new")
+    saved_model(tmp_path / f".other{ASIDE}", "of another output")
     publish(exported, output)
     assert (output / "variables" / "0").read_text() == "new"
-    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f".other{ASIDE}", "m"]
+
+
+def test_an_earlier_result_stays_aside_until_there_is_another(tmp_path: Path) -> None:
+    saved_model(tmp_path / ASIDE, "earlier")
+    with pytest.raises(FileNotFoundError):
+        publish(tmp_path / ".m.step-3-view-2", tmp_path / "m")
+    assert (tmp_path / ASIDE / "variables" / "0").read_text() == "earlier"
+
+
+def test_nobody_can_be_in_the_way_of_what_steps_aside(tmp_path: Path) -> None:
+    output, exported, victim = tmp_path / "m", tmp_path / ".m.step-3-view-2", tmp_path / "victim"
+    saved_model(output, "earlier")
+    saved_model(exported, "new")
+    saved_model(victim, "precious")
+    # rmtree follows no link and removes none, and no directory is renamed onto one.
+    guessed = tmp_path / ".m.replaced"
+    guessed.symlink_to(victim)
+    publish(exported, output)
+    assert (output / "variables" / "0").read_text() == "new"
+    assert (victim / "variables" / "0").read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".m.replaced", "m", "victim"]
 
 
 def test_a_directory_of_other_things_stays(tmp_path: Path) -> None:

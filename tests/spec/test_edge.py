@@ -178,6 +178,8 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"num_workers": "4:2"}, "the minimum is larger than the maximum"),
         ({"model_params": "a=b"}, "text needs quotes: a='b'"),
         ({"model_params": {"a": object()}}, "is not a Python literal"),
+        ({"model_params": {"a-b": 1}}, "'a-b' is no name of a parameter"),
+        ({"data_reader_params": {"": None}}, "'' is no name of a parameter"),
         ({"model_def": "model"}, "--model_def: expected MODULE.SYMBOL, such as"),
         ({"model_def": ""}, "--model_def is required"),
         ({"global_batch_size": 100}, "100 is not a multiple of minibatch_size 64; use 64 or 128"),

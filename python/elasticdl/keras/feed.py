@@ -7,7 +7,10 @@ thread may call it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -70,7 +73,8 @@ class FeedPipeline:
                 raise
             except Exception as error:
                 self._traced = None
-                raise BadData(f"{self._path}: feed failed: {describe(error, self._path)}") from error
+                text = f"{self._path}: feed failed: {describe(error, self._path)}"
+                raise BadData(f"{text}; {_IN_A_GRAPH}" if _of_the_body(error) else text) from error
         try:
             data = self._traced(tensor)
         except tf.errors.InvalidArgumentError as error:
@@ -88,7 +92,7 @@ class FeedPipeline:
 
     def _trace(self, records: Any) -> Any:
         # Datasets convert their functions as they do outside of a traced function; `feed` itself is run as it is.
-        with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED):
+        with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED), self._without_endless_loops():
             dataset = self._feed(tf.data.Dataset.from_tensor_slices(records), self._mode, self._metadata)
         if not isinstance(dataset, tf.data.Dataset):
             raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {EXPECTED}")
@@ -106,6 +110,44 @@ class FeedPipeline:
         batch = batches.get_single_element()
         _run_inline(tf.compat.v1.get_default_graph())
         return batch
+
+    @contextmanager
+    def _without_endless_loops(self) -> Iterator[None]:
+        """Raise BadData from a Python loop over a dataset: in a graph its iterator has no end, and each turn makes an operation."""
+        graph = tf.compat.v1.get_default_graph()
+        create, taken = graph._create_op_internal, 0
+
+        def counting(kind: str, *arguments: Any, **keywords: Any) -> Any:
+            nonlocal taken
+            taken += kind == "IteratorGetNext"
+            if taken > _MOST_TAKEN:
+                raise BadData(
+                    f"{self._path}: feed loops over a dataset in Python, which never ends; {_IN_A_GRAPH}"
+                )
+            return create(kind, *arguments, **keywords)
+
+        graph._create_op_internal = counting
+        try:
+            yield
+        finally:
+            del graph._create_op_internal  # that of its class counts again
+
+
+_MOST_TAKEN = 1000
+"""Elements that the body of `feed` may take out of datasets itself."""
+_IN_A_GRAPH = (
+    "the body of feed is run once, in a graph, where Python can't see the value of a tensor: "
+    "move the condition or loop into a function that map is given"
+)
+_SYMBOLIC = re.compile(r"SymbolicTensor|symbolic `?tf\.Tensor")
+
+
+def _of_the_body(error: Exception) -> bool:
+    """Tell whether the body of `feed` itself, not a function that it gives to a dataset, has asked a tensor of a graph for its value."""
+    if not isinstance(error, tf.errors.OperatorNotAllowedInGraphError) and not _SYMBOLIC.search(str(error)):
+        return False
+    files = (frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__))
+    return not any("tensorflow/python/data/" in file for file in files)
 
 
 def _run_inline(graph: Any) -> None:

@@ -189,6 +189,8 @@ def parameters() -> Kind:
         if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
             raise TypeError
         # What a process of the job can't read back must not leave this one.
+        if wrong := [name for name in value if not name.isidentifier()]:
+            raise ValueError(f"{wrong[0]!r} is no name of a parameter")
         return {name: grammar.literal(name, repr(content)) for name, content in value.items()}
 
     return Kind("k=v; k=v with Python literals as values", "K=V;K=V", read, grammar.parameters_text)

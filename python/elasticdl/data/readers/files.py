@@ -17,9 +17,9 @@ from pathlib import Path
 
 from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.files import reading
 from elasticdl.files.drafts import new_draft
 from elasticdl.files.folders import INDEX_SUFFIX, advice, is_data
-from elasticdl.files.reading import is_utf8
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -71,7 +71,7 @@ def find_files(origin: str) -> list[Path]:
             f"no file {'in' if path.is_dir() else 'matches'} {origin}" + (f": {instead}" if instead else "")
         )
     for file in files:
-        if not is_utf8(str(file)):
+        if not reading.is_utf8(str(file)):
             raise BadData(
                 f"{str(file)!r} has a name that is not text in UTF-8; rename the file, or the directory that it lies in"
             )
@@ -140,7 +140,7 @@ def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
     data.
 
     Without this a worker that joins after somebody has changed a file would index it anew and train on other
-    records than the rest.
+    records than the rest. BadData is also raised if what the first one wrote can't be read.
     """
     key = hashlib.blake2b(origin.encode(), digest_size=8).hexdigest()
     place = folder / f"data-{key}.json"
@@ -153,11 +153,14 @@ def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
             os.link(draft, place)
             return
         except FileExistsError:
-            pinned: dict[str, str] = json.loads(place.read_text(encoding="utf-8"))
+            written = reading.fields(reading.load_file(place))
+            pinned = {reading.text(name): reading.text(mark) for name, mark in written.items()}
         finally:
             draft.unlink()
     except OSError as error:
         raise BadData(f"can't write {place}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadData(f"{place} does not say what the data is: {error}; start the job again") from None
     for name in sorted(pinned.keys() | fingerprints.keys()):
         if pinned.get(name) != fingerprints.get(name):
             what = "appeared" if name not in pinned else "gone" if name not in fingerprints else "changed"

@@ -395,7 +395,7 @@ class ServingMaster(Cutting):
             has_model=self._has_model,
             directory=None if cut is None else Path(self._directory(cut.number)),
             steps=lambda: self.steps_done,
-            possible_steps=self._possible_steps,
+            possible_steps=lambda: self._possible()[0],
         )
         return claims.impossible(known, message)
 
