@@ -13,7 +13,7 @@ One JSON object, `manifest.json` in the checkpoint's folder, written last::
 The position are the tasks that were done when it was begun: those before `low`, and those in `above`. All slots hold these; what else they
 hold, they know themselves. With `grads_to_wait` all of them have applied the steps before `step`, and nothing else. `data` is what numbers
 of tasks and minibatches mean, `model` is the catalog (`catalog/catalog.py`). Files are named relative to the folder; the format of a
-slot in one is that of the core (`ps/snapshot.rs`), where `crc` is the CRC32C of its bytes. `checksum` is the CRC-32, in eight
+slot in one is that of the core (`ps/server/snapshot.rs`), where `crc` is the CRC32C of its bytes. `checksum` is the CRC-32, in eight
 hexadecimal digits, of the object without it, keys sorted, without spaces. The page `docs/reference/checkpoint-format.md` has all of it
 for people.
 """

@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use certificates::{Authority, Pem, WORKER};
-use elasticdl_core::net::door::Told;
+use elasticdl_core::net::acceptor::Told;
 use elasticdl_core::net::error::Error;
-use elasticdl_core::net::gate::Gate;
+use elasticdl_core::net::tlsproxy::Gate;
 use flood::Flood;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustls::pki_types::pem::PemObject;

@@ -1,14 +1,14 @@
 //! What servers do beyond applying pushes: staleness and expiry, the same at both replicas.
-use elasticdl_core::ps::catalog::{Catalog, Policy, Table};
-use elasticdl_core::ps::data::{Data, Pace};
-use elasticdl_core::ps::initial::Initial;
-use elasticdl_core::ps::node::{Bounds, Node};
-use elasticdl_core::ps::optimizer::Rule;
-use elasticdl_core::ps::part::{Part, Rows};
-use elasticdl_core::ps::placement::Entry;
-use elasticdl_core::ps::slot::{Answer, Head, UNSEEN};
-use elasticdl_core::ps::stamps::Stamp;
-use elasticdl_core::ps::stream::Message;
+use elasticdl_core::ps::memory::initial::Initial;
+use elasticdl_core::ps::memory::optimizer::Rule;
+use elasticdl_core::ps::protocol::catalog::{Catalog, Policy, Table};
+use elasticdl_core::ps::protocol::part::{Part, Rows};
+use elasticdl_core::ps::protocol::placement::Entry;
+use elasticdl_core::ps::protocol::stamps::Stamp;
+use elasticdl_core::ps::protocol::stream::Message;
+use elasticdl_core::ps::server::data::{Data, Pace};
+use elasticdl_core::ps::server::node::{Bounds, Node};
+use elasticdl_core::ps::server::slot::{Answer, Head, UNSEEN};
 
 /// One slot at a primary and its backup, under SGD at a rate of 1.
 struct Pair {
@@ -90,7 +90,7 @@ impl Pair {
             self.backup.hear(0, number, &message, &mut told).unwrap();
         }
         for told in self.primary.accepted(1, end, &[]) {
-            if let elasticdl_core::ps::slot::Told::Answered(7, late) = told {
+            if let elasticdl_core::ps::server::slot::Told::Answered(7, late) = told {
                 answer = Some(late);
             }
         }

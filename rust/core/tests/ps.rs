@@ -7,16 +7,16 @@
 //! the least that the protocol needs; the real one is simulated with the real servers elsewhere.
 use std::collections::{BTreeMap, BTreeSet};
 
-use elasticdl_core::ps::catalog::{Catalog, Table, Variable};
-use elasticdl_core::ps::data::{Data, Pace};
-use elasticdl_core::ps::initial::Initial;
-use elasticdl_core::ps::node::{Bounds, Node};
-use elasticdl_core::ps::optimizer::Rule;
-use elasticdl_core::ps::part::{Dense, Part, Rows};
-use elasticdl_core::ps::placement::{Entry, Server};
-use elasticdl_core::ps::slot::{Answer, Head, Told, UNSEEN};
-use elasticdl_core::ps::stamps::Stamp;
-use elasticdl_core::ps::stream::Message;
+use elasticdl_core::ps::memory::initial::Initial;
+use elasticdl_core::ps::memory::optimizer::Rule;
+use elasticdl_core::ps::protocol::catalog::{Catalog, Table, Variable};
+use elasticdl_core::ps::protocol::part::{Dense, Part, Rows};
+use elasticdl_core::ps::protocol::placement::{Entry, Server};
+use elasticdl_core::ps::protocol::stamps::Stamp;
+use elasticdl_core::ps::protocol::stream::Message;
+use elasticdl_core::ps::server::data::{Data, Pace};
+use elasticdl_core::ps::server::node::{Bounds, Node};
+use elasticdl_core::ps::server::slot::{Answer, Head, Told, UNSEEN};
 
 const SLOTS: u32 = 3;
 const TASKS: u64 = 5;
@@ -56,8 +56,10 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(elasticdl_core::ps::hash::GOLDEN);
-        (elasticdl_core::ps::hash::mix(self.0) % end as u64) as usize
+        self.0 = self
+            .0
+            .wrapping_add(elasticdl_core::ps::memory::hash::GOLDEN);
+        (elasticdl_core::ps::memory::hash::mix(self.0) % end as u64) as usize
     }
 
     fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use certificates::{Authority, WORKER};
 use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::error::{Error, How, Result};
-use elasticdl_core::net::plan::{Cursor, PART, Piece, Plan};
 use elasticdl_core::net::ring::Ring;
-use elasticdl_core::net::sum::Element;
+use elasticdl_core::net::ring::plan::{Cursor, PART, Piece, Plan};
+use elasticdl_core::net::ring::sum::Element;
 use elasticdl_core::net::wake::ignore_signals;
 use proptest::prelude::*;
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use certificates::{Authority, Pem, WORKER};
-use elasticdl_core::net::door::{Refusals, Told};
+use elasticdl_core::net::acceptor::{Refusals, Told};
 use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::error::{Error, How};
 use elasticdl_core::net::heart::{Heart, HeartMonitor};

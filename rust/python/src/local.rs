@@ -1,9 +1,13 @@
 //! Binding of a worker's own copy of the dense variables.
-use elasticdl_core::ps::local::LocalVariables;
+use elasticdl_core::ps::client::local::LocalVariables;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-use crate::ps::{PyCatalog, PyDense, array, dense_of, lent_of};
+use crate::ps::PyCatalog;
+use crate::ps::PyDense;
+use crate::ps::array;
+use crate::ps::dense_of;
+use crate::ps::lent_of;
 
 #[pyclass(name = "LocalVariables", module = "elasticdl._core")]
 struct PyLocalVariables(LocalVariables);

@@ -3,18 +3,24 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use elasticdl_core::ps::asking::{Asking, End, Errand, Wanted};
-use elasticdl_core::ps::batch::Batch;
-use elasticdl_core::ps::data::Pace;
-use elasticdl_core::ps::node::{Bounds, Limits};
-use elasticdl_core::ps::push::Pushed;
-use elasticdl_core::ps::simulation::{self, Outcome, Peer, Stopped};
-use elasticdl_core::ps::slot::{Head, UNSEEN};
+use elasticdl_core::ps::client::batch::Batch;
+use elasticdl_core::ps::client::push::Pushed;
+use elasticdl_core::ps::client::tracker::{Asking, End, Errand, Wanted};
+use elasticdl_core::ps::server::data::Pace;
+use elasticdl_core::ps::server::node::{Bounds, Limits};
+use elasticdl_core::ps::server::simulation::{self, Outcome, Peer, Stopped};
+use elasticdl_core::ps::server::slot::{Head, UNSEEN};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::ps::{PyBatch, PyCatalog, PyEntry, PyHead, PyWanted, entries, stamp};
+use crate::ps::PyBatch;
+use crate::ps::PyCatalog;
+use crate::ps::PyEntry;
+use crate::ps::PyHead;
+use crate::ps::PyWanted;
+use crate::ps::entries;
+use crate::ps::stamp;
 
 fn bytes<'py>(py: Python<'py>, words: &[u64]) -> Bound<'py, PyBytes> {
     PyBytes::new(py, bytemuck::cast_slice(words))
@@ -232,7 +238,7 @@ impl PyPeer {
 #[pyclass(name = "Client", module = "elasticdl._core._simulation")]
 struct PyAsking {
     asking: Asking,
-    catalog: elasticdl_core::ps::catalog::Catalog,
+    catalog: elasticdl_core::ps::protocol::catalog::Catalog,
     began: Instant,
     due: Vec<Errand>,
 }

@@ -1,6 +1,6 @@
 """Mistakes that the simulator must find: one rule is broken, everything else is real.
 
-A mistake in a server is the core's (`ps/simulation.rs`), one in a master is a subclass here. Each has the seed of a schedule that shows it.
+A mistake in a server is the core's (`ps/server/simulation.rs`), one in a master is a subclass here. Each has the seed of a schedule that shows it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The processes of a simulated job: a master, servers and workers, each its real machine and what its shell does around it.
 
 A server's machine and a worker's are the core's, without sockets; a worker's loop is the real one, in a strand of its own. What stands
-here besides is what `job/ps.py`, `ps/server.rs` and `ps/client.rs` do: connections, and saying things again.
+here besides is what `job/ps.py`, `ps/server/process.rs` and `ps/client/connections.rs` do: connections, and saying things again.
 """
 
 from __future__ import annotations

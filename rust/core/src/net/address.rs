@@ -18,9 +18,9 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use super::admission::Source;
-use super::error::{Error, Result};
-use super::tls::Session;
+use crate::net::admission::Source;
+use crate::net::error::{Error, Result};
+use crate::net::tls::Session;
 
 /// As many as the kernel allows at most unless it is told otherwise: the queue has to hold what comes while its thread does something else.
 const BACKLOG: i32 = 4096;

@@ -15,8 +15,8 @@ use std::io::{self, IoSlice, IoSliceMut};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::address::Stream;
-use super::frame::{HEADER, Header, Kind, Lost, Malformed};
+use crate::net::address::Stream;
+use crate::net::frame::{HEADER, Header, Kind, Lost, Malformed};
 
 /// Bytes by which a message's memory grows while it comes in: who announces much and sends little costs little. No more than that is kept
 /// for the next message.
@@ -213,8 +213,8 @@ fn read(stream: &Stream, room: &mut [u8]) -> Result<usize, Lost> {
 mod tests {
     use std::time::{Duration, Instant};
 
-    use super::super::address::Listener;
     use super::*;
+    use crate::net::address::Listener;
 
     #[test]
     fn memory_of_one_message_serves_the_next() {

@@ -3,12 +3,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::address::{Address, Stream, is_own_lack};
-use super::error::{Error, Result};
-use super::frame::{Inbound, Lost, Outbound};
-use super::handshake::{Caller, Denied, Hello, Said, Token, Verdict};
-use super::tls::{Identity, Role, Untrusted};
-use super::wake::{Interrupt, Wake, readable, wait};
+use crate::net::address::{Address, Stream, is_own_lack};
+use crate::net::error::{Error, Result};
+use crate::net::frame::{Inbound, Lost, Outbound};
+use crate::net::handshake::{Caller, Denied, Hello, Said, Token, Verdict};
+use crate::net::tls::{Identity, Role, Untrusted};
+use crate::net::wake::{Interrupt, Wake, readable, wait};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
@@ -123,7 +123,7 @@ impl Dialer {
                     wait(
                         &mut poll,
                         Some(Duration::ZERO),
-                        &super::wake::ignore_signals,
+                        &crate::net::wake::ignore_signals,
                     )?;
                     if poll[0].revents().is_empty() {
                         if Instant::now() >= self.deadline {

@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::address::{Address, Listener, Stream};
-use super::dial::{Dialer, PARKED};
-use super::door::{Door, Refusals};
-use super::error::{Error, Result};
-use super::frame::{HEADER, Outbound};
-use super::handshake::{Hello, MEMBER, Purpose, Token, Verdict};
-use super::link::leave;
-use super::tls::{Identity, Role};
-use super::wake::{Wake, ignore_signals, readable, wait};
+use crate::net::acceptor::{Door, Refusals};
+use crate::net::address::{Address, Listener, Stream};
+use crate::net::dial::{Dialer, PARKED};
+use crate::net::error::{Error, Result};
+use crate::net::frame::{HEADER, Outbound};
+use crate::net::handshake::{Hello, MEMBER, Purpose, Token, Verdict};
+use crate::net::ring::link::leave;
+use crate::net::tls::{Identity, Role};
+use crate::net::wake::{Wake, ignore_signals, readable, wait};
 
 /// Connections that have come for one ring or one state server.
 #[derive(Debug)]

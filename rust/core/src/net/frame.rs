@@ -15,8 +15,8 @@
 )]
 use std::io::{self, IoSlice, IoSliceMut};
 
-use super::address::Stream;
-use super::tls::Untrusted;
+use crate::net::address::Stream;
+use crate::net::tls::Untrusted;
 
 /// Bytes of a header.
 pub const HEADER: usize = 32;

@@ -25,8 +25,8 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-use super::error::{Error, Result};
-use super::frame::{Header, Kind, Malformed};
+use crate::net::error::{Error, Result};
+use crate::net::frame::{Header, Kind, Malformed};
 
 const NONCE: usize = 32;
 const PROOF: usize = 32;

@@ -18,15 +18,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::address::{Address, Listener, Stream};
-use super::dial::Dialer;
-use super::door::{Door, Refusals};
-use super::endpoint::{check_member, lock};
-use super::error::{Error, Result};
-use super::frame::{Header, Inbound, Kind, Outbound, u64_at};
-use super::handshake::{Hello, Purpose, Token, Verdict};
-use super::tls::{Identity, Role};
-use super::wake::{Wake, ignore_signals, readable, wait};
+use crate::net::acceptor::{Door, Refusals};
+use crate::net::address::{Address, Listener, Stream};
+use crate::net::dial::Dialer;
+use crate::net::endpoint::{check_member, lock};
+use crate::net::error::{Error, Result};
+use crate::net::frame::{Header, Inbound, Kind, Outbound, u64_at};
+use crate::net::handshake::{Hello, Purpose, Token, Verdict};
+use crate::net::tls::{Identity, Role};
+use crate::net::wake::{Wake, ignore_signals, readable, wait};
 
 /// The name under which a master answers.
 const MASTER: &str = "master";

@@ -2,23 +2,19 @@
 //!
 //! From below: `address` (sockets) and `tls` (sessions beside them), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
 //! connection; `admission` decides who may wait at the latter), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`. `gate` is the control plane's: gRPC's way out.
+pub mod acceptor;
 pub mod address;
 pub mod admission;
-mod area;
 pub(crate) mod channel;
 pub(crate) mod dial;
-pub mod door;
 pub mod endpoint;
 pub mod error;
 pub mod frame;
-pub mod gate;
 pub mod handshake;
 pub mod heart;
-mod link;
-pub mod plan;
 pub mod ring;
-mod shared;
-pub mod sum;
+pub(crate) mod shared;
 pub mod tls;
+pub mod tlsproxy;
 pub mod transfer;
 pub mod wake;

@@ -21,20 +21,23 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::address::{Address, Stream};
-use super::area::{Area, LONGEST_OPENING};
-use super::dial::{Dialer, Failure};
-use super::endpoint::{Endpoint, Inbox, lock};
-use super::error::{Error, How, Result};
-use super::frame::{HEADER, PREFIX, TRAILER};
-use super::handshake::{Denied, Purpose};
-use super::link::{Fault, Link, Operation, Received, Seen, differs, give_up, leave};
-use super::plan::{Piece, Plan};
-use super::sum::{self, Element};
-use super::wake::{Interrupt, Wake, readable, wait};
+use crate::net::address::{Address, Stream};
+use crate::net::dial::{Dialer, Failure};
+use crate::net::endpoint::{Endpoint, Inbox, lock};
+use crate::net::error::{Error, How, Result};
+use crate::net::frame::{HEADER, PREFIX, TRAILER};
+use crate::net::handshake::{Denied, Purpose};
+use crate::net::ring::link::{Fault, Link, Operation, Received, Seen, differs, give_up, leave};
+use crate::net::ring::plan::{Piece, Plan};
+use crate::net::shared::area::{Area, LONGEST_OPENING};
+use crate::net::wake::{Interrupt, Wake, readable, wait};
+use sum::Element;
 
+pub(crate) mod link;
 mod memory;
+pub mod plan;
 mod silence;
+pub mod sum;
 
 use silence::{Awaited, Suspects, patience};
 
@@ -752,7 +755,7 @@ impl Ring {
                 .collect();
             if polls.is_empty()
                 || left.is_zero()
-                || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err()
+                || wait(&mut polls, Some(left), &crate::net::wake::ignore_signals).is_err()
             {
                 break;
             }
@@ -856,7 +859,7 @@ fn drain(mut streams: Vec<Stream>) {
         let mut polls: Vec<_> = streams.iter().map(readable).collect();
         if polls.is_empty()
             || left.is_zero()
-            || wait(&mut polls, Some(left), &super::wake::ignore_signals).is_err()
+            || wait(&mut polls, Some(left), &crate::net::wake::ignore_signals).is_err()
         {
             return;
         }

@@ -21,8 +21,8 @@ use rustls::{
     DistinguishedName, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 
-use super::address::Socket;
-use super::error::{Error, Result};
+use crate::net::address::Socket;
+use crate::net::error::{Error, Result};
 
 /// Most bytes that are encrypted before the kernel has taken them: four of the largest records.
 const CHUNK: usize = 64 * 1024;

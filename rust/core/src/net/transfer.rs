@@ -25,12 +25,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::address::{Address, Stream};
-use super::endpoint::{Endpoint, Inbox, lock};
-use super::error::{Error, Result};
-use super::frame::{HEADER, Header, Inbound, Kind, Outbound, SEGMENT, u32_at, u64_at};
-use super::handshake::Purpose;
-use super::wake::{Interrupt, Wake, ignore_signals, readable, wait};
+use crate::net::address::{Address, Stream};
+use crate::net::endpoint::{Endpoint, Inbox, lock};
+use crate::net::error::{Error, Result};
+use crate::net::frame::{HEADER, Header, Inbound, Kind, Outbound, SEGMENT, u32_at, u64_at};
+use crate::net::handshake::Purpose;
+use crate::net::wake::{Interrupt, Wake, ignore_signals, readable, wait};
 
 /// Name of a state: step, and the view that committed it.
 pub type StateId = (u64, u64);

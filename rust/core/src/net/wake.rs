@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-use super::admission::EXHAUSTED;
-use super::error::{Error, Result};
+use crate::net::admission::EXHAUSTED;
+use crate::net::error::{Error, Result};
 
 /// Called when a wait is interrupted by a signal; an error ends the blocked call.
 pub type Interrupt<'a> = &'a dyn Fn() -> Result<()>;

@@ -2,12 +2,12 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use elasticdl_core::net::door::Told;
+use elasticdl_core::net::acceptor::Told;
 use elasticdl_core::net::endpoint::Endpoint;
-use elasticdl_core::net::gate::Gate;
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
 use elasticdl_core::net::ring::Ring;
-use elasticdl_core::net::sum::Element;
+use elasticdl_core::net::ring::sum::Element;
+use elasticdl_core::net::tlsproxy::Gate;
 use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
 use elasticdl_core::net::wake::Interrupt;
 use pyo3::exceptions::{PyTypeError, PyValueError};

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use super::super::area::Area;
-use super::super::error::Error;
-use super::super::plan::Plan;
-use super::super::shared::{Exchange, Progress};
-use super::super::sum::Element;
-use super::super::wake::{Interrupt, readable, wait};
 use super::{End, Inner, Job, Ring, Stop, check_opening};
+use crate::net::error::Error;
+use crate::net::ring::plan::Plan;
+use crate::net::ring::sum::Element;
+use crate::net::shared::area::Area;
+use crate::net::shared::progress::{Exchange, Progress};
+use crate::net::wake::{Interrupt, readable, wait};
 
 /// How long to look again before sleeping.
 const SPIN: Duration = Duration::from_micros(50);

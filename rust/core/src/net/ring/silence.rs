@@ -1,8 +1,8 @@
 //! Whom an operation over streams accuses of silence, and when.
 use std::time::{Duration, Instant};
 
-use super::super::link::Link;
-use super::super::plan::Plan;
+use crate::net::ring::link::Link;
+use crate::net::ring::plan::Plan;
 
 /// A peer that is awaited: from `at` on it is overdue.
 struct Suspect {

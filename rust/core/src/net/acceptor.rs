@@ -1,0 +1,335 @@
+//! The listening side's reception: accepts, authenticates, times out. What becomes of an authenticated connection is its owner's affair.
+//!
+//! All handshakes go on side by side in one thread, so that a silent or slow stranger holds nobody else up.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::process::{Resource, getrlimit};
+
+use crate::net::address::{Listener, Stream};
+use crate::net::admission::{Admission, Dismissal, Ticket};
+use crate::net::endpoint::lock;
+use crate::net::error::{Error, Result};
+use crate::net::frame::{Inbound, Lost, Outbound};
+use crate::net::handshake::{Acceptor, Heard, Hello, Token};
+use crate::net::tls::Identity;
+use crate::net::wake::{ignore_signals, readable, wait};
+
+/// Connections that are accepted before it is the turn of those that came earlier.
+const TURN: usize = 64;
+/// How many refusals are remembered until somebody asks.
+const REMEMBERED: usize = 8;
+
+/// What was refused: a number, and for people who came and why it was sent away.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    count: AtomicU64,
+    told: Mutex<Told>,
+}
+
+/// The first few refusals since the last look.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// Where they came from, and why they were refused.
+    pub first: Vec<(String, String)>,
+    /// How many others there were.
+    pub others: u64,
+}
+
+impl Refusals {
+    /// Return how many connections were refused so far, also those of members that came too late for a view.
+    pub fn total(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Return whom the door has refused since the last call.
+    pub fn take(&self) -> Told {
+        std::mem::take(&mut lock(&self.told))
+    }
+
+    /// Count a connection that was refused behind the door.
+    pub(crate) fn count(&self) {
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Count a connection that was refused, and remember why.
+    pub(crate) fn tell(&self, from: String, why: String) {
+        self.count();
+        let mut told = lock(&self.told);
+        if told.first.len() < REMEMBERED {
+            told.first.push((from, why));
+        } else {
+            told.others = told.others.saturating_add(1);
+        }
+    }
+}
+
+/// What has to be heard from a stranger before it is let in.
+pub(crate) trait Examination {
+    /// What is known then.
+    type Passed;
+
+    /// Whether something is to be sent to it.
+    fn sends(&self) -> bool;
+
+    /// Go on as far as that goes without waiting; an error is why it is refused.
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Self::Passed>, String>;
+}
+
+#[derive(Debug)]
+struct Stranger<E> {
+    stream: Stream,
+    from: String,
+    examination: E,
+}
+
+impl<E: Examination> Stranger<E> {
+    fn interest(&self) -> PollFd<'_> {
+        let sends = self.examination.sends();
+        PollFd::new(&self.stream, self.stream.interest(sends))
+    }
+}
+
+/// A listener and the strangers before it, each in the middle of its examination.
+#[derive(Debug)]
+pub(crate) struct Lobby<E> {
+    listener: Listener,
+    refusals: Arc<Refusals>,
+    admission: Admission,
+    /// Those that `admission` knows.
+    strangers: BTreeMap<Ticket, Stranger<E>>,
+}
+
+impl<E: Examination> Lobby<E> {
+    pub fn new(listener: Listener, refusals: Arc<Refusals>) -> Lobby<E> {
+        Lobby {
+            listener,
+            refusals,
+            admission: Admission::new(getrlimit(Resource::Nofile).current),
+            strangers: BTreeMap::new(),
+        }
+    }
+
+    /// Return the descriptors to poll and the time of the next deadline.
+    pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
+        let now = Instant::now();
+        let mut polls = Vec::with_capacity(self.strangers.len().saturating_add(1));
+        if self.admission.accepts(now) {
+            polls.push(readable(&self.listener));
+        }
+        polls.extend(self.strangers.values().map(Stranger::interest));
+        (polls, self.admission.deadline(now))
+    }
+
+    /// Go on with everybody; `begin` with each that comes, and `admit` each that has passed. Who is refused is counted before its connection
+    /// is closed, so that who sees the close also sees the count.
+    pub fn serve(
+        &mut self,
+        mut begin: impl FnMut(&mut Stream) -> Result<E>,
+        mut admit: impl FnMut(E::Passed, Stream, String),
+    ) -> Result<()> {
+        let now = Instant::now();
+        for _ in 0..TURN {
+            if !self.admission.accepts(now) {
+                break;
+            }
+            let (mut stream, origin) = match self.listener.accept() {
+                Ok(Some(arrived)) => arrived,
+                Ok(None) => break,
+                Err(_) => {
+                    // Descriptors exhausted, mostly: it passes when connections end.
+                    let dismissal = self.admission.lack_descriptors(now);
+                    self.dismiss(dismissal);
+                    continue;
+                }
+            };
+            let (ticket, dismissal) = self.admission.arrive(now, origin.source());
+            self.dismiss(dismissal);
+            match begin(&mut stream) {
+                Ok(examination) => {
+                    let from = origin.to_string();
+                    let stranger = Stranger {
+                        stream,
+                        from,
+                        examination,
+                    };
+                    self.strangers.insert(ticket, stranger);
+                    // Who has said something already is not to go for the next one as if it were silent.
+                    self.advance(vec![ticket], &mut admit)?;
+                }
+                Err(error) => {
+                    self.admission.leave(ticket);
+                    self.refusals.tell(origin.to_string(), error.to_string());
+                }
+            }
+        }
+        self.advance(self.strangers.keys().copied().collect(), &mut admit)?;
+        let expired = self.admission.expire(now);
+        self.dismiss(expired);
+        Ok(())
+    }
+
+    /// Go on with those of these that have something to say or can take something.
+    fn advance(
+        &mut self,
+        tickets: Vec<Ticket>,
+        admit: &mut impl FnMut(E::Passed, Stream, String),
+    ) -> Result<()> {
+        // One call to the kernel for all: most say nothing.
+        let mut polls: Vec<PollFd<'_>> = tickets
+            .iter()
+            .filter_map(|ticket| self.strangers.get(ticket))
+            .map(Stranger::interest)
+            .collect();
+        wait(&mut polls, Some(Duration::ZERO), &ignore_signals)?;
+        let ready: Vec<(Ticket, PollFlags)> = tickets
+            .into_iter()
+            .zip(polls.iter().map(|poll| poll.revents()))
+            .filter(|(_, flags)| !flags.is_empty())
+            .collect();
+        for (ticket, flags) in ready {
+            let Some(stranger) = self.strangers.get_mut(&ticket) else {
+                continue;
+            };
+            match stranger.examination.advance(&stranger.stream) {
+                Ok(None) if flags.contains(PollFlags::IN) => self.admission.speak(ticket),
+                Ok(None) => {}
+                Ok(Some(passed)) => {
+                    self.admission.leave(ticket);
+                    if let Some(stranger) = self.strangers.remove(&ticket) {
+                        admit(passed, stranger.stream, stranger.from);
+                    }
+                }
+                Err(why) => {
+                    self.admission.leave(ticket);
+                    self.dismiss([Dismissal { ticket, why }]);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dismiss(&mut self, dismissals: impl IntoIterator<Item = Dismissal>) {
+        for Dismissal { ticket, why } in dismissals {
+            if let Some(stranger) = self.strangers.remove(&ticket) {
+                self.refusals.tell(stranger.from, why);
+            }
+        }
+    }
+}
+
+/// Return why a stranger is refused whose connection failed.
+pub(crate) fn why(lost: Lost) -> String {
+    match lost.untrusted() {
+        Some(untrusted) => untrusted.to_string(),
+        None => lost.to_string(),
+    }
+}
+
+/// The token's handshake, after TLS's if there is one.
+#[derive(Debug)]
+struct Introduction {
+    acceptor: Acceptor,
+    inbound: Inbound,
+    outbound: Outbound,
+}
+
+impl Examination for Introduction {
+    type Passed = Hello;
+
+    fn sends(&self) -> bool {
+        !self.outbound.is_empty()
+    }
+
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Hello>, String> {
+        loop {
+            let received = self
+                .outbound
+                .flush(stream)
+                .and_then(|_| self.inbound.receive(stream));
+            match received.map_err(why)? {
+                None => return Ok(None),
+                Some((header, payload)) => {
+                    match self
+                        .acceptor
+                        .hear(&header, &payload)
+                        .map_err(|denied| denied.to_string())?
+                    {
+                        Heard::Reply(frame) => self.outbound.push(&frame),
+                        Heard::Hello(hello) => return Ok(Some(hello)),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The reception of those who know the job's token.
+#[derive(Debug)]
+pub struct Door {
+    lobby: Lobby<Introduction>,
+    token: Token,
+    member: String,
+    identity: Option<Identity>,
+}
+
+impl Door {
+    /// Without an identity a listener that other hosts can reach is a `BadSetting`.
+    pub fn new(
+        listener: Listener,
+        token: Token,
+        member: String,
+        identity: Option<Identity>,
+        refusals: Arc<Refusals>,
+    ) -> Result<Door> {
+        if identity.is_none() && !listener.is_local() {
+            return Err(Error::BadSetting(format!(
+                "the data plane leaves this machine only with the job's certificates; received {} without any",
+                listener.address()
+            )));
+        }
+        Ok(Door {
+            lobby: Lobby::new(listener, refusals),
+            token,
+            member,
+            identity,
+        })
+    }
+
+    /// Return the descriptors to poll and the time of the next deadline.
+    pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
+        self.lobby.interest()
+    }
+
+    /// Go on with everybody; call `admit` for each that is authenticated.
+    pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<()> {
+        let begin = |stream: &mut Stream| {
+            if let Some(identity) = &self.identity
+                && stream.is_tcp()
+            {
+                stream.secure(identity.answer()?);
+            }
+            Ok(Introduction {
+                acceptor: Acceptor::new(self.token.clone(), self.member.clone())?,
+                inbound: Inbound::default(),
+                outbound: Outbound::default(),
+            })
+        };
+        self.lobby
+            .serve(begin, |hello, stream, _| admit(hello, stream))
+    }
+}

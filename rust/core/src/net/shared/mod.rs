@@ -1,0 +1,3 @@
+//! Memory that members of one host share.
+pub(crate) mod area;
+pub(crate) mod progress;

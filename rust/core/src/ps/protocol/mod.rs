@@ -1,0 +1,10 @@
+//! What servers and clients agree on: messages, stamps, streams, placement, the catalog, steps.
+pub mod catalog;
+pub mod error;
+pub mod part;
+pub mod placement;
+pub mod stamps;
+pub mod steps;
+pub mod stream;
+pub mod wire;
+pub mod words;

@@ -1,0 +1,231 @@
+//! One chunk's gradient for one slot, as it travels: from the client to the primary, and unchanged from there to other servers.
+//!
+//! In words of 8 bytes: (number of tables, number of variables); for each table (table, number of ids), the ids, the gradients' numbers;
+//! for each variable (variable, 0 for a gradient or 1 for its first value), its numbers. Pairs are two halves of a word.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
+use std::collections::BTreeMap;
+
+use crate::ps::protocol::catalog::Catalog;
+use crate::ps::protocol::words::{Reader, pair, put_numbers};
+
+/// Gradients of some rows of a table.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rows<'a> {
+    pub table: usize,
+    pub ids: &'a [u64],
+    pub gradients: &'a [f32],
+}
+
+/// A dense variable's gradient, or its first value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Dense<'a> {
+    pub variable: usize,
+    pub is_first: bool,
+    pub numbers: &'a [f32],
+}
+
+/// A part that has been checked.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Part<'a> {
+    pub rows: Vec<Rows<'a>>,
+    pub dense: Vec<Dense<'a>>,
+}
+
+impl<'a> Part<'a> {
+    /// Read a part for a slot; says what is wrong with one that can't be applied as a whole.
+    pub fn read(words: &'a [u64], catalog: &Catalog, slot: u32) -> Result<Part<'a>, String> {
+        let mut reader = Reader::new(words);
+        let part = Part::take(&mut reader, catalog, slot)?;
+        reader
+            .end()
+            .map_err(|error| format!("a push can't be read: {error}"))?;
+        Ok(part)
+    }
+
+    fn take(reader: &mut Reader<'a>, catalog: &Catalog, slot: u32) -> Result<Part<'a>, String> {
+        let bad = |error| format!("a push can't be read: {error}");
+        let (tables, variables) = reader.pair().map_err(bad)?;
+        let mut part = Part::default();
+        for _ in 0..tables {
+            let (table, count) = reader.pair().map_err(bad)?;
+            let table = table as usize;
+            let described = catalog.tables().get(table).ok_or_else(|| {
+                format!(
+                    "a push names table {table}, and there are {}",
+                    catalog.tables().len()
+                )
+            })?;
+            let ids = reader.words(count as usize).map_err(bad)?;
+            let gradients = reader
+                .numbers(ids.len().saturating_mul(described.width))
+                .map_err(bad)?;
+            if let Some(id) = ids
+                .iter()
+                .find(|id| catalog.slot_of_row(table, **id) != slot)
+            {
+                return Err(format!(
+                    "row {id} of table {} is not one of slot {slot}",
+                    described.name
+                ));
+            }
+            if !are_finite(gradients)
+                && let Some((id, number)) = ids
+                    .iter()
+                    .zip(gradients.chunks_exact(described.width.max(1)))
+                    .find_map(|(id, row)| Some((id, row.iter().find(|one| !one.is_finite())?)))
+            {
+                return Err(format!(
+                    "the gradient of row {id} of table {} holds {number}",
+                    described.name
+                ));
+            }
+            part.rows.push(Rows {
+                table,
+                ids,
+                gradients,
+            });
+        }
+        for _ in 0..variables {
+            let (variable, kind) = reader.pair().map_err(bad)?;
+            let variable = variable as usize;
+            let described = catalog.variables().get(variable).ok_or_else(|| {
+                format!(
+                    "a push names variable {variable}, and there are {}",
+                    catalog.variables().len()
+                )
+            })?;
+            let numbers = reader.numbers(described.length).map_err(bad)?;
+            if catalog.slot_of_variable(variable) != slot {
+                return Err(format!("variable {} is not in slot {slot}", described.name));
+            }
+            if kind > 1 {
+                return Err(format!(
+                    "variable {} comes as {kind}, neither gradient nor value",
+                    described.name
+                ));
+            }
+            if !are_finite(numbers)
+                && let Some(number) = numbers.iter().find(|number| !number.is_finite())
+            {
+                let what = if kind == 1 { "first value" } else { "gradient" };
+                return Err(format!(
+                    "the {what} of variable {} holds {number}",
+                    described.name
+                ));
+            }
+            part.dense.push(Dense {
+                variable,
+                is_first: kind == 1,
+                numbers,
+            });
+        }
+        Ok(part)
+    }
+
+    /// Append the part as `read` reads it.
+    pub fn write(&self, words: &mut Vec<u64>) {
+        words.push(pair(self.rows.len() as u32, self.dense.len() as u32));
+        for rows in &self.rows {
+            words.push(pair(rows.table as u32, rows.ids.len() as u32));
+            words.extend_from_slice(rows.ids);
+            put_numbers(words, rows.gradients);
+        }
+        for dense in &self.dense {
+            words.push(pair(dense.variable as u32, u32::from(dense.is_first)));
+            put_numbers(words, dense.numbers);
+        }
+    }
+}
+
+/// The gradients of several parts for one slot, added up in the order in which they come.
+#[derive(Debug, Default)]
+pub struct Sum {
+    rows: BTreeMap<usize, BTreeMap<u64, Vec<f32>>>,
+    dense: BTreeMap<usize, Vec<f32>>,
+}
+
+impl Sum {
+    /// Add a part, which has no first values.
+    pub fn add(&mut self, part: &Part<'_>) {
+        for rows in &part.rows {
+            let sums = self.rows.entry(rows.table).or_default();
+            let width = rows
+                .gradients
+                .len()
+                .checked_div(rows.ids.len())
+                .unwrap_or(0);
+            for (id, gradient) in rows
+                .ids
+                .iter()
+                .zip(rows.gradients.chunks_exact(width.max(1)))
+            {
+                sums.entry(*id)
+                    .and_modify(|sum| add(sum, gradient))
+                    .or_insert_with(|| gradient.to_vec());
+            }
+        }
+        for dense in &part.dense {
+            self.dense
+                .entry(dense.variable)
+                .and_modify(|sum| add(sum, dense.numbers))
+                .or_insert_with(|| dense.numbers.to_vec());
+        }
+    }
+
+    /// Call `take` with the sum as one part.
+    pub fn with<R>(&self, take: impl FnOnce(&Part<'_>) -> R) -> R {
+        let rows: Vec<(usize, Vec<u64>, Vec<f32>)> = self
+            .rows
+            .iter()
+            .map(|(table, sums)| {
+                (
+                    *table,
+                    sums.keys().copied().collect(),
+                    sums.values().flatten().copied().collect(),
+                )
+            })
+            .collect();
+        take(&Part {
+            rows: rows
+                .iter()
+                .map(|(table, ids, gradients)| Rows {
+                    table: *table,
+                    ids,
+                    gradients,
+                })
+                .collect(),
+            dense: self
+                .dense
+                .iter()
+                .map(|(variable, numbers)| Dense {
+                    variable: *variable,
+                    is_first: false,
+                    numbers,
+                })
+                .collect(),
+        })
+    }
+}
+
+fn add(sum: &mut [f32], numbers: &[f32]) {
+    sum.iter_mut()
+        .zip(numbers)
+        .for_each(|(sum, number)| *sum += number);
+}
+
+/// Tell whether all numbers are finite; looks at all of them, many at a time, because nearly always they are.
+fn are_finite(numbers: &[f32]) -> bool {
+    numbers
+        .iter()
+        .fold(true, |are, number| are & number.is_finite())
+}

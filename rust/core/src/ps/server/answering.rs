@@ -1,0 +1,301 @@
+//! What a server says to an ask: the rows at once, and what became of each part of a push when it is known. No sockets: `server.rs` carries
+//! the packets.
+// What is read here comes from others.
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::unwrap_used
+    )
+)]
+use crate::net::channel::Packet;
+use crate::net::frame::{Kind, MESSAGE};
+use crate::ps::protocol::wire::{self, Ask, Dense};
+use crate::ps::server::node::Node;
+use crate::ps::server::slot::{Answer, Broken, Head, Ticket};
+
+/// Apply the pushes of an ask; return what is known of them, behind the rows that it asks for, and whether these may not be read yet: then
+/// they are for `rows` later. The other pushes' answers will be told for their slots' tickets.
+pub fn answer(
+    node: &Node,
+    request: u32,
+    ask: &Ask<'_>,
+    ticket: impl Fn(u32) -> Ticket,
+) -> Result<(Vec<Packet>, bool), Broken> {
+    node.step(ask.pushes.iter().map(|push| push.slot))?;
+    let answers: Vec<(u32, Answer)> = ask
+        .pushes
+        .iter()
+        .filter_map(|push| {
+            let ticket = ticket(push.slot);
+            let head = Head {
+                seen: push.seen,
+                ..ask.head
+            };
+            let answer = node.push(push.slot, &head, push.term, push.words, ticket)?;
+            Some((push.slot, answer))
+        })
+        .collect();
+    let mut packets = Vec::new();
+    let waits = !ask.pulls.is_empty()
+        && node.believes(&ask.need, &ask.confirmed)
+        && !node.meets(&ask.need, ask.confirmed.roll_back());
+    if !waits {
+        packets.extend(rows(node, request, ask)?);
+    }
+    if !answers.is_empty() {
+        packets.extend(report(node, request, &answers));
+    }
+    Ok((packets, waits))
+}
+
+/// Return the rows that an ask wants, as they are now; nothing if it wants none.
+pub fn rows(node: &Node, request: u32, ask: &Ask<'_>) -> Result<Option<Packet>, Broken> {
+    if ask.pulls.is_empty() {
+        return Ok(None);
+    }
+    node.step(ask.pulls.iter().map(|pull| pull.slot))?;
+    Ok(Some(Packet {
+        kind: Kind::Rows,
+        number: request.into(),
+        mark: node.me(),
+        words: read(node, ask),
+    }))
+}
+
+fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
+    let catalog = node.catalog();
+    // A slot's rows have a head of four words, and fill their last word perhaps by half.
+    let rooms = ask.pulls.iter().map(|pull| pull.numbers(catalog) / 2);
+    let room = rooms.map(|room| room.saturating_add(5)).sum();
+    let mut words = Vec::with_capacity(room);
+    let is_past = ask
+        .chunk
+        .is_some_and(|stamp| node.is_past(stamp, ask.need.number, ask.confirmed.roll_back()));
+    let is_believed = node.believes(&ask.need, &ask.confirmed);
+    // What the slots behind a list take at most has to find room in the message, too.
+    let mut behind: usize = ask.pulls.iter().map(|pull| pull.answer(catalog)).sum();
+    for pull in &ask.pulls {
+        behind = behind.saturating_sub(pull.answer(catalog));
+        let found = node.look(pull.slot, |slot| {
+            let (entry, data) = (slot.entry()?, slot.read().filter(|_| is_believed)?);
+            let listed = pull.listed.map(|table| data.trained(table));
+            let ids = listed.as_ref().map_or(0, Vec::len);
+            let (taken, own) = (
+                words.len().saturating_add(behind),
+                pull.answer(catalog).saturating_add(ids),
+            );
+            if own > MESSAGE / 8 && taken.saturating_add(wire::PULL_REFUSED) <= MESSAGE / 8 {
+                wire::put_impossible(&mut words, pull.slot, &too_long(ids, own));
+                return Some(());
+            }
+            if taken.saturating_add(own) > MESSAGE / 8 {
+                // It comes again, with fewer others.
+                return None;
+            }
+            if catalog.policy().accumulates
+                && (data.stamps.roll_back() != ask.confirmed.roll_back() || !slot.may_change())
+            {
+                // One of both has not heard of a roll-back, or another server may have gone on: these rows may be of another step.
+                return None;
+            }
+            let has_chunk = is_past || ask.chunk.is_some_and(|stamp| slot.has(stamp, pull.term));
+            let count = pull.numbers(catalog);
+            let mut numbers = wire::put_rows(
+                &mut words,
+                pull.slot,
+                has_chunk,
+                (entry.reign, data.version),
+                count,
+            );
+            for (table, ids) in &pull.rows {
+                let of_table;
+                (of_table, numbers) = numbers.split_at_mut_checked(catalog.numbers(*table, ids))?;
+                data.pull(catalog, *table, ids, of_table);
+            }
+            for known in &pull.dense {
+                let dense = match data.variable(catalog, known.variable) {
+                    None => Dense::Missing,
+                    Some((_, version))
+                        if (entry.reign, version) == (known.reign, known.version) =>
+                    {
+                        Dense::Unchanged
+                    }
+                    Some((weights, version)) => Dense::Changed { version, weights },
+                };
+                wire::put_dense(&mut words, known.variable, dense);
+            }
+            if let Some(ids) = listed {
+                wire::put_listed(&mut words, &ids);
+            }
+            Some(())
+        });
+        if found.flatten().is_none() {
+            wire::put_elsewhere(&mut words, pull.slot);
+        }
+    }
+    words
+}
+
+/// Say that a list is too long for any message, given how many ids and words its slot's answer has.
+fn too_long(ids: usize, words: usize) -> String {
+    let bytes = words.saturating_mul(8);
+    format!(
+        "{ids} rows of its table are in this slot: an answer with their ids takes {bytes} bytes, and a message holds {MESSAGE} (256 MiB). \
+         With --embedding_expiry rows are forgotten that are not used any more"
+    )
+}
+
+/// Return the packets that say what became of parts of a push, by slot.
+pub fn report(node: &Node, request: u32, answers: &[(u32, Answer)]) -> Vec<Packet> {
+    let mut words = Vec::with_capacity(answers.len());
+    let mut packets = Vec::new();
+    for (slot, answer) in answers {
+        let entry = match answer {
+            Answer::Moved => node.look(*slot, |slot| slot.entry()).flatten(),
+            _ => None,
+        };
+        wire::put_outcome(&mut words, *slot, answer, entry);
+        if let Answer::Refused(what) = answer {
+            packets.push(Packet {
+                kind: Kind::Refusal,
+                number: request.into(),
+                mark: (*slot).into(),
+                words: wire::text(what),
+            });
+        }
+    }
+    packets.push(Packet {
+        kind: Kind::Answers,
+        number: request.into(),
+        mark: node.me(),
+        words,
+    });
+    packets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ps::memory::initial::Initial;
+    use crate::ps::memory::optimizer::Rule;
+    use crate::ps::protocol::catalog::{Catalog, Table};
+    use crate::ps::protocol::part::{Part, Rows};
+    use crate::ps::protocol::placement::Entry;
+    use crate::ps::protocol::stamps::Stamp;
+    use crate::ps::protocol::steps::{Confirmed, Need};
+    use crate::ps::protocol::wire::{Pull, Pulled};
+    use crate::ps::protocol::words::Reader;
+    use crate::ps::server::data::Pace;
+    use crate::ps::server::node::Bounds;
+    use crate::ps::server::slot::UNSEEN;
+
+    const NARROW: usize = 0;
+    const WIDE: usize = 1;
+
+    /// Two slots, a table of small rows, and one of which a single row nearly fills a message.
+    fn catalog() -> Catalog {
+        let table = |name: &str, width| Table {
+            name: name.into(),
+            width,
+            initial: Initial::Constant(0.0),
+            admission: 1,
+            decays: false,
+        };
+        let tables = vec![table("narrow", 1), table("wide", MESSAGE / 4 - 64)];
+        let rule = Rule::Sgd {
+            momentum: 0.0,
+            nesterov: false,
+        };
+        Catalog::new(3, 2, tables, vec![], rule, 0.0)
+    }
+
+    #[test]
+    fn a_list_that_does_not_fit_comes_another_time_or_is_refused_for_good() {
+        let node = Node::new(0, catalog());
+        node.bound(&Bounds::NONE);
+        let entry = Entry {
+            term: 1,
+            reign: 1,
+            primary: 0,
+            backup: None,
+            restored: 0,
+        };
+        node.learn([(0, entry), (1, entry)]).unwrap();
+        let of_slot =
+            |table, slot| (0..100).filter(move |id| catalog().slot_of_row(table, *id) == slot);
+        let ids: Vec<u64> = of_slot(NARROW, 1).collect();
+        let gradients = vec![1.0; ids.len()];
+        let part = Part {
+            rows: vec![Rows {
+                table: NARROW,
+                ids: &ids,
+                gradients: &gradients,
+            }],
+            dense: vec![],
+        };
+        let mut words = Vec::new();
+        part.write(&mut words);
+        let head = Head {
+            stamp: Some(Stamp { task: 0, chunk: 0 }),
+            low: 0,
+            roll_back: 0,
+            pace: Pace { rate: 1.0, step: 0 },
+            seen: UNSEEN,
+        };
+        assert_eq!(node.push(1, &head, 1, &words, 0), Some(Answer::Applied));
+        let large = of_slot(WIDE, 0).next().unwrap();
+        let list = Pull {
+            slot: 1,
+            term: 1,
+            listed: Some(NARROW),
+            ..Pull::default()
+        };
+        let row = Pull {
+            slot: 0,
+            term: 1,
+            rows: vec![(WIDE, std::slice::from_ref(&large))],
+            ..Pull::default()
+        };
+        let answers = |pulls: Vec<Pull<'_>>| {
+            let ask = Ask {
+                head,
+                chunk: None,
+                need: Need::default(),
+                confirmed: Confirmed::default(),
+                pulls,
+                pushes: vec![],
+            };
+            let packet = rows(&node, 1, &ask).unwrap().unwrap();
+            assert!(packet.words.len() <= MESSAGE / 8);
+            let mut reader = Reader::new(&packet.words);
+            let found = ask.pulls.iter().map(|pull| {
+                let pulled = wire::pulled(&mut reader, node.catalog(), pull).unwrap();
+                match pulled {
+                    Pulled::Rows(pulled) => Ok(pulled.listed.len()),
+                    Pulled::Elsewhere => Err(String::new()),
+                    Pulled::Refused(why) => Err(why),
+                }
+            });
+            found.collect::<Vec<_>>()
+        };
+        let later = || Err(String::new());
+        assert_eq!(answers(vec![list.clone(), row.clone()]), [later(), Ok(0)]);
+        assert_eq!(answers(vec![row, list.clone()]), [Ok(0), later()]);
+        assert_eq!(answers(vec![list.clone()]), [Ok(ids.len())]);
+        // With a row that takes so much in its own slot there is never room for it: nobody has to ask again.
+        let large = of_slot(WIDE, 1).next().unwrap();
+        let both = Pull {
+            rows: vec![(WIDE, std::slice::from_ref(&large))],
+            ..list.clone()
+        };
+        let [Err(why), Ok(count)] = &answers(vec![both, list])[..] else {
+            panic!("not refused");
+        };
+        assert!(why.contains("a message holds 268435456 (256 MiB)"), "{why}");
+        assert_eq!(*count, ids.len());
+    }
+}

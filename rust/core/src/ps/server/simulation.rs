@@ -1,0 +1,304 @@
+//! A server for the simulator: the real slots and streams, without sockets, with what travels as bytes going in and out; and the mistakes
+//! that are made in it on purpose. Only with the feature `simulation`, which no wheel has.
+use std::str::FromStr;
+
+use crate::net::channel::Packet;
+use crate::net::frame::Kind;
+use crate::ps::protocol::catalog::Catalog;
+use crate::ps::protocol::error::Malformed;
+use crate::ps::protocol::placement::{Entry, Server};
+use crate::ps::protocol::stamps::Proof;
+use crate::ps::protocol::stream::{Deed, Message};
+use crate::ps::protocol::wire::{self, Ask};
+use crate::ps::protocol::words::Reader;
+use crate::ps::server::answering;
+use crate::ps::server::data::Data;
+use crate::ps::server::node::{Bounds, Limits, Node, Unheard};
+use crate::ps::server::process;
+use crate::ps::server::slot::{Broken, Progress, Slot, Told};
+use crate::ps::server::snapshot;
+
+/// A rule that a server breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mistake {
+    HeldEarly,
+    AcknowledgedEarly,
+    ReceiverNotRequired,
+    NoFreeze,
+    CopyWithoutStamps,
+    TakesOlderReign,
+    RefusesNewerReign,
+}
+
+impl FromStr for Mistake {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Mistake, String> {
+        Ok(match name {
+            "held early" => Mistake::HeldEarly,
+            "acknowledged early" => Mistake::AcknowledgedEarly,
+            "receiver not required" => Mistake::ReceiverNotRequired,
+            "no freeze" => Mistake::NoFreeze,
+            "copy without stamps" => Mistake::CopyWithoutStamps,
+            "takes older reign" => Mistake::TakesOlderReign,
+            "refuses newer reign" => Mistake::RefusesNewerReign,
+            _ => return Err(format!("no mistake is called {name:?}")),
+        })
+    }
+}
+
+/// What others must be told.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Packets, each for the connection of this number.
+    pub packets: Vec<(u32, Packet)>,
+    /// Slot, term, receiver, and whether it is a hand-over.
+    pub ready: Vec<(u32, u64, Server, bool)>,
+}
+
+/// Why a server can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Stopped {
+    #[error("{0}")]
+    Broken(#[from] Broken),
+    #[error("{0}")]
+    Malformed(#[from] Malformed),
+}
+
+impl From<Unheard> for Stopped {
+    fn from(unheard: Unheard) -> Stopped {
+        match unheard {
+            Unheard::Malformed(malformed) => malformed.into(),
+            Unheard::Broken(broken) => broken.into(),
+        }
+    }
+}
+
+/// A server without sockets.
+#[derive(Debug)]
+pub struct Peer {
+    node: Node,
+    /// Asks whose rows wait: connection, request, words.
+    parked: Vec<(u32, u32, Vec<u64>)>,
+    mistake: Option<Mistake>,
+}
+
+/// Return bytes as words; what is left of a word at the end is dropped.
+pub fn words(bytes: &[u8]) -> Vec<u64> {
+    let whole = bytes.as_chunks::<8>().0;
+    whole.iter().map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+impl Peer {
+    /// Hold nothing yet; `mistake`: which rule is broken.
+    pub fn new(me: Server, catalog: Catalog, mistake: Option<Mistake>) -> Peer {
+        Peer {
+            node: Node::new(me, catalog),
+            parked: Vec::new(),
+            mistake,
+        }
+    }
+
+    /// Return what it holds.
+    pub fn node(&self) -> &Node {
+        &self.node
+    }
+
+    /// Take an ask that came on a connection.
+    pub fn ask(&mut self, desk: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
+        let words = words(bytes);
+        let ask = Ask::read(&words, self.node.catalog())?;
+        let tickets = |slot| process::ticket(desk, request, slot);
+        let is_new = self.node.confirm(&ask.confirmed);
+        let (packets, waits) = answering::answer(&self.node, request, &ask, tickets)?;
+        let mut outcome = self.outcome(Vec::new());
+        let packets = packets.into_iter().map(|packet| (desk, packet));
+        outcome.packets.splice(0..0, packets);
+        if waits {
+            self.parked.push((desk, request, words));
+        }
+        if is_new {
+            self.answer_parked(&mut outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Send the rows of asks that need not wait any more.
+    fn answer_parked(&mut self, outcome: &mut Outcome) -> Result<(), Stopped> {
+        for (desk, request, words) in std::mem::take(&mut self.parked) {
+            let ask = Ask::read(&words, self.node.catalog())?;
+            if self.node.meets(&ask.need, ask.confirmed.roll_back()) {
+                let packet = answering::rows(&self.node, request, &ask)?;
+                outcome.packets.extend(packet.map(|packet| (desk, packet)));
+            } else {
+                self.parked.push((desk, request, words));
+            }
+        }
+        Ok(())
+    }
+
+    /// Learn entries of the journal, and how far the master has let the job come.
+    pub fn learn(
+        &mut self,
+        entries: Vec<(u32, Entry)>,
+        bounds: Bounds,
+    ) -> Result<Outcome, Stopped> {
+        self.node.bound(&bounds);
+        let told = self.node.learn(entries)?;
+        Ok(self.outcome(told))
+    }
+
+    /// Learn which tasks are done, and how many steps can be complete.
+    pub fn limit(&mut self, limits: &Limits) -> Result<Outcome, Stopped> {
+        let mut outcome = self.outcome(Vec::new());
+        if self.node.limit(limits) {
+            self.answer_parked(&mut outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Return the next messages of the stream to another server: the number of the first, up to where the receiver is known to have heard,
+    /// the bytes, and the number to go on with.
+    pub fn stream(&self, to: Server, next: u64, room: usize) -> Option<(u64, u64, Vec<u64>, u64)> {
+        let (way, mut next) = (self.node.way(to), next);
+        let packet = process::packet(&way, &mut next, room)?;
+        Some((packet.number, packet.mark, packet.words, next))
+    }
+
+    /// Hear messages of another server's stream.
+    pub fn hear(&mut self, from: Server, number: u64, bytes: &[u8]) -> Result<Outcome, Stopped> {
+        let words = words(bytes);
+        let mut reader = Reader::new(&words);
+        let mut told = Vec::new();
+        let mut number = number;
+        while !reader.is_empty() {
+            let mut message = wire::message(&mut reader)?;
+            self.mistake_message(&mut message);
+            self.node.hear(from, number, &message, &mut told)?;
+            self.mistake_copy(&message);
+            number += 1;
+        }
+        Ok(self.outcome(told))
+    }
+
+    /// Take note of what a server has accepted.
+    pub fn accepted(&mut self, by: Server, next: u64, refused: &[u64]) -> Outcome {
+        let told = self.node.accepted(by, next, refused);
+        self.outcome(told)
+    }
+
+    /// Begin a copy that the master has ordered; false if it can't be.
+    pub fn copy(&mut self, slot: u32, to: Server, term: u64, hands_over: bool) -> bool {
+        self.node.copy(slot, to, term, hands_over)
+    }
+
+    /// Put the next piece of a copy under way into its stream; tell whether there is more of it.
+    pub fn go_on_copying(&mut self, slot: u32) -> (bool, Outcome) {
+        let progress = self.node.go_on_copying(slot);
+        (progress != Progress::Over, self.outcome(Vec::new()))
+    }
+
+    /// Give up copies to a server that is dead.
+    pub fn give_up_copies(&mut self, to: Server) -> Outcome {
+        let told = self.node.give_up_copies(to);
+        self.outcome(told)
+    }
+
+    /// Return a slot as a snapshot has it, with what it has applied, if it is whole and of this reign.
+    pub fn cut(&self, number: u32, reign: u64) -> Option<(Vec<u64>, Proof)> {
+        self.node.look(number, |slot| {
+            let data = slot.cut(reign)?;
+            let mut words = Vec::new();
+            snapshot::put(data, self.node.catalog(), number, &mut words);
+            Some((words, data.stamps.proof()))
+        })?
+    }
+
+    /// Let a slot that waits for its content have what `cut` returned, or nothing.
+    pub fn restore(&mut self, number: u32, bytes: Option<&[u8]>) -> Result<(), Stopped> {
+        let catalog = self.node.catalog();
+        let data = match bytes {
+            Some(bytes) => snapshot::take(&words(bytes), number, catalog)?,
+            None => Data::new(catalog),
+        };
+        self.node.load(number, data);
+        Ok(())
+    }
+
+    // ------------------------------------------------------------------ mistakes
+
+    fn makes(&self, mistake: Mistake) -> bool {
+        self.mistake == Some(mistake)
+    }
+
+    fn alter(&self, mut alter: impl FnMut(&mut Slot, &mut Vec<Told>)) -> Vec<Told> {
+        let mut told = Vec::new();
+        for number in 0..self.node.catalog().slots() {
+            self.node.alter(number, |slot| alter(slot, &mut told));
+        }
+        told
+    }
+
+    /// Return what has to be told, after whatever this server does wrong at every moment.
+    fn outcome(&mut self, mut told: Vec<Told>) -> Outcome {
+        told.extend(match self.mistake {
+            Some(Mistake::HeldEarly) => self.alter(|slot, _| slot.forget_pending()),
+            Some(Mistake::AcknowledgedEarly) => self.alter(Slot::trust_backup),
+            Some(Mistake::ReceiverNotRequired) => self.alter(Slot::pass_over_receiver),
+            Some(Mistake::NoFreeze) => self.alter(|slot, _| slot.thaw()),
+            _ => Vec::new(),
+        });
+        let mut outcome = Outcome::default();
+        for one in told {
+            match one {
+                Told::Answered(ticket, answer) => {
+                    let (desk, request) =
+                        ((ticket >> 40) as u32, (ticket >> 16) as u32 & 0xff_ffff);
+                    let answers = [(ticket as u32 & 0xffff, answer)];
+                    let packets = answering::report(&self.node, request, &answers);
+                    outcome
+                        .packets
+                        .extend(packets.into_iter().map(|packet| (desk, packet)));
+                }
+                Told::Ready {
+                    slot,
+                    term,
+                    to,
+                    hands_over,
+                } => outcome.ready.push((slot, term, to, hands_over)),
+            }
+        }
+        outcome
+    }
+
+    fn mistake_message(&self, message: &mut Message) {
+        let found = self.node.look(message.slot, |slot| {
+            slot.entry().zip(slot.data().map(|data| data.version))
+        });
+        let Some((known, version)) = found.flatten() else {
+            return;
+        };
+        let sent = message.entry.reign;
+        match self.mistake {
+            Some(Mistake::TakesOlderReign) if sent < known.reign => {
+                message.entry = known;
+                message.version = version + 1;
+            }
+            Some(Mistake::RefusesNewerReign) if sent > known.reign => message.entry.reign = 0,
+            _ => {}
+        }
+    }
+
+    fn mistake_copy(&mut self, message: &Message) {
+        if matches!(message.deed, Deed::CopyEnd(_)) && self.makes(Mistake::CopyWithoutStamps) {
+            self.node.alter(message.slot, Slot::forget_stamps);
+        }
+    }
+}
+
+/// Return the kind of a packet that goes from a server to a worker, by its number.
+pub fn kind(number: u8) -> Option<Kind> {
+    [Kind::Rows, Kind::Answers, Kind::Refusal]
+        .into_iter()
+        .find(|kind| *kind as u8 == number)
+}
