@@ -34,8 +34,8 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import MasterAway
-from elasticdl.master.allreduce import groupstate as memory
-from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce import groupstate as groupstate
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.events import (
     Append,
     Appended,
@@ -46,9 +46,9 @@ from elasticdl.master.core.events import (
     JournalRead,
     Tick,
 )
-from elasticdl.master.core.machine import Keeper
-from elasticdl.master.ps import machine as serving
-from elasticdl.master.ps.machine import ServingMaster
+from elasticdl.master.core.machine import MasterCore
+from elasticdl.master.ps import machine as ps
+from elasticdl.master.ps.machine import PsMaster
 
 SHARDS = (Shard("data", 0, 10_000_000),)
 LEDGER = Ledger(SHARDS, 64 * 8, 64, 1, False)
@@ -97,7 +97,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
 class Decisions:
     """A master's machine, a journal that takes everything at once, and connections by name."""
 
-    def __init__(self, master: Keeper) -> None:
+    def __init__(self, master: MasterCore) -> None:
         self.master = master
         self.now = 0.0
         self.connections: dict[str, int] = {}
@@ -121,7 +121,7 @@ class Decisions:
 
 def with_servers(slots: int) -> Decisions:
     """Return a job with parameter servers that trains."""
-    settings = serving.Settings(
+    settings = ps.Settings(
         workers=2,
         minimum=1,
         relaunches=1,
@@ -129,7 +129,7 @@ def with_servers(slots: int) -> Decisions:
         servers=SERVERS,
         replicas=2,
     )
-    found = Decisions(ServingMaster(settings))
+    found = Decisions(PsMaster(settings))
     for name in (*(f"ps-{index}-1" for index in range(SERVERS)), "worker-0-1", "worker-1-1"):
         found.say(name, Enroll(MemberId(name), name, f"unix:/{name}", 0, None, (), 0, False))
     catalog = Catalog(0, [], [], Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}), slots)
@@ -174,14 +174,14 @@ def events(sizes: Sizes) -> list[Row]:
 
 def together(number: int) -> float:
     """Return the processor seconds in which a synchronous master takes workers that begin together."""
-    settings = memory.Settings(
+    settings = groupstate.Settings(
         workers=number,
         minimum=1,
         relaunches=1,
         plan=lambda _: Schedule(LEDGER, num_epochs=1, max_step=0),
         policy_slots=lambda members: members,
     )
-    one = Decisions(Master(settings))
+    one = Decisions(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
     began = time.process_time()
     for name in (f"worker-{index}-1" for index in range(number)):

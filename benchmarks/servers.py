@@ -280,7 +280,7 @@ class Ours:
             for number in range(workers)
         ]
         entries = [
-            (slot, entry.term, entry.reign, entry.primary, entry.backup, entry.restored)
+            (slot, entry.term, entry.primary_epoch, entry.primary, entry.backup, entry.restored)
             for slot, entry in enumerate(
                 first([ServerId(number) for number in range(servers)], SLOTS, replicas)
             )
@@ -391,7 +391,7 @@ def be_server(number: int, folder: Path) -> None:
             # Workers are believed whatever they call done, as if a master had just said the same.
             server.limit(0, ENDLESS, (), 0)
             server.know({worker_name(number) for number in range(WORKERS)})
-            slots = [(slot, reign) for slot, _, reign, *_ in order["entries"]]
+            slots = [(slot, primary_epoch) for slot, _, primary_epoch, *_ in order["entries"]]
         elif "cut" in order:
             began = time.perf_counter()
             server.cut(order["cut"], slots, (0, []), 0)

@@ -1,6 +1,6 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
-The three doors for people who write Python: `train`, `Mode` (for `feed`) and the errors in `elasticdl.errors`. Importing the
+What people who write Python use: `train`, `Mode` (for `feed`) and the errors in `elasticdl.errors`. Importing the
 package imports nothing else, because every process of a job does it on the way to its first step.
 """
 

@@ -26,7 +26,7 @@ class Endpoint:
     def refused(self) -> int:
         """Connections refused so far: wrong certificate or token, malformed or oversized frame, stale view."""
     def refusals(self) -> tuple[list[tuple[str, str]], int]:
-        """Return whom the door has refused since the last call: where each of the first few came from and why, and the number of others."""
+        """Return refusals since the last call: where each of the first few came from and why, and the number of others."""
     def enter(self, view: int, digest: int) -> None:
         """From now on `view` is current: lower views are stale, a higher one waits for its own `enter`."""
     def seal(self, view: int) -> None:
@@ -125,7 +125,7 @@ class HeartMonitor:
     def close(self) -> None: ...
 
 @final
-class Gate:
+class TlsProxy:
     """Where other machines reach the master's gRPC: TLS here, and behind it a Unix socket on which gRPC listens without.
 
     Only workers' certificates are let in. gRPC sees a caller as `unix:FOLDER/HOST:PORT`: the socket's folder, and where it comes from.
@@ -289,7 +289,7 @@ class ParameterServer:
         roll_back: int,
         tasks: int,
     ) -> None:
-        """Take in where other servers are, and entries of the journal: (slot, term, reign, primary, backup, roll-back that restored it).
+        """Take in the other servers' addresses, and entries: (slot, term, primary epoch, primary, backup, roll-back that restored it).
 
         Nothing is believed of clients that know of a later roll-back, or of tasks beyond the job's number.
         """
@@ -309,7 +309,7 @@ class ParameterServer:
     def cut(
         self, path: str, slots: Sequence[tuple[int, int]], position: tuple[int, Sequence[int]], steps: int
     ) -> list[tuple[int, tuple[int, int, int], tuple[int, int, int, int], tuple[int, str]]]:
-        """Write slots, each if it has this reign, to a new file, while pushes go on; raises OSError with nothing left.
+        """Write slots, each if it has this primary epoch, to a new file, while pushes go on; raises OSError with nothing left.
 
         `position`: the tasks done when it was begun, all before the first number and those in the list. `steps`: of synchronous
         accumulation so many are complete, and are applied first; a slot that holds pushes of later ones is left out. Returns of each slot
@@ -324,7 +324,7 @@ class ParameterServer:
     def begin_anew(self, slots: Sequence[int]) -> None:
         """Let slots that this server is to restore begin with nothing: there is no snapshot."""
     def accounts(self) -> list[tuple[int, int, int, str]]:
-        """Return (slot, reign, pushes applied, sum of their stamps' hashes) of the slots of which this server is the primary."""
+        """Return (slot, primary epoch, pushes applied, sum of their stamps' hashes) of the slots of which this server is the primary."""
     def complete(self) -> tuple[int, int]:
         """Return the last roll-back that it has heard of, and how many steps it knows to be complete in it."""
     def load(self) -> tuple[int, int, int]:

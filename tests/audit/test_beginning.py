@@ -12,7 +12,7 @@ from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import AuditFailed
 from elasticdl.master.core import auditmark
-from elasticdl.worker.auditlog import ServedAuditLog
+from elasticdl.worker.auditlog import PsAuditLog
 
 SLOTS, TASKS, EPOCHS = 4, 5, 2
 """Each task has two chunks of four records, the last one of an epoch a single one."""
@@ -43,14 +43,14 @@ def write(
         records_per_task=8,
         minibatch_size=4,
         num_epochs=EPOCHS,
-        serving=True,
+        has_servers=True,
         again=False,
     )
     begun = [(7, 1)]
     auditmark.write_beginning(
         directory, low=LOW, above=ABOVE, slots=sums(before), checkpoint="/c", begun=begun
     )
-    log = ServedAuditLog(directory, "worker-0-1", MemberId("0" * 32), print)
+    log = PsAuditLog(directory, "worker-0-1", MemberId("0" * 32), print)
     for number, chunk in lines:
         epoch, task = divmod(number, TASKS)
         log.chunk(number, chunk, epoch, task, 4, 0, range(SLOTS))

@@ -24,7 +24,7 @@ def write(directory: Path, shards: list[Shard], tasks: list[int]) -> None:
         records_per_task=4,
         minibatch_size=4,
         num_epochs=1,
-        serving=False,
+        has_servers=False,
         again=False,
     )
     lines = [f"elasticdl-audit 1 {MEMBER} worker-0-1", f"base 1 0 1 {MEMBER}"]

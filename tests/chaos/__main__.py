@@ -29,7 +29,7 @@ from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadInput, MasterAway
 from elasticdl.tools.chaos import Injected, Plan, inject
-from elasticdl.tools.faults import GROUP, MOMENTS, SERVING, FaultKind
+from elasticdl.tools.faults import GROUP, MOMENTS, PS, FaultKind
 
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
@@ -50,7 +50,7 @@ PATIENCE_SECONDS = 60.0
 """A run whose faults are over is ended early if its data would last longer than this."""
 
 
-MORE_SERVING = {
+MORE_PS = {
     FaultKind.KILL: 3, FaultKind.DRAIN: 1, FaultKind.MASTER: 1, FaultKind.SERVER: 5, FaultKind.SERVERS: 1, FaultKind.SERVER_HANG: 1,
     FaultKind.SERVER_DRAIN: 2, FaultKind.COPY: 2, FaultKind.HANDOVER: 2, FaultKind.PROMOTION: 2, FaultKind.WORKERS: 1,
     FaultKind.UNACKNOWLEDGED: 3, FaultKind.SNAPSHOT: 2, FaultKind.MORE_SERVERS: 3, FaultKind.FEWER_SERVERS: 3,
@@ -307,7 +307,7 @@ class Harness:
         return not self.left() and not any(run.failures for run in self.runs)
 
 
-class ServingHarness(Harness):
+class PsHarness(Harness):
     """Jobs with parameter servers, in which every record adds one to a row: what must be there in the end is known."""
 
     clean = "exit code 0, audit clean, every row as it must be"
@@ -366,7 +366,7 @@ class ServingHarness(Harness):
         return np.repeat(counts[:, None], 2, 1), len(self.ids) * self.epochs
 
 
-class StepsHarness(ServingHarness):
+class StepsHarness(PsHarness):
     """Jobs of synchronous accumulation in which each step depends on all before: faults must not change a bit."""
 
     clean = "exit code 0, audit clean, every bit as without faults"
@@ -433,8 +433,8 @@ def main() -> int:
         "--steps", action="store_true", help="jobs with parameter servers that accumulate synchronously"
     )
     options = parser.parse_args()
-    kind = StepsHarness if options.steps else ServingHarness if options.servers else Harness
-    every, more = (GROUP, MORE) if kind is Harness else (SERVING, MORE_SERVING)
+    kind = StepsHarness if options.steps else PsHarness if options.servers else Harness
+    every, more = (GROUP, MORE) if kind is Harness else (PS, MORE_PS)
     quota = quotas(options.faults, every, more)
     harness = kind(quota, options.minutes * 60, options.seed, options.directory.resolve())
     harness.work()

@@ -15,14 +15,14 @@ from elasticdl.tools.faults import (
     FORMS,
     MASTER,
     MOMENTS,
-    SERVING,
+    PS,
     FaultKind,
     Moment,
+    Observation,
     Pause,
     Scale,
     Script,
     Send,
-    Sight,
     Until,
     possible,
 )
@@ -31,20 +31,20 @@ SERVERS = ("ps-0-1", "ps-1-1", "ps-2-1")
 WORKERS = ("worker-0-1", "worker-1-1")
 
 
-def seen(step: int = 5, **changes: Any) -> Sight:
+def seen(step: int = 5, **changes: Any) -> Observation:
     """Return a job whose three servers serve and whose two workers train."""
     workers = [WorkerStatus(name, "serving", 1, None) for name in SERVERS]
     workers += [WorkerStatus(name, "training", 1, None) for name in WORKERS]
     status = JobStatus(
         "job", "training", "", 0, step, 0, 1, 0.5, 1.0, 10, 1.0, 1.0, 2, tuple(workers), wanted_servers=3
     )
-    sight = Sight()
+    observation = Observation()
     for name in (*SERVERS, *WORKERS):
-        sight = sight.take(ProcessStarted(process_name(name), 1))
-    return sight.take(replace(status, **changes))
+        observation = observation.take(ProcessStarted(process_name(name), 1))
+    return observation.take(replace(status, **changes))
 
 
-def killed(name: str) -> Sight:
+def killed(name: str) -> Observation:
     return seen().take(ProcessEnded(process_name(name), None, signal.SIGKILL))
 
 
@@ -65,7 +65,7 @@ def until(request: object) -> Until:
 
 def test_every_moment_has_its_kind() -> None:
     assert set(MOMENTS.values()) == set(Moment)
-    assert MOMENTS.keys() <= set(SERVING)
+    assert MOMENTS.keys() <= set(PS)
 
 
 def test_something_under_way_is_hit_while_the_master_stands_still() -> None:
@@ -160,9 +160,9 @@ def test_servers_are_asked_for(kind: FaultKind, wanted: int) -> None:
     assert begun.condition(seen(wanted_servers=wanted)) is None
     leaving = seen(wanted_servers=wanted).take(JobEvent(1.0, "leaving", "ps-2-1", 0, 5, ""))
     fourth = WorkerStatus("ps-3-1", "serving", 1, None)
-    sight = seen(wanted_servers=wanted).take(ProcessStarted(process_name("ps-3-1"), 1))
-    assert sight.status is not None
-    more = sight.take(replace(sight.status, workers=(*sight.status.workers, fourth)))
+    observation = seen(wanted_servers=wanted).take(ProcessStarted(process_name("ps-3-1"), 1))
+    assert observation.status is not None
+    more = observation.take(replace(observation.status, workers=(*observation.status.workers, fourth)))
     assert begun.condition(leaving if kind is FaultKind.FEWER_SERVERS else more) is True
     assert verdict(script, True)
 

@@ -13,7 +13,7 @@ from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting
 from elasticdl.tools.chaos import Plan, plan_from_flags
-from elasticdl.tools.faults import GROUP, MASTER, FaultKind, Send, Sight, possible
+from elasticdl.tools.faults import GROUP, MASTER, FaultKind, Observation, Send, possible
 
 TICK = 0.02
 
@@ -24,7 +24,7 @@ class FakeJob:
 
     training: int = 4
     now: float = 100.0
-    sight: Sight = field(default_factory=Sight)
+    observation: Observation = field(default_factory=Observation)
     states: dict[str, str] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
     later: list[tuple[float, Callable[[], None]]] = field(default_factory=list)
@@ -38,14 +38,14 @@ class FakeJob:
     seals: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.sight = replace(self.sight, seals=self.seals.__getitem__)
+        self.observation = replace(self.observation, seals=self.seals.__getitem__)
         for index in range(self.training):
             self.start(f"worker-{index}-1", "training")
         self.publish()
 
     def start(self, name: str, state: str) -> None:
         self.states[name] = state
-        self.sight = self.sight.take(ProcessStarted(process_name(name), 1))
+        self.observation = self.observation.take(ProcessStarted(process_name(name), 1))
 
     def launch_again(self, name: str) -> None:
         front, _, life = name.rpartition("-")
@@ -93,10 +93,10 @@ class FakeJob:
         if MASTER in self.stopped:
             return
         for event in self.unsent:
-            self.sight = self.sight.take(event)
+            self.observation = self.observation.take(event)
         self.unsent.clear()
         workers = tuple(WorkerStatus(name, state, 1, None) for name, state in self.states.items())
-        self.sight = self.sight.take(
+        self.observation = self.observation.take(
             JobStatus(
                 "job", "training", "", self.view, 5, 0, 1, 0.5, 1.0, 10, 1.0, 1.0, self.training, workers
             )
@@ -105,7 +105,7 @@ class FakeJob:
     def end(self, name: str, code: int | None, number: int | None) -> None:
         if self.states.pop(name, None) is None:
             return
-        self.sight = self.sight.take(ProcessEnded(process_name(name), code, number))
+        self.observation = self.observation.take(ProcessEnded(process_name(name), code, number))
 
     def lose(self, name: str) -> None:
         self.end(name, None, signal.SIGKILL)
@@ -138,7 +138,7 @@ class FakeJob:
                 raise AssertionError(send)
 
     def new_master(self) -> None:
-        self.sight = replace(self.sight, masters=self.sight.masters + 1)
+        self.observation = replace(self.observation, masters=self.observation.masters + 1)
 
     def evict(self, name: str) -> None:
         if name in self.stopped and name in self.states:
@@ -164,8 +164,8 @@ class FakeJob:
                 act()
             self.publish()
             if plan.idle:
-                self.sight = replace(self.sight, events=())
-            sends, _ = plan.decide(self.now, self.sight)
+                self.observation = replace(self.observation, events=())
+            sends, _ = plan.decide(self.now, self.observation)
             for send in sends:
                 self.receive(send)
 
@@ -275,14 +275,14 @@ def test_giving_up_lets_everything_go_on() -> None:
     ],
 )
 def test_a_worker_is_always_spared(kind: FaultKind, workers: int) -> None:
-    assert possible(kind, FakeJob(training=workers).sight)
-    assert not possible(kind, FakeJob(training=workers - 1).sight)
+    assert possible(kind, FakeJob(training=workers).observation)
+    assert not possible(kind, FakeJob(training=workers - 1).observation)
 
 
 def test_a_job_that_ends_is_left_alone() -> None:
     job = FakeJob()
-    assert job.sight.status is not None
-    stopping = replace(job.sight, status=replace(job.sight.status, state="stopping"))
+    assert job.observation.status is not None
+    stopping = replace(job.observation, status=replace(job.observation.status, state="stopping"))
     assert not any(possible(kind, stopping) for kind in GROUP)
 
 

@@ -83,7 +83,7 @@ def objects() -> dict[str, list[dict[str, Any]]]:
                 job, UID, {"spec.json": "{}", "job.json": "{}"}, b"zoo" if name == "full" else b""
             ),
             manifests.empty_item(job, UID, names.journal),
-            manifests.empty_item(job, UID, names.board),
+            manifests.empty_item(job, UID, names.store),
             manifests.empty_item(job, UID, names.events),
             manifests.process_pod(job, UID, ProcessName(Role.WORKER, 0, 1)),
             manifests.process_pod(
@@ -136,7 +136,7 @@ def test_a_role_of_one_job_reaches_no_other_job_by_name() -> None:
     named = {rule["resources"][0]: rule.get("resourceNames") for rule in role["rules"]}
     assert named == {
         "pods": None,  # the master makes them, with new names
-        "configmaps": ["test-mnist-journal", "test-mnist-board", "test-mnist-events"],
+        "configmaps": ["test-mnist-journal", "test-mnist-status", "test-mnist-events"],
         "events": None,
         "jobs": ["test-mnist"],
     }

@@ -19,7 +19,7 @@ from elasticdl.checkpoint import manifest
 from elasticdl.cluster.local import wire
 from elasticdl.control.generated.control_pb2 import FromMember
 from elasticdl.control.protocol import codec
-from elasticdl.control.protocol.psmessages import ServingMemberMessage
+from elasticdl.control.protocol.psmessages import PsMemberMessage
 from elasticdl.control.transport.credentials import Admitted
 from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.rights import objection
@@ -123,7 +123,7 @@ class Refused(Exception):
 def _read_member(given: bytes, folder: Path) -> object:
     """Say what the bytes mean to both masters of a job that trains; refused by the one that such members have."""
     message = codec.decode_member(FromMember.FromString(given))
-    is_serving = isinstance(message, get_args(ServingMemberMessage))
+    is_serving = isinstance(message, get_args(PsMemberMessage))
     server = Admitted(Key.PS, "ps-0-1", test_serving.member("ps-0-1"), ())
     rig, desk = test_serving.Rig(), test_machine.group("a", "b")
     rig.start("worker-0-1")

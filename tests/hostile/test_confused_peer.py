@@ -18,7 +18,7 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.waves import WHOLE
 from elasticdl.errors import AuditFailed
 from elasticdl.master.core import auditmark
-from elasticdl.worker.auditlog import ServedAuditLog
+from elasticdl.worker.auditlog import PsAuditLog
 
 TOKEN = b"0123456789abcdef0123456789abcdef"
 SECONDS = 20.0
@@ -148,7 +148,7 @@ def test_what_is_left_out_for_a_confused_word_is_found_by_the_audit(job: Job, tm
             serving=True,
             again=False,
         )
-        log = ServedAuditLog(tmp_path, "worker-0-1", MemberId("0" * 32), print)
+        log = PsAuditLog(tmp_path, "worker-0-1", MemberId("0" * 32), print)
         for task in chunks:
             log.chunk(task, 0, 0, task, 1, 0, range(SLOTS))
             assert worker.settled(job.push(worker, task), SECONDS) == "settled"

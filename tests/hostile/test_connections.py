@@ -18,7 +18,7 @@ import pytest
 from elasticdl import _core
 from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.kubernetes.certificates import make_identities
-from tests.core.gates import gateway
+from tests.core.proxies import gateway
 
 TOKEN = b"the job's token"
 JOB = make_identities()
@@ -110,9 +110,9 @@ def test_members_come_in_and_go_on() -> None:
 
 
 def test_workers_reach_the_control_plane(tmp_path: Path) -> None:
-    with gateway(JOB, tmp_path) as gate, flood(gate.address):
+    with gateway(JOB, tmp_path) as proxy, flood(proxy.address):
         for _ in range(10):
-            with gate.worker() as (worker, served):
+            with proxy.worker() as (worker, served):
                 worker.sendall(b"question")
                 assert served.recv(8) == b"question"
 

@@ -30,7 +30,7 @@ from elasticdl.control.transport.keys import Key, derive
 from elasticdl.control.transport.stream import MemberStream, StreamEvent, StreamOpened, StreamRefused
 from tests.job.conftest import EPOCHS, RECORDS, WIDTH, Job, Start
 from tests.job.test_faults import ZOO, at_step, check, training
-from tests.job.test_serving import check as check_counts
+from tests.job.test_ps import check as check_counts
 
 from .test_connections import Flood, await_it
 from .test_credentials import MEMBER, SECONDS, challenge, code_of
@@ -44,7 +44,7 @@ NONSENSE = (b"", b"EDL", bytes(64), b"GET / HTTP/1.1\r\n\r\n", b"\xff" * (1 << 1
 STRANGER = b"not the token of the job's"
 
 
-def doors(place: JobPlace) -> list[str]:
+def acceptors(place: JobPlace) -> list[str]:
     """Return the addresses of all data planes of a job that runs."""
     return [f"unix:{path}" for path in sorted(place.sockets.glob("d*"))]
 
@@ -127,9 +127,9 @@ def attack_the_data_planes(place: JobPlace) -> None:
         rule=Rule("sgd", {"momentum": 0.0, "nesterov": 0.0}),
         slots=1,
     ).core()
-    for door in doors(place):
+    for acceptor in acceptors(place):
         with closing(ParameterClient("stranger", STRANGER, foreign)) as stranger:
-            stranger.learn({0: door}, [(0, 1, 1, 0, None, 0)], 0)
+            stranger.learn({0: acceptor}, [(0, 1, 1, 0, None, 0)], 0)
             push = [(Batch(foreign, 0, np.arange(3)), np.full((3, WIDTH), 9.0, np.float32), True)]
             assert stranger.settled(stranger.push(((0, 0), 0, 0, 1.0, 0), push, []), 0.5) is None
 
@@ -138,7 +138,7 @@ def attack(job: Job, step: int) -> int:
     """Attack a job that trains from a step on, everything at once; return how many calls of its control plane were refused."""
     at_step(job, step, lambda status: True)
     place = find("test")
-    planes = [place.heart_address, *doors(place)]
+    planes = [place.heart_address, *acceptors(place)]
     assert len(planes) >= 3
     with ExitStack() as open_:
         floods = [

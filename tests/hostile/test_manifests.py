@@ -37,7 +37,7 @@ from elasticdl.job.podjob import PodJob
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import Journal
 from elasticdl.master.core.records import read_journal, record_from_json
-from elasticdl.master.reporting.history import Told
+from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import from_text
 from elasticdl.tools.checkpoint import listed
@@ -474,9 +474,9 @@ SAID = {"job": "job", "status": "finished", "reason": "all data was trained", "e
 @attacks
 @given(status=forged(STATUS), summary=forged(SAID))
 def test_a_forged_board_ends_in_our_error(status: Any, summary: Any) -> None:
-    board = {"status": json.dumps(status), "summary": json.dumps(summary)}
+    store = {"status": json.dumps(status), "summary": json.dumps(summary)}
     try:
-        seen = PodJob(cast(Api, Objects(board, "")), "job").look()
+        seen = PodJob(cast(Api, Objects(store, "")), "job").look()
     except JobFailed:
         return
     assert seen.summary is not None
@@ -489,7 +489,7 @@ def test_a_forged_board_ends_in_our_error(status: Any, summary: Any) -> None:
 @attacks
 @given(
     event=forged(
-        json.loads(Told(JobEvent(1.5, "lost", "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line())
+        json.loads(HistoryEvent(JobEvent(1.5, "lost", "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line())
     )
 )
 def test_a_forged_event_is_left_out(event: Any) -> None:
@@ -509,13 +509,13 @@ class Objects:
 
     namespace = "default"
 
-    def __init__(self, board: dict[str, str], events: str) -> None:
-        self.board, self.told = board, events
+    def __init__(self, store: dict[str, str], events: str) -> None:
+        self.store, self.told = store, events
 
     def get(self, kind: str, name: str) -> Any:
         if kind == "Job":
             return {"spec": {}, "status": {}}
-        return {"metadata": {}, "data": {"events": self.told} if name.endswith("-events") else self.board}
+        return {"metadata": {}, "data": {"events": self.told} if name.endswith("-events") else self.store}
 
     def list(self, kind: str, labels: str = "", fields: str = "") -> Any:
         return [], ""

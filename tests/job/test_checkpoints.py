@@ -22,7 +22,7 @@ from elasticdl.tools.checkpoint import listed, shown
 
 from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, Start, orphans
 from .test_faults import seen
-from .test_serving import at, processes
+from .test_ps import at, processes
 
 
 def weights(path: Path) -> list[np.ndarray]:

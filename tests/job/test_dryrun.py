@@ -51,7 +51,7 @@ def test_all_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
         "Secret/test-job-secret",
         "ConfigMap/test-job-spec",
         "ConfigMap/test-job-journal",
-        "ConfigMap/test-job-board",
+        "ConfigMap/test-job-status",
         "ConfigMap/test-job-events",
         "Pod/test-job-worker-0-1",
     ]

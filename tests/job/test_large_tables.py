@@ -73,7 +73,7 @@ def limit(pid: int, more: int) -> None:
     resource.prlimit(pid, resource.RLIMIT_DATA, (used + more, used + more))
 
 
-def serving(job: Job) -> Callable[[str], bool]:
+def is_ready(job: Job) -> Callable[[str], bool]:
     """Tell of a server whether it holds slots: from then on only these take memory."""
 
     def is_serving(name: str) -> bool:
@@ -86,7 +86,7 @@ def serving(job: Job) -> Callable[[str], bool]:
 @pytest.mark.usefixtures("numbers")
 def test_one_server_has_too_little_memory_and_says_so(start: Start) -> None:
     job = start(**SETTINGS, num_ps_pods=1)
-    with limiting(job, "ps-", SERVER, serving(job)) as limited:
+    with limiting(job, "ps-", SERVER, is_ready(job)) as limited:
         result = job.wait()
     assert result.code == 1
     assert limited == {"ps-0-1"}
@@ -103,7 +103,7 @@ def test_four_servers_hold_it_and_a_worker_writes_it(start: Start, tmp_path: Pat
         return output.parent.is_dir() and any(output.parent.iterdir())
 
     with (
-        limiting(job, "ps-", SERVER, serving(job)) as servers,
+        limiting(job, "ps-", SERVER, is_ready(job)) as servers,
         limiting(job, "worker-", WRITER, is_writing) as writers,
     ):
         job.wait().succeeded()

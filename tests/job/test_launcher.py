@@ -326,5 +326,5 @@ def test_nothing_is_left_when_the_launcher_is_killed(
     _, alive = psutil.wait_procs(masters, timeout=30)
     assert alive == []
     assert not place.running()
-    for orphan in left(place):  # the sleeping stand-ins for workers don't watch their lifeline
+    for orphan in left(place):  # the sleeping stand-ins for workers don't watch their parent-death watch
         orphan.kill()

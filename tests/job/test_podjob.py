@@ -14,7 +14,7 @@ from elasticdl.control.protocol.status import JobEvent
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import display, podrun
 from elasticdl.job.podjob import PodJob, master_state, patiently, prepare
-from elasticdl.master.reporting.history import Told
+from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import check_pods, check_workers
@@ -122,14 +122,14 @@ STATUS = {
 
 
 class Objects:
-    """An API with one job: its conditions, the texts of its board (None: there is no such object), and its masters."""
+    """An API with one job: its conditions, the texts of its status store (None: there is no such object), and its masters."""
 
     namespace = "default"
 
     def __init__(
-        self, condition: str = "", board: dict[str, str] | None = None, masters: tuple[Object, ...] = ()
+        self, condition: str = "", store: dict[str, str] | None = None, masters: tuple[Object, ...] = ()
     ) -> None:
-        self.condition, self.board, self.masters, self.version = condition, board, masters, 1
+        self.condition, self.store, self.masters, self.version = condition, store, masters, 1
         self.events, self.asked, self.suspended, self.denied, self.hides_pods = "", 0, False, 0, False
 
     def get(self, kind: str, name: str) -> Object:
@@ -141,9 +141,9 @@ class Objects:
         if name.endswith("-events"):
             self.asked += 1
             return {"data": {"events": self.events}}
-        if self.board is None:
+        if self.store is None:
             raise ApiError(404, "NotFound", "no such object")
-        return {"metadata": {"resourceVersion": str(self.version)}, "data": self.board}
+        return {"metadata": {"resourceVersion": str(self.version)}, "data": self.store}
 
     def list(self, kind: str, labels: str = "", fields: str = "") -> tuple[list[Object], str]:
         if kind == "Pod" and self.hides_pods:
@@ -167,15 +167,15 @@ def test_a_job_that_has_ended_without_a_summary_has_ended(condition: str, status
 
 
 def test_events_are_read_when_there_are_new_ones_and_told_once() -> None:
-    told = [Told(JobEvent(n + 1.0, "note", "", 1, n, f"event {n}")) for n in range(3)]
-    api = Objects(board={"status": json.dumps(STATUS)})
+    told = [HistoryEvent(JobEvent(n + 1.0, "note", "", 1, n, f"event {n}")) for n in range(3)]
+    api = Objects(store={"status": json.dumps(STATUS)})
     job = api.job()
     assert job.look().events == ()
     found = []
     for upto in (1, 1, 3, 3):
         api.events = "".join(one.to_line() for one in told[:upto])
-        assert api.board is not None
-        api.board["told"] = str(upto)
+        assert api.store is not None
+        api.store["told"] = str(upto)
         found.append([event.text for event in job.look().events])
     assert found == [["event 0"], [], ["event 1", "event 2"], []]
     assert api.asked == 2
@@ -200,7 +200,7 @@ def test_a_namespace_may_lose_the_objects_of_a_job_before_the_job() -> None:
 
 def test_a_status_of_another_version() -> None:
     with pytest.raises(JobFailed, match="another version"):
-        Objects(board={"status": json.dumps(STATUS | {"mood": "good"})}).job().look()
+        Objects(store={"status": json.dumps(STATUS | {"mood": "good"})}).job().look()
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_a_status_of_another_version() -> None:
 def test_a_master_that_falls_silent(monkeypatch: pytest.MonkeyPatch, master: Object, said: str) -> None:
     now = [100.0]
     monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
-    api = Objects(board={"status": json.dumps(STATUS)}, masters=(*[ended()] * 3, master))
+    api = Objects(store={"status": json.dumps(STATUS)}, masters=(*[ended()] * 3, master))
     job = api.job()
     assert job.look().waits_for == ""
     now[0] += 14
@@ -230,14 +230,14 @@ def test_a_master_that_falls_silent(monkeypatch: pytest.MonkeyPatch, master: Obj
 def test_a_master_that_never_says_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr("elasticdl.job.podjob.time.monotonic", lambda: now[0])
-    job = Objects(board={}, masters=(pod("Running"),)).job()
+    job = Objects(store={}, masters=(pod("Running"),)).job()
     assert job.look().waits_for == "the master starts"
     now[0] += 16
     assert job.look().waits_for == "nothing is heard of the master; the last line of its log: the last line"
 
 
 def test_a_master_that_this_user_may_not_look_at() -> None:
-    api = Objects(board={})
+    api = Objects(store={})
     api.hides_pods = True
     assert api.job().look().waits_for == "the master's pod can't be looked at: you may not list pods"
 
@@ -270,7 +270,7 @@ def in_pods(**settings: object) -> JobSpec:
 def test_whoever_is_not_known_any_more_leaves_the_job_alone(
     monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    api = Objects(board={})
+    api = Objects(store={})
     api.denied = status
     monkeypatch.setattr(podrun, "submit", lambda spec: api.job())
     summary = podrun.run(in_pods())

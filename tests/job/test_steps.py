@@ -26,7 +26,7 @@ from elasticdl.data.plan.waves import Waves
 from .conftest import Job, Start
 from .test_checkpoints import kill_all, saved, weights
 from .test_faults import ZOO, at_step, kill, seen, training
-from .test_serving import at, holding, master_of, processes
+from .test_ps import at, holding, master_of, processes
 
 RECORDS, EPOCHS, TASK, MINIBATCH, WAVE = 2000, 2, 48, 16, 4
 STEPS = 2 * 33  # of an epoch's 42 tasks, 10 waves of 4 and one of 2, of 3 steps each

@@ -17,8 +17,8 @@ from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 
 from .conftest import Job, Start
 from .test_faults import at_step, check, kill, training
-from .test_serving import at, processes
-from .test_serving import check as check_counts
+from .test_ps import at, processes
+from .test_ps import check as check_counts
 
 HERE = Path(__file__).parent
 HOUR = 3600.0

@@ -18,9 +18,9 @@ from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import Embedding
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.modelfile import UserModel
-from elasticdl.keras.psadapter import KerasServedAdapter
+from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
-from tests.keras.test_served import pulled
+from tests.keras.test_psadapter import pulled
 
 WIDTH = 3
 RECORDS = [["5 -7 5", "0.5 2 1"], ["", ""], ["9000000000000000000 0", "1 3"], ["-7", "-1"]]
@@ -71,10 +71,10 @@ def sgd() -> keras.optimizers.Optimizer:
 
 def adapter_of(
     model: Callable[[], keras.Model], feed: Any, records: Records = RECORDS, **settings: Any
-) -> KerasServedAdapter:
+) -> KerasPsAdapter:
     user = UserModel(Path("m.py"), model, {}, reduced, sgd, feed, None, None)
     given = {"model_def": "m.model", "training_data": "x", "num_ps_pods": 1, **settings}
-    adapter = KerasServedAdapter(user, build(from_arguments(given)))
+    adapter = KerasPsAdapter(user, build(from_arguments(given)))
     adapter.prepare(records)
     return adapter
 
@@ -95,7 +95,7 @@ def matrix(ids: Sequence[int]) -> np.ndarray:
     return np.arange(len(ids) * WIDTH, dtype=np.float32).reshape(len(ids), WIDTH) / 7 + 1
 
 
-def rows_and_slopes(adapter: KerasServedAdapter, records: Records) -> tuple[list[int], np.ndarray, float]:
+def rows_and_slopes(adapter: KerasPsAdapter, records: Records) -> tuple[list[int], np.ndarray, float]:
     """Return the distinct ids in order, their rows' gradients, and the loss, of a chunk with `matrix` as rows."""
     batch = adapter.convert(records)
     ids = np.frombuffer(batch.batches[0].ids(), np.int64)

@@ -24,9 +24,9 @@ from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.shard import Shard
 from elasticdl.keras.embedding import Given, looking_up
 from elasticdl.keras.modelfile import load
-from elasticdl.keras.psadapter import KerasServedAdapter
+from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.worker.ps.tablereader import Pulled
+from elasticdl.worker.ps.tablereader import ServerTableReader
 from tests.keras.test_streaming import PLAIN
 
 TOKEN = b"0123456789abcdef"
@@ -70,7 +70,7 @@ class Live:
         (zoo / "live.py").write_text(ZOO)
         given = {"model_zoo": zoo, "model_def": "live.custom_model", "training_data": "x", "num_ps_pods": 2}
         spec = build(from_arguments({**given, "embedding_threshold": 0}))
-        self.adapter = KerasServedAdapter(load(spec), spec)
+        self.adapter = KerasPsAdapter(load(spec), spec)
         self.adapter.prepare(records(0))
         self.catalog, self.core = self.adapter.catalog, self.adapter.catalog.core()
         self.servers = [
@@ -129,13 +129,13 @@ class Live:
         with looking_up(Given(given)):
             return features, self.adapter.model(features, training=False).numpy()
 
-    def learnt(self) -> Pulled:
+    def reader(self) -> ServerTableReader:
         def listing(table: int, first: int, end: int) -> Any:
             ids = self.client.ids(self.client.ask_ids(table, first, end), SECONDS)
             assert ids is not None
             return np.frombuffer(ids, np.int64)
 
-        return Pulled(self.catalog, self.rows, listing)
+        return ServerTableReader(self.catalog, self.rows, listing)
 
     def rows(self, table: int, ids: Any) -> Any:
         batch = Batch(self.core, table, np.ascontiguousarray(ids).data)
@@ -195,7 +195,7 @@ def test_exported_models_predict_as_live_servers_do(live: Live, tmp_path: Path) 
     assert len(trained) < IDS / 2  # ids among those predicted for have their initial weights
     dense = {one.name for one in live.catalog.variables}
 
-    live.adapter.export(str(tmp_path / "learnt"), "parquet", live.learnt())
+    live.adapter.export(str(tmp_path / "learnt"), "parquet", live.reader())
     tables = of_parquet(tmp_path / "learnt")
     variables = pq.read_table(tmp_path / "learnt" / "variables.parquet").to_pylist()
     assert {one["name"] for one in variables} == dense
@@ -212,7 +212,7 @@ def test_exported_models_predict_as_live_servers_do(live: Live, tmp_path: Path) 
     restored = tmp_path / "restored.keras"
     assert run([*command, str(restored), *model, "--embedding_threshold=0"]) == 0
 
-    live.adapter.export(str(tmp_path / "m.keras"), "keras", live.learnt())
+    live.adapter.export(str(tmp_path / "m.keras"), "keras", live.reader())
     for path in (tmp_path / "m.keras", restored):
         np.testing.assert_allclose(plain_predictions(path, features), expected, rtol=1e-5, atol=1e-6)
     weights = [keras.models.load_model(path).get_weights() for path in (tmp_path / "m.keras", restored)]

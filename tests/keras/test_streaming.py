@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from elasticdl.catalog import tablereader as learnt
+from elasticdl.catalog import tablereader as reader
 from elasticdl.errors import BadModel
 from elasticdl.keras import streaming
-from tests.keras.test_served import IDS, RECORDS, Own, adapter_of, functional, pulled
+from tests.keras.test_psadapter import IDS, RECORDS, Own, adapter_of, functional, pulled
 
 PLAIN = """
 import sys
@@ -36,7 +36,7 @@ np.save("out.npy", (model if is_keras else model.serve)(features))
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table has blocks that do not divide it, and several slices of several blocks."""
-    monkeypatch.setattr(learnt, "BLOCK", 7 * 3 * 4)
+    monkeypatch.setattr(reader, "BLOCK", 7 * 3 * 4)
     monkeypatch.setattr(streaming, "_SLICE", 2 * 7 * 3 * 4)
 
 
@@ -116,7 +116,7 @@ import resource, sys
 from pathlib import Path
 import keras, numpy as np
 from tests.keras import test_streaming as test
-from tests.keras.test_served import adapter_of, pulled
+from tests.keras.test_psadapter import adapter_of, pulled
 
 def model():
     other = keras.Input((2,), dtype="int64", name="first")

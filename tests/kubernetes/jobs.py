@@ -82,7 +82,7 @@ class Job:
     def status(self) -> dict[str, Any]:
         """Return how the job stands, as its master wrote it last; empty if nobody could be asked."""
         try:
-            text = self.api.get("ConfigMap", f"{self.name}-board").get("data", {}).get("status", "{}")
+            text = self.api.get("ConfigMap", f"{self.name}-status").get("data", {}).get("status", "{}")
         except (ApiError, Unreachable):
             return {}
         return dict(json.loads(text))

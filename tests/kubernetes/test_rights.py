@@ -27,7 +27,7 @@ SECONDS = 60.0
 SETTINGS = {"model_def": "m.model", "training_data": "/data", "job_name": "job", "image_name": "image"}
 
 
-class Master:
+class AllReduceMaster:
     """What a master asks of the API, as a user, beside the administrator who makes what it finds there."""
 
     def __init__(self, administrator: Api, user: Api) -> None:
@@ -108,7 +108,7 @@ def test_a_master_uses_every_right_and_needs_no_other(
     """With the Role of a namespace as with that of the job itself."""
     user = limited(control_plane, api.namespace, rbac.rules(job))
     seen = record(user, monkeypatch)
-    Master(api, user).work()
+    AllReduceMaster(api, user).work()
     assert seen == set(RIGHTS)
     said = api.list("Event", fields="involvedObject.kind=Job")[0]
     assert [(one["reason"], one["message"]) for one in said if one["source"]["component"] == "elasticdl"] == [
@@ -121,7 +121,7 @@ def test_without_any_of_them_the_api_refuses(
     control_plane: ControlPlane, api: Api, resource: str, verb: str
 ) -> None:
     user = limited(control_plane, api.namespace, without(resource, verb))
-    master = Master(api, user)
+    master = AllReduceMaster(api, user)
     with pytest.raises(ApiError, match=verb) as refused:
         master.use(resource, verb)
     assert refused.value.status == 403
@@ -129,7 +129,7 @@ def test_without_any_of_them_the_api_refuses(
 
 def test_the_role_of_a_job_reaches_objects_of_no_other(control_plane: ControlPlane, api: Api) -> None:
     user = limited(control_plane, api.namespace, rbac.rules("job"))
-    Master(api, user)
+    AllReduceMaster(api, user)
     other = build(from_arguments({**SETTINGS, "job_name": "other", "namespace": api.namespace}))
     uid = api.create(manifests.master_job(other))["metadata"]["uid"]
     api.create(manifests.empty_item(other, uid, "other-journal"))

@@ -42,9 +42,9 @@ def test_strangers_are_refused_logged_and_counted(start: Start, tmp_path: Path) 
     believing = Identity(base64.b64decode(secret["ca.crt"]), other.certificate, other.key)
     heard: list[StreamEvent] = []
 
-    def told(door: str, why: str) -> bool:
+    def told(acceptor: str, why: str) -> bool:
         log = job.kubectl("logs", master["metadata"]["name"])
-        return any(f"{door}: connection from " in line and why in line for line in log.splitlines())
+        return any(f"{acceptor}: connection from " in line and why in line for line in log.splitlines())
 
     with closing(_core.Heart(f"tcp:{host}:{HEART_PORT}", "0" * 32, derive(token, Key.DATA), 0.1, other)):
         wait_for(

@@ -21,7 +21,7 @@ from elasticdl.control.transport.keys import Key
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import pod, podjob, podrun
 from elasticdl.job.podjob import PodJob
-from elasticdl.master.reporting.statusstore import ItemBoard
+from elasticdl.master.reporting.statusstore import ObjectStatusStore
 
 from .control_plane import ControlPlane
 from .processes import wait_for
@@ -46,7 +46,7 @@ def owned(api: Api) -> dict[str, dict[str, Any]]:
 def test_all_objects_are_made_and_owned_by_the_job(api: Api, zoo: Path, tmp_path: Path) -> None:
     job = podjob.submit(spec(api, zoo), api)
     assert sorted(owned(api)) == [
-        "ConfigMap/test-job-board",
+        "ConfigMap/test-job-status",
         "ConfigMap/test-job-events",
         "ConfigMap/test-job-journal",
         "ConfigMap/test-job-spec",
@@ -410,8 +410,8 @@ def test_a_submission_that_broke_off_is_removed(api: Api, zoo: Path, monkeypatch
 
 def test_a_job_that_has_failed_is_said_before_it_is_removed(api: Api, zoo: Path) -> None:
     job, said = podjob.submit(spec(api, zoo), api), list[str]()
-    board, events = (ConfigMapItem(api, f"test-job-{name}") for name in ("board", "events"))
-    ItemBoard(board, events, lambda line: None, lambda event: None).conclude(
+    store, events = (ConfigMapItem(api, f"test-job-{name}") for name in ("status", "events"))
+    ObjectStatusStore(store, events, lambda line: None, lambda event: None).conclude(
         {"job": "test-job", "status": "failed", "reason": "the loss is not finite", "exit_code": 1}
     )
     podrun.stop(job, said.append)

@@ -11,8 +11,8 @@ from pathlib import Path
 from elasticdl.job import master
 from elasticdl.master.core.journal import Journal
 from elasticdl.master.core.records import Record, StoppingRecord, ViewRecord
-from elasticdl.master.running.allreduce import SynchronousShell
-from elasticdl.master.running.runner import Shell
+from elasticdl.master.running.allreduce import AllReduceRunner
+from elasticdl.master.running.runner import Runner
 
 STILL = 8.0
 """Seconds; longer than a member's heartbeats may be silent."""
@@ -20,7 +20,7 @@ STILL = 8.0
 MOMENT = sys.argv[1]
 FLAG = Path(os.environ["DYING_MASTER_FLAG"])
 
-append, tick = Journal.append, Shell._tick
+append, tick = Journal.append, Runner._tick
 
 
 def first_time() -> bool:
@@ -39,14 +39,14 @@ def append_and_die(journal: Journal, number: int, record: Record) -> None:
         raise KeyError("an error in the thread that writes the journal")
 
 
-def tick_slowly(shell: Shell) -> None:
-    assert isinstance(shell, SynchronousShell)
-    view = shell._machine.view
-    if MOMENT == "still" and view is not None and shell._story.step > 20 and first_time():
+def tick_slowly(runner: Runner) -> None:
+    assert isinstance(runner, AllReduceRunner)
+    view = runner._machine.view
+    if MOMENT == "still" and view is not None and runner._event_history.step > 20 and first_time():
         time.sleep(STILL)
-    tick(shell)
+    tick(runner)
 
 
 Journal.append = append_and_die  # type: ignore[method-assign]
-Shell._tick = tick_slowly  # type: ignore[method-assign]
+Runner._tick = tick_slowly  # type: ignore[method-assign]
 master.main()

@@ -64,9 +64,9 @@ from elasticdl.master.core.records import (
     record_from_json,
     record_to_json,
 )
-from elasticdl.master.ps.machine import ServingMaster
+from elasticdl.master.ps.machine import PsMaster
 from tests.master import test_machine as synchronous
-from tests.master import test_serving as serving
+from tests.master import test_ps as serving
 from tests.master.lies import KINDS, likely
 
 SECONDS = 5.0
@@ -203,7 +203,7 @@ def plan(shards: tuple[Shard, ...]) -> Schedule:
     return Schedule(Ledger(shards, 2, 1, 0, shuffle=False), num_epochs=1, max_step=0)
 
 
-class Group(synchronous.Desk):
+class Group(synchronous.Control):
     """Members `a` and `c` follow the protocol, `b` does not."""
 
     def __init__(self, *records: Any) -> None:
@@ -477,10 +477,10 @@ def test_a_member_s_words_that_can_not_be_are_refused_and_never_journalled(said:
 
 
 def open_journal(settings: serving.Settings, journal: Journal) -> None:
-    """Begin a master's life as the shell does."""
+    """Begin a master's life as the runner does."""
     records, length = journal.read()
     try:
-        ServingMaster(settings).handle(0.0, events.JournalRead(records, length))
+        PsMaster(settings).handle(0.0, events.JournalRead(records, length))
     except BadData as error:
         raise journal.contradicts(str(error)) from error
 
@@ -520,4 +520,4 @@ def test_a_journal_with_a_view_that_can_not_be_is_refused() -> None:
     ):
         record = ViewRecord(replace(desk.view, **wrong))  # type: ignore[arg-type]
         with pytest.raises(BadData, match="view 1"):
-            synchronous.Desk(*desk.journal, record)
+            synchronous.Control(*desk.journal, record)

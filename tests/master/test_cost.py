@@ -16,9 +16,9 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
-from elasticdl.master.allreduce import groupstate as memory
-from elasticdl.master.allreduce.machine import Master
-from elasticdl.master.core import machine as keeper
+from elasticdl.master.allreduce import groupstate as groupstate
+from elasticdl.master.allreduce.machine import AllReduceMaster
+from elasticdl.master.core import machine as core
 from elasticdl.master.core.events import (
     Append,
     Appended,
@@ -30,9 +30,9 @@ from elasticdl.master.core.events import (
     JournalRead,
     Tick,
 )
-from elasticdl.master.core.machine import Keeper
-from elasticdl.master.ps import machine as serving
-from elasticdl.master.ps.machine import ServingMaster
+from elasticdl.master.core.machine import MasterCore
+from elasticdl.master.ps import machine as ps
+from elasticdl.master.ps.machine import PsMaster
 from tests.master.models import model_of
 
 SHARDS = (Shard("data", 0, 80_000),)
@@ -43,7 +43,7 @@ TIMES: dict[str, Any] = {"minimum": 1, "relaunches": 1}
 class Job:
     """A master whose journal takes everything at once."""
 
-    def __init__(self, master: Keeper) -> None:
+    def __init__(self, master: MasterCore) -> None:
         self.master = master
         self.now = 0.0
         self.connections = 0
@@ -85,14 +85,14 @@ def instructions(call: Callable[[], None]) -> int:
 
 def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
     """Return a job that trains, with one worker's connection."""
-    settings = serving.Settings(
+    settings = ps.Settings(
         workers=1,
         plan=lambda shards: TaskOrder(LEDGER, 1, 0, 1),
         servers=4,
         replicas=replicas,
         **TIMES,
     )
-    job = Job(ServingMaster(settings))
+    job = Job(PsMaster(settings))
     for name in (f"ps-{index}-1" for index in range(4)):
         job.connect(name, Enroll(MemberId(name), name, f"unix:/{name}", 0, None, (), 0, False))
     worker = MemberId("worker-0-1")
@@ -119,10 +119,10 @@ def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> 
         }
         cost = {}
         for what, given in events.items():
-            job.now += serving.BATCH_SECONDS
+            job.now += ps.BATCH_SECONDS
             cost[what] = job.cost(*given)
         costs.append(cost)
-        assert isinstance(job.master, ServingMaster)
+        assert isinstance(job.master, PsMaster)
         assert 0 in job.master.journal.done
     assert costs[0] == costs[1]
 
@@ -130,10 +130,10 @@ def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> 
 def join(number: int) -> int:
     """Return what it costs when so many workers register and begin together."""
     schedule = Schedule(LEDGER, num_epochs=1, max_step=0)
-    settings = memory.Settings(
+    settings = groupstate.Settings(
         workers=number, plan=lambda _: schedule, policy_slots=lambda members: members, **TIMES
     )
-    job = Job(Master(settings))
+    job = Job(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
 
     def register() -> None:
@@ -154,13 +154,13 @@ def test_nobody_waits_for_what_others_must_hear(monkeypatch: pytest.MonkeyPatch)
     """What one connection is told at once and all others at the next tick, all are told by then."""
     told: list[int] = []
     monkeypatch.setattr(
-        keeper.Keeper,
+        core.MasterCore,
         "_tell",
         lambda self, connection, message, out: told.append(connection),
     )
     job = Job(
-        Master(
-            memory.Settings(
+        AllReduceMaster(
+            groupstate.Settings(
                 workers=2, plan=lambda _: Schedule(LEDGER, 1, 0), policy_slots=lambda _: 1, **TIMES
             )
         )

@@ -36,7 +36,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.groupstate import Settings
-from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.events import (
     Announce,
     Append,
@@ -99,11 +99,11 @@ def settings(**changes: Any) -> Settings:
     return replace(plain, **changes)
 
 
-class Desk:
-    """A master at a desk: time moves by hand, the journal takes everything at once unless it is held."""
+class Control:
+    """A master under control: time moves by hand, the journal takes everything at once unless it is held."""
 
     def __init__(self, *records: Record, **changes: Any) -> None:
-        self.master = Master(settings(**changes))
+        self.master = AllReduceMaster(settings(**changes))
         self.now = 100.0
         self.journal: list[Record] = list(records)
         self.hold = False
@@ -187,69 +187,69 @@ def name(letter: str) -> str:
     return f"worker-{ord(letter)}-0"
 
 
-def group(*letters: str, **changes: Any) -> Desk:
+def group(*letters: str, **changes: Any) -> Control:
     """A master whose first view has these members."""
-    desk = Desk(workers=len(letters), **changes)
-    desk.give(DataFound(SHARDS))
-    desk.join(*letters)
-    assert desk.members == list(letters)
-    return desk
+    control = Control(workers=len(letters), **changes)
+    control.give(DataFound(SHARDS))
+    control.join(*letters)
+    assert control.members == list(letters)
+    return control
 
 
 # ------------------------------------------------------------------ the journal
 
 
 def test_nothing_is_told_before_the_epoch_is_journalled() -> None:
-    desk = Desk(EpochRecord(4))
-    assert desk.journal[-1] == EpochRecord(5)
-    desk.give(DataFound(SHARDS))
-    assert desk.journal[-1] == ShardsRecord(SHARDS)
-    desk.join("a")
-    assert desk.told("a") == [Welcome(5)]
+    control = Control(EpochRecord(4))
+    assert control.journal[-1] == EpochRecord(5)
+    control.give(DataFound(SHARDS))
+    assert control.journal[-1] == ShardsRecord(SHARDS)
+    control.join("a")
+    assert control.told("a") == [Welcome(5)]
 
 
 def test_a_view_is_told_exactly_as_it_was_appended_and_not_before() -> None:
-    desk = Desk()
-    desk.give(DataFound(SHARDS))
-    desk.join("a")
-    desk.hold = True
-    desk.join("b")
-    (append,) = [i for i in desk.said if isinstance(i, Append)]
-    assert not any(isinstance(i, Tell) and isinstance(i.message, NewView) for i in desk.said)
+    control = Control()
+    control.give(DataFound(SHARDS))
+    control.join("a")
+    control.hold = True
+    control.join("b")
+    (append,) = [i for i in control.said if isinstance(i, Append)]
+    assert not any(isinstance(i, Tell) and isinstance(i.message, NewView) for i in control.said)
     # one append at a time, whatever else comes
-    assert not any(isinstance(i, Append) for i in desk.give(StopAsked(1, "x")))
-    said = desk.give(Appended(append.record))
+    assert not any(isinstance(i, Append) for i in control.give(StopAsked(1, "x")))
+    said = control.give(Appended(append.record))
     assert isinstance(append.record, ViewRecord)
-    assert NewView(append.record.view) in desk.told("a")
-    assert NewView(append.record.view) in desk.told("b")
+    assert NewView(append.record.view) in control.told("a")
+    assert NewView(append.record.view) in control.told("b")
     assert Append(append.number + 1, StoppingRecord("x")) in said
 
 
 def test_a_conflict_ends_a_replaced_master() -> None:
-    desk = Desk()
-    (end,) = desk.give(Conflict())
+    control = Control()
+    (end,) = control.give(Conflict())
     assert isinstance(end, End)
     assert end.status == "replaced"
-    assert desk.give(Tick()) == []
+    assert control.give(Tick()) == []
 
 
 def test_a_member_that_has_seen_a_higher_epoch_ends_a_replaced_master() -> None:
-    desk = Desk()
-    desk.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"))
+    control = Control()
+    control.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"))
     heard = Heard(1, Register(MemberId("a"), "worker-0-0", "unix:a", 9, report(0, None)))
-    assert desk.give(heard) == [Check(2)]  # its word alone ends no master
-    assert desk.give(heard) == []
-    assert desk.wait(5.0) == [Check(2)]
-    (end,) = desk.give(Conflict())
+    assert control.give(heard) == [Check(2)]  # its word alone ends no master
+    assert control.give(heard) == []
+    assert control.wait(5.0) == [Check(2)]
+    (end,) = control.give(Conflict())
     assert isinstance(end, End)
     assert end.status == "replaced"
 
 
 def test_a_restarted_master_tells_the_last_view_again() -> None:
     first = group("a", "b")
-    desk = Desk(*first.journal)
-    desk.come_back("a", 501, 0, None)
-    assert [i.message for i in desk.said if isinstance(i, Tell)] == [
+    control = Control(*first.journal)
+    control.come_back("a", 501, 0, None)
+    assert [i.message for i in control.said if isinstance(i, Tell)] == [
         Data(SHARDS),
         Welcome(2),
         NewView(first.view),
@@ -260,485 +260,485 @@ def test_a_restarted_master_tells_the_last_view_again() -> None:
 
 
 def test_the_first_view_waits_for_all_workers_or_for_the_gathering_time() -> None:
-    desk = Desk(workers=3, minimum=2)
-    desk.give(DataFound(SHARDS))
-    desk.join("a")
-    desk.wait(11)
-    assert desk.master.view is None
-    desk.join("b")
-    desk.wait(0.0)
-    assert desk.members == ["a", "b"]
+    control = Control(workers=3, minimum=2)
+    control.give(DataFound(SHARDS))
+    control.join("a")
+    control.wait(11)
+    assert control.master.view is None
+    control.join("b")
+    control.wait(0.0)
+    assert control.members == ["a", "b"]
 
 
 def test_a_group_below_its_minimum_waits() -> None:
-    desk = group("a", "b", minimum=2)
-    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
-    desk.seal("a")
-    desk.wait(60)
-    assert desk.view.id == 1
-    assert desk.master.missing == 1
-    desk.join("c")
-    assert desk.members == ["a", "c"]
-    assert desk.master.missing == 0
+    control = group("a", "b", minimum=2)
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    control.seal("a")
+    control.wait(60)
+    assert control.view.id == 1
+    assert control.master.missing == 1
+    control.join("c")
+    assert control.members == ["a", "c"]
+    assert control.master.missing == 0
 
 
 def test_a_group_below_its_minimum_lets_go_of_who_drains_and_then_waits() -> None:
-    desk = group("a", "b", minimum=2)
-    desk.seal("b", draining=True)
-    desk.seal("a")
-    assert desk.members == ["a"]
-    assert Pending(ViewId(2)) in desk.told("a")
-    desk.seal("a")
-    desk.wait(60)
-    assert desk.view.id == 2
-    desk.join("c")
-    assert desk.members == ["a", "c"]
+    control = group("a", "b", minimum=2)
+    control.seal("b", draining=True)
+    control.seal("a")
+    assert control.members == ["a"]
+    assert Pending(ViewId(2)) in control.told("a")
+    control.seal("a")
+    control.wait(60)
+    assert control.view.id == 2
+    control.join("c")
+    assert control.members == ["a", "c"]
 
 
 def test_a_group_below_its_minimum_may_still_be_stopped() -> None:
-    desk = group("a", "b", minimum=2)
-    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
-    desk.seal("a")
-    desk.give(StopAsked(1, "enough"))
-    assert desk.members == ["a"]
-    assert desk.view.final
+    control = group("a", "b", minimum=2)
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    control.seal("a")
+    control.give(StopAsked(1, "enough"))
+    assert control.members == ["a"]
+    assert control.view.final
 
 
 def test_a_stop_needs_no_more_than_one_of_those_who_come_anew() -> None:
-    desk = group("a", "b", minimum=2)
-    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"), WorkerEnded(name("b"), "killed by SIGKILL"))
-    desk.give(StopAsked(1, "enough"))
-    desk.join("c")
-    assert desk.members == ["c"]
-    assert desk.view.final
+    control = group("a", "b", minimum=2)
+    control.give(WorkerEnded(name("a"), "killed by SIGKILL"), WorkerEnded(name("b"), "killed by SIGKILL"))
+    control.give(StopAsked(1, "enough"))
+    control.join("c")
+    assert control.members == ["c"]
+    assert control.view.final
 
 
 def test_who_is_left_out_alive_does_not_keep_a_job_below_its_minimum_for_ever() -> None:
-    desk = group("a", "b", minimum=2)
-    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "deadline"))
-    desk.give(ConnectionLost(ord("b")))
-    desk.seal("a")
-    assert desk.members == ["a"]
-    assert desk.announced("evicted")[0].worker == name("b")
-    assert Pending(ViewId(2)) in desk.told("a")
-    desk.seal("a")
-    assert name("b") in {i.worker for i in desk.wait(60) if isinstance(i, Kill)}
-    assert desk.view.id == 2
-    desk.join("c")
-    assert desk.members == ["a", "c"]
+    control = group("a", "b", minimum=2)
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "deadline"))
+    control.give(ConnectionLost(ord("b")))
+    control.seal("a")
+    assert control.members == ["a"]
+    assert control.announced("evicted")[0].worker == name("b")
+    assert Pending(ViewId(2)) in control.told("a")
+    control.seal("a")
+    assert name("b") in {i.worker for i in control.wait(60) if isinstance(i, Kill)}
+    assert control.view.id == 2
+    control.join("c")
+    assert control.members == ["a", "c"]
 
 
 def test_a_master_that_waits_looks_for_another_one() -> None:
-    desk = Desk(workers=2, minimum=2)
-    desk.give(DataFound(SHARDS))
-    assert Check(len(desk.journal) + 1) in desk.wait(5.0)
-    assert not any(isinstance(i, Check) for i in desk.wait(1.0))
-    assert Check(len(desk.journal) + 1) in desk.wait(5.0)
-    desk.join("a", "b")
-    assert not any(isinstance(i, Check) for i in desk.wait(10.0))
+    control = Control(workers=2, minimum=2)
+    control.give(DataFound(SHARDS))
+    assert Check(len(control.journal) + 1) in control.wait(5.0)
+    assert not any(isinstance(i, Check) for i in control.wait(1.0))
+    assert Check(len(control.journal) + 1) in control.wait(5.0)
+    control.join("a", "b")
+    assert not any(isinstance(i, Check) for i in control.wait(10.0))
 
 
 def test_nothing_begins_before_the_data_is_known() -> None:
-    desk = Desk(workers=1)
-    desk.join("a")
-    assert desk.master.view is None
-    desk.give(DataFound(SHARDS))
-    assert desk.members == ["a"]
-    assert Data(SHARDS) in desk.told("a")
+    control = Control(workers=1)
+    control.join("a")
+    assert control.master.view is None
+    control.give(DataFound(SHARDS))
+    assert control.members == ["a"]
+    assert Data(SHARDS) in control.told("a")
 
 
 # ------------------------------------------------------------------ joining, draining, dying
 
 
 def test_joiners_wait_for_a_step_boundary() -> None:
-    desk = group("a", "b")
-    desk.join("c")
-    assert desk.told("a") == [Pending(ViewId(1))]
-    desk.seal("a")
-    assert desk.members == ["a", "b"]
-    desk.seal("b")
-    assert desk.members == ["a", "b", "c"]
-    assert desk.announced("joined")[0].worker == name("c")
+    control = group("a", "b")
+    control.join("c")
+    assert control.told("a") == [Pending(ViewId(1))]
+    control.seal("a")
+    assert control.members == ["a", "b"]
+    control.seal("b")
+    assert control.members == ["a", "b", "c"]
+    assert control.announced("joined")[0].worker == name("c")
 
 
 def test_a_dead_member_ends_the_view_at_once() -> None:
-    desk = group("a", "b")
-    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
-    assert desk.told("a") == [Stop(ViewId(1))]
-    desk.seal("a")
-    assert desk.members == ["a"]
-    (lost,) = desk.announced("lost")
+    control = group("a", "b")
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert control.told("a") == [Stop(ViewId(1))]
+    control.seal("a")
+    assert control.members == ["a"]
+    (lost,) = control.announced("lost")
     assert lost.cause == "killed by SIGKILL"
 
 
 def test_a_recovery_is_told_with_its_duration() -> None:
-    desk = group("a", "b")
-    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
-    desk.seal("a")
-    desk.now += 0.25
-    desk.say("a", Progress(ViewId(2), StateId(2, 2), SCHEDULE.advance(MIDDLE, 2), 0.5, 4))
-    (recovered,) = desk.announced("recovered")
+    control = group("a", "b")
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    control.seal("a")
+    control.now += 0.25
+    control.say("a", Progress(ViewId(2), StateId(2, 2), SCHEDULE.advance(MIDDLE, 2), 0.5, 4))
+    (recovered,) = control.announced("recovered")
     assert (recovered.worker, recovered.step, recovered.cause) == (name("b"), 2, "killed by SIGKILL")
     assert recovered.seconds == pytest.approx(0.25)
 
 
 def test_a_seal_waits_for_the_others() -> None:
-    desk = group("a", "b")
-    desk.seal("a")
-    assert desk.view.id == 1
+    control = group("a", "b")
+    control.seal("a")
+    assert control.view.id == 1
     # at a boundary somebody may still wait for a transfer
-    desk.wait(1.0)
-    assert desk.told("b") == []
-    desk.wait(4.1)
-    assert desk.told("b") == [Stop(ViewId(1))]
+    control.wait(1.0)
+    assert control.told("b") == []
+    control.wait(4.1)
+    assert control.told("b") == [Stop(ViewId(1))]
 
 
 def test_after_an_abort_the_others_get_a_moment_only() -> None:
-    desk = group("a", "b")
-    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
-    desk.seal("a")
-    assert desk.told("b") == []
-    desk.wait(0.06)
-    assert desk.told("b") == [Stop(ViewId(1))]
-    desk.seal("b")
-    assert desk.members == ["a", "b"]
+    control = group("a", "b")
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    control.seal("a")
+    assert control.told("b") == []
+    control.wait(0.06)
+    assert control.told("b") == [Stop(ViewId(1))]
+    control.seal("b")
+    assert control.members == ["a", "b"]
 
 
 def test_two_witnesses_evict_at_once_and_one_alone_waits() -> None:
-    desk = group("a", "b", "c")
-    desk.give(ConnectionLost(ord("b")))
-    desk.wait(1.0)
-    assert desk.told("a") == []
-    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
-    assert Stop(ViewId(1)) in desk.told("c")
-    desk.seal("a")
-    desk.seal("c")
-    assert desk.members == ["a", "c"]
-    assert desk.announced("evicted")[0].worker == name("b")
+    control = group("a", "b", "c")
+    control.give(ConnectionLost(ord("b")))
+    control.wait(1.0)
+    assert control.told("a") == []
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    assert Stop(ViewId(1)) in control.told("c")
+    control.seal("a")
+    control.seal("c")
+    assert control.members == ["a", "c"]
+    assert control.announced("evicted")[0].worker == name("b")
     # what was left out on suspicion and does not end is killed
-    assert next(i for i in desk.wait(5.0) if isinstance(i, Kill)).worker == name("b")
+    assert next(i for i in control.wait(5.0) if isinstance(i, Kill)).worker == name("b")
 
 
 def test_missing_heartbeats_alone_wait_five_seconds() -> None:
-    desk = group("a", "b")
+    control = group("a", "b")
     for letter in "ab":
-        desk.give(Beat(MemberId(letter), 1, 1, 2, 0.0))
-    desk.now += 6.0
-    desk.give(Beat(MemberId("a"), 1, 1, 2, 0.0), Tick())
-    assert desk.told("a") == []
-    desk.now += 0.6
-    desk.give(Beat(MemberId("a"), 1, 1, 2, 0.0), Tick())
-    assert desk.told("a") == [Stop(ViewId(1))]
+        control.give(Beat(MemberId(letter), 1, 1, 2, 0.0))
+    control.now += 6.0
+    control.give(Beat(MemberId("a"), 1, 1, 2, 0.0), Tick())
+    assert control.told("a") == []
+    control.now += 0.6
+    control.give(Beat(MemberId("a"), 1, 1, 2, 0.0), Tick())
+    assert control.told("a") == [Stop(ViewId(1))]
 
 
 def test_who_contributes_to_every_step_is_not_dead_however_silent_towards_the_master() -> None:
     """As after a restart of the master that some members can't reach yet: the ring is over all of them."""
-    desk = group("a", "b", "c")
-    desk.give(ConnectionLost(ord("b")))
+    control = group("a", "b", "c")
+    control.give(ConnectionLost(ord("b")))
     for step in range(1, 40):
-        desk.now += 1.0
-        desk.give(Beat(MemberId("a"), 1, step, 2, 0.0), Tick())
-    assert desk.told("a") == []
+        control.now += 1.0
+        control.give(Beat(MemberId("a"), 1, step, 2, 0.0), Tick())
+    assert control.told("a") == []
     # now the steps have ended, and both silences count from the last contribution
-    desk.wait(3.0)
-    assert desk.told("a") == [Stop(ViewId(1))]
+    control.wait(3.0)
+    assert control.told("a") == [Stop(ViewId(1))]
 
 
 def test_nobody_is_suspected_by_a_new_master_that_nobody_has_found_yet() -> None:
     """Its address may have to get around: the first member that comes shows that it has, and the others have a grace from then on."""
     first = group("a", "b")
-    desk = Desk(*first.journal)
-    desk.wait(60.0)
-    desk.come_back("a", 501, 0, None)
+    control = Control(*first.journal)
+    control.wait(60.0)
+    control.come_back("a", 501, 0, None)
     stop = Tell(501, Stop(ViewId(1)))
-    assert stop not in desk.wait(9.0)
-    assert stop in desk.wait(2.0)
+    assert stop not in control.wait(9.0)
+    assert stop in control.wait(2.0)
 
 
 def test_a_step_that_others_speak_of_does_not_save_who_is_accused() -> None:
-    desk = group("a", "b", "c")
-    desk.give(ConnectionLost(ord("b")))
+    control = group("a", "b", "c")
+    control.give(ConnectionLost(ord("b")))
     for step in range(1, 10):
-        desk.now += 1.0
-        desk.give(Beat(MemberId("a"), 1, step, 2, 0.0), Tick())
-    desk.say("a", Lost(ViewId(1), 10, MemberId("b"), "eof"))
-    assert Stop(ViewId(1)) in desk.told("c")
+        control.now += 1.0
+        control.give(Beat(MemberId("a"), 1, step, 2, 0.0), Tick())
+    control.say("a", Lost(ViewId(1), 10, MemberId("b"), "eof"))
+    assert Stop(ViewId(1)) in control.told("c")
 
 
 def test_a_member_that_waits_for_others_does_not_stall() -> None:
-    desk = group("a", "b")
+    control = group("a", "b")
     for _ in range(30):
-        desk.now += 2.5
+        control.now += 2.5
         # a works (odd) and makes no progress, b waits for it (even)
-        desk.give(Beat(MemberId("a"), 1, 1, 3, 0.0), Beat(MemberId("b"), 1, 1, 4, 0.0), Tick())
-        if desk.told("b"):
+        control.give(Beat(MemberId("a"), 1, 1, 3, 0.0), Beat(MemberId("b"), 1, 1, 4, 0.0), Tick())
+        if control.told("b"):
             break
-    assert desk.told("b") == [Stop(ViewId(1))]
-    desk.seal("b")
-    assert desk.members == ["b"]
+    assert control.told("b") == [Stop(ViewId(1))]
+    control.seal("b")
+    assert control.members == ["b"]
 
 
-def work(desk: Desk, seconds: float, **beats: tuple[int, int]) -> None:
+def work(control: Control, seconds: float, **beats: tuple[int, int]) -> None:
     """Let time pass in which members send heartbeats, each with its view and progress (odd: at work)."""
-    until = desk.now + seconds
-    while desk.now < until:
-        desk.now += 2.5
-        desk.give(
+    until = control.now + seconds
+    while control.now < until:
+        control.now += 2.5
+        control.give(
             *(Beat(MemberId(who), view, 1, progress, 0.0) for who, (view, progress) in beats.items()), Tick()
         )
 
 
 def test_who_answers_but_hangs_in_its_work_gets_one_more_view_at_most() -> None:
-    desk = group("a", "b", "c")
-    work(desk, 62.5, a=(1, 3), b=(1, 4), c=(1, 4))
-    assert desk.told("b") == [Stop(ViewId(1))]
+    control = group("a", "b", "c")
+    work(control, 62.5, a=(1, 3), b=(1, 4), c=(1, 4))
+    assert control.told("b") == [Stop(ViewId(1))]
     for member in "abc":
-        desk.seal(member)
-    assert desk.members == ["a", "b", "c"]
+        control.seal(member)
+    assert control.members == ["a", "b", "c"]
     # a has not even begun with the second view: its work is still that of the first
-    work(desk, 57.5, a=(1, 3), b=(2, 4), c=(2, 4))
-    assert desk.told("b") == []
-    work(desk, 2.5, a=(1, 3), b=(2, 4), c=(2, 4))
-    assert desk.told("b") == [Stop(ViewId(2))]
+    work(control, 57.5, a=(1, 3), b=(2, 4), c=(2, 4))
+    assert control.told("b") == []
+    work(control, 2.5, a=(1, 3), b=(2, 4), c=(2, 4))
+    assert control.told("b") == [Stop(ViewId(2))]
     for member in "abc":
-        desk.seal(member)
-    assert desk.members == ["b", "c"]
-    assert "makes no progress" in desk.view.reason
+        control.seal(member)
+    assert control.members == ["b", "c"]
+    assert "makes no progress" in control.view.reason
 
 
 def test_who_comes_out_of_long_work_stays() -> None:
-    desk = group("a", "b")
-    work(desk, 62.5, a=(1, 3), b=(1, 4))
-    desk.seal("a")
-    desk.seal("b")
-    work(desk, 57.5, a=(1, 3), b=(2, 4))
-    work(desk, 57.5, a=(2, 5), b=(2, 4))
-    assert desk.told("b") == []
-    assert desk.members == ["a", "b"]
+    control = group("a", "b")
+    work(control, 62.5, a=(1, 3), b=(1, 4))
+    control.seal("a")
+    control.seal("b")
+    work(control, 57.5, a=(1, 3), b=(2, 4))
+    work(control, 57.5, a=(2, 5), b=(2, 4))
+    assert control.told("b") == []
+    assert control.members == ["a", "b"]
 
 
 def test_the_last_that_holds_the_state_stays_even_if_it_hangs() -> None:
-    desk = group("a")
-    work(desk, 62.5, a=(1, 3))
-    desk.seal("a")
-    assert desk.view.id == 2
-    work(desk, 62.5, a=(1, 3))
-    desk.seal("a")
-    work(desk, 600, a=(1, 3))
-    assert desk.view.id == 2
-    work(desk, 2.5, a=(1, 4))
-    assert desk.view.id == 3
+    control = group("a")
+    work(control, 62.5, a=(1, 3))
+    control.seal("a")
+    assert control.view.id == 2
+    work(control, 62.5, a=(1, 3))
+    control.seal("a")
+    work(control, 600, a=(1, 3))
+    assert control.view.id == 2
+    work(control, 2.5, a=(1, 4))
+    assert control.view.id == 3
 
 
 def test_a_result_may_take_long_to_write() -> None:
-    desk = group("a", "b")
-    desk.seal("a", StateId(2, 1))
-    desk.seal("b", StateId(2, 1))
-    assert desk.view.final
-    work(desk, 595, a=(2, 5), b=(2, 4))
-    assert desk.view.id == 2
-    assert desk.told("b") == []
-    work(desk, 7.5, a=(2, 5), b=(2, 4))
-    assert desk.told("b") == [Stop(ViewId(2))]
+    control = group("a", "b")
+    control.seal("a", StateId(2, 1))
+    control.seal("b", StateId(2, 1))
+    assert control.view.final
+    work(control, 595, a=(2, 5), b=(2, 4))
+    assert control.view.id == 2
+    assert control.told("b") == []
+    work(control, 7.5, a=(2, 5), b=(2, 4))
+    assert control.told("b") == [Stop(ViewId(2))]
 
 
 def test_who_seals_is_not_suspected_any_more() -> None:
-    desk = group("a", "b", "c")
-    desk.give(ConnectionLost(ord("b")))
-    desk.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
-    desk.come_back("b", 507, 1, S1)
-    desk.seal("a")
-    desk.seal("c")
-    assert desk.members == ["a", "b", "c"]
+    control = group("a", "b", "c")
+    control.give(ConnectionLost(ord("b")))
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    control.come_back("b", 507, 1, S1)
+    control.seal("a")
+    control.seal("c")
+    assert control.members == ["a", "b", "c"]
 
 
 def test_what_comes_late_on_an_old_connection_changes_nothing() -> None:
-    desk = group("a", "b")
-    desk.come_back("a", 500, 0, None)
+    control = group("a", "b")
+    control.come_back("a", 500, 0, None)
     # the end of the old stream is handled by another thread, after the beginning of the new one
-    desk.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None)))
-    desk.say("a", NextView(report(1)))
-    desk.give(ConnectionLost(ord("a")))
-    assert desk.master.seen[MemberId("a")].connection == 500
-    assert desk.master.seen[MemberId("a")].report.sealed == 0
+    control.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None)))
+    control.say("a", NextView(report(1)))
+    control.give(ConnectionLost(ord("a")))
+    assert control.master.seen[MemberId("a")].connection == 500
+    assert control.master.seen[MemberId("a")].report.sealed == 0
 
 
 def test_a_view_is_not_replaced_while_all_its_members_are_only_suspected() -> None:
-    desk = group("a", "b")
-    desk.give(ConnectionLost(ord("a")), ConnectionLost(ord("b")))
-    desk.wait(60.0)
-    assert desk.wait(60.0) == []  # the master may be the one that is cut off
-    desk.join("c", "d")
-    assert desk.members == ["a", "b"]
-    desk.wait(5.0)
+    control = group("a", "b")
+    control.give(ConnectionLost(ord("a")), ConnectionLost(ord("b")))
+    control.wait(60.0)
+    assert control.wait(60.0) == []  # the master may be the one that is cut off
+    control.join("c", "d")
+    assert control.members == ["a", "b"]
+    control.wait(5.0)
     # their ends would be the proof that is missing
-    assert [i.worker for i in desk.wait(60.0) if isinstance(i, Kill)] == [name("a"), name("b")]
-    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"))
-    assert desk.members == ["a", "b"]
-    assert [i.worker for i in desk.wait(60.0) if isinstance(i, Kill)] == [name("b")]
-    desk.give(WorkerEnded(name("b"), "killed by SIGKILL"))
-    assert desk.members == ["c", "d"]
-    assert desk.view.base == StateId(0, 2)
+    assert [i.worker for i in control.wait(60.0) if isinstance(i, Kill)] == [name("a"), name("b")]
+    control.give(WorkerEnded(name("a"), "killed by SIGKILL"))
+    assert control.members == ["a", "b"]
+    assert [i.worker for i in control.wait(60.0) if isinstance(i, Kill)] == [name("b")]
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert control.members == ["c", "d"]
+    assert control.view.base == StateId(0, 2)
 
 
 def test_the_last_holders_of_a_state_are_not_given_up_on_suspicion() -> None:
-    desk = group("a")
-    desk.join("b")
-    desk.seal("a")
-    assert desk.members == ["a", "b"]
-    desk.give(ConnectionLost(ord("a")))
-    desk.seal("b", state=None)
-    desk.wait(60.0)
-    assert desk.view.id == 2
-    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"))
-    assert desk.members == ["b"]
+    control = group("a")
+    control.join("b")
+    control.seal("a")
+    assert control.members == ["a", "b"]
+    control.give(ConnectionLost(ord("a")))
+    control.seal("b", state=None)
+    control.wait(60.0)
+    assert control.view.id == 2
+    control.give(WorkerEnded(name("a"), "killed by SIGKILL"))
+    assert control.members == ["b"]
 
 
 def test_a_member_that_has_not_healed_yet_may_be_given_up() -> None:
-    desk = group("a", "b")  # a makes the weights, and hangs
-    desk.give(ConnectionLost(ord("a")))
-    desk.seal("b", state=None)
-    desk.wait(60.0)
-    assert desk.members == ["b"]
-    desk = group("a", "b")
-    desk.say("a", Progress(ViewId(1), S0, START, None, 0))  # it has made them
-    desk.give(ConnectionLost(ord("a")))
-    desk.seal("b", state=None)
-    desk.wait(60.0)
-    assert desk.members == ["a", "b"]
-    assert desk.view.id == 1
+    control = group("a", "b")  # a makes the weights, and hangs
+    control.give(ConnectionLost(ord("a")))
+    control.seal("b", state=None)
+    control.wait(60.0)
+    assert control.members == ["b"]
+    control = group("a", "b")
+    control.say("a", Progress(ViewId(1), S0, START, None, 0))  # it has made them
+    control.give(ConnectionLost(ord("a")))
+    control.seal("b", state=None)
+    control.wait(60.0)
+    assert control.members == ["a", "b"]
+    assert control.view.id == 1
 
 
 def test_a_report_stays_true_when_its_member_has_died_since() -> None:
-    desk = group("a", "b")
-    desk.seal("a")
-    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"), ConnectionLost(ord("b")))
-    desk.join("c", "d")
+    control = group("a", "b")
+    control.seal("a")
+    control.give(WorkerEnded(name("a"), "killed by SIGKILL"), ConnectionLost(ord("b")))
+    control.join("c", "d")
     # b neither sealed nor is it proven dead; it holds the last state
-    desk.wait(60.0)
-    assert desk.view.id == 1
-    desk.come_back("b", 507, 1, S0)
-    assert desk.members[0] == "b"
-    assert desk.view.base == S0
+    control.wait(60.0)
+    assert control.view.id == 1
+    control.come_back("b", 507, 1, S0)
+    assert control.members[0] == "b"
+    assert control.view.base == S0
 
 
 def test_a_draining_member_is_released_by_the_view_that_leaves_it_out() -> None:
-    desk = group("a", "b")
-    desk.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None, draining=True)))
-    assert desk.told("b") == [Pending(ViewId(1))]
-    desk.seal("a", draining=True)
-    assert desk.told("a") == []
-    desk.seal("b")
-    assert desk.members == ["b"]
-    assert [type(message) for message in desk.told("a")] == [Released]
-    assert desk.announced("drained")[0].worker == name("a")
+    control = group("a", "b")
+    control.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None, draining=True)))
+    assert control.told("b") == [Pending(ViewId(1))]
+    control.seal("a", draining=True)
+    assert control.told("a") == []
+    control.seal("b")
+    assert control.members == ["b"]
+    assert [type(message) for message in control.told("a")] == [Released]
+    assert control.announced("drained")[0].worker == name("a")
 
 
 def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
-    desk = group("a")
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert desk.told("a") == [Acknowledged(saved_as(S1))]
-    desk.seal("a", draining=True)
-    assert [type(message) for message in desk.told("a")] == [Released]
-    assert desk.view.id == 1
-    desk.give(WorkerEnded(name("a"), "exit code 0"))
-    desk.join("b")
-    assert desk.view.base == S1
-    assert desk.view.snapshot == SNAPSHOT
+    control = group("a")
+    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
+    assert control.told("a") == [Acknowledged(saved_as(S1))]
+    control.seal("a", draining=True)
+    assert [type(message) for message in control.told("a")] == [Released]
+    assert control.view.id == 1
+    control.give(WorkerEnded(name("a"), "exit code 0"))
+    control.join("b")
+    assert control.view.base == S1
+    assert control.view.snapshot == SNAPSHOT
 
 
 def test_the_last_member_is_not_released_without_a_snapshot_of_its_state() -> None:
-    desk = group("a")
-    desk.seal("a", draining=True)
-    assert desk.told("a") == [NewView(desk.view), Pending(ViewId(2))]
-    assert desk.members == ["a"]
+    control = group("a")
+    control.seal("a", draining=True)
+    assert control.told("a") == [NewView(control.view), Pending(ViewId(2))]
+    assert control.members == ["a"]
 
 
 def test_an_evicted_member_is_evicted_for_ever() -> None:
-    desk = group("a", "b")
-    desk.give(WorkerEnded(name("b"), "wrong")), desk.seal("a")
-    desk.come_back("b", 507, 1, S1)
-    assert [type(i.message) for i in desk.said if isinstance(i, Tell)] == [Data, Evicted]
-    restarted = Desk(*desk.journal)
+    control = group("a", "b")
+    control.give(WorkerEnded(name("b"), "wrong")), control.seal("a")
+    control.come_back("b", 507, 1, S1)
+    assert [type(i.message) for i in control.said if isinstance(i, Tell)] == [Data, Evicted]
+    restarted = Control(*control.journal)
     restarted.come_back("b", 507, 1, S1)
     assert any(isinstance(i, Tell) and isinstance(i.message, Evicted) for i in restarted.said)
 
 
 def test_the_same_broken_link_twice_costs_the_younger_one() -> None:
-    desk = group("a", "b", "c")
+    control = group("a", "b", "c")
     for _ in range(2):
-        number = desk.view.id
-        desk.say("a", Lost(number, 1, MemberId("b"), "eof"))
-        desk.say("b", Lost(number, 1, MemberId("a"), "eof"))
+        number = control.view.id
+        control.say("a", Lost(number, 1, MemberId("b"), "eof"))
+        control.say("b", Lost(number, 1, MemberId("a"), "eof"))
         for letter in "abc":
-            desk.seal(letter)
-    assert desk.members == ["a", "c"]
-    assert [type(message) for message in desk.told("b")] == [Evicted]
+            control.seal(letter)
+    assert control.members == ["a", "c"]
+    assert [type(message) for message in control.told("b")] == [Evicted]
 
 
 def test_another_broken_link_costs_nobody() -> None:
-    desk = group("a", "b", "c")
+    control = group("a", "b", "c")
     for first, second in ("ab", "bc"):
-        number = desk.view.id
-        desk.say(first, Lost(number, 1, MemberId(second), "eof"))
+        number = control.view.id
+        control.say(first, Lost(number, 1, MemberId(second), "eof"))
         for letter in "abc":
-            desk.seal(letter)
-    assert desk.members == ["a", "b", "c"]
+            control.seal(letter)
+    assert control.members == ["a", "b", "c"]
 
 
 # ------------------------------------------------------------------ snapshots
 
 
 def test_only_the_current_view_makes_snapshot_records() -> None:
-    desk = group("a", "b")
-    desk.join("c")
+    control = group("a", "b")
+    control.join("c")
     for letter in "ab":
-        desk.seal(letter)
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert desk.said == []
-    desk = group("a", "b")
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert desk.journal[-1] == SnapshotRecord(ViewId(1), S1, MIDDLE, SNAPSHOT)
+        control.seal(letter)
+    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
+    assert control.said == []
+    control = group("a", "b")
+    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
+    assert control.journal[-1] == SnapshotRecord(ViewId(1), S1, MIDDLE, SNAPSHOT)
     # the same one again, perhaps to another master, is acknowledged and not journalled again
-    desk.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert desk.said == [Tell(ord("a"), Acknowledged(saved_as(S1)))]
+    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
+    assert control.said == [Tell(ord("a"), Acknowledged(saved_as(S1)))]
 
 
 # ------------------------------------------------------------------ the end
 
 
-def final(desk: Desk) -> Exported:
+def final(control: Control) -> Exported:
     """Bring a group to its final view; return what the exporter reports."""
-    desk.give(StopAsked(5, "enough"))
-    for letter in desk.members:
-        desk.seal(letter)
-    assert desk.view.final
-    return Exported(desk.view.id, desk.view.base, RESULT, "d", (("loss", 0.5),))
+    control.give(StopAsked(5, "enough"))
+    for letter in control.members:
+        control.seal(letter)
+    assert control.view.final
+    return Exported(control.view.id, control.view.base, RESULT, "d", (("loss", 0.5),))
 
 
 def test_a_stop_is_a_record_before_it_is_acknowledged() -> None:
-    desk = group("a", "b")
-    desk.hold = True
-    said = desk.give(StopAsked(5, "enough"))
+    control = group("a", "b")
+    control.hold = True
+    said = control.give(StopAsked(5, "enough"))
     assert [type(i) for i in said] == [Append]
-    said = desk.give(Appended(StoppingRecord("enough")))
+    said = control.give(Appended(StoppingRecord("enough")))
     assert any(isinstance(i, Reply) and i.request == 5 for i in said)
-    assert Pending(ViewId(1)) in desk.told("a")
+    assert Pending(ViewId(1)) in control.told("a")
 
 
 def test_a_member_may_ask_for_the_stop() -> None:
-    desk = group("a", "b")
-    desk.say("a", StopJob("early stopping"))
-    assert desk.journal[-1] == StoppingRecord("early stopping")
-    assert Acknowledged("stop_job") in desk.told("a")
-    desk.say("b", StopJob("early stopping"))
-    assert desk.told("b") == [Acknowledged("stop_job")]
+    control = group("a", "b")
+    control.say("a", StopJob("early stopping"))
+    assert control.journal[-1] == StoppingRecord("early stopping")
+    assert Acknowledged("stop_job") in control.told("a")
+    control.say("b", StopJob("early stopping"))
+    assert control.told("b") == [Acknowledged("stop_job")]
 
 
 def test_every_view_after_a_stop_is_final_also_after_a_restart() -> None:
-    desk = group("a", "b")
-    final(desk)
-    restarted = Desk(*desk.journal)
+    control = group("a", "b")
+    final(control)
+    restarted = Control(*control.journal)
     restarted.come_back("a", 501, 2, S1)
     restarted.give(WorkerEnded(name("b"), "killed by SIGKILL"))
     assert restarted.view.id == 3
@@ -746,34 +746,34 @@ def test_every_view_after_a_stop_is_final_also_after_a_restart() -> None:
 
 
 def test_finished_is_journalled_then_published_and_told() -> None:
-    desk = group("a", "b")
-    report = final(desk)
-    desk.hold = True
-    said = desk.say("a", report)
+    control = group("a", "b")
+    report = final(control)
+    control.hold = True
+    said = control.say("a", report)
     assert [type(i) for i in said] == [Append]
     record = FinishedRecord(ViewId(2), S1, RESULT, "d", (("loss", 0.5),))
-    said = desk.give(Appended(record))
+    said = control.give(Appended(record))
     assert Publish(RESULT) in said
-    assert [type(message) for message in desk.told("a") + desk.told("b")] == [Finished, Finished]
-    desk.give(Published())
+    assert [type(message) for message in control.told("a") + control.told("b")] == [Finished, Finished]
+    control.give(Published())
     for letter in "ab":
-        desk.give(ConnectionLost(ord(letter)))
-    assert not any(isinstance(i, End) for i in desk.said)
-    said = desk.give(WorkerEnded(name("a"), "exit code 0"), WorkerEnded(name("b"), "exit code 0"))
+        control.give(ConnectionLost(ord(letter)))
+    assert not any(isinstance(i, End) for i in control.said)
+    said = control.give(WorkerEnded(name("a"), "exit code 0"), WorkerEnded(name("b"), "exit code 0"))
     assert said == [End("finished", "enough", 0)]
 
 
 def test_the_end_does_not_wait_for_ever() -> None:
-    desk = group("a")
-    desk.say("a", final(desk))
-    desk.give(Published())
-    assert desk.wait(5.0) == [End("finished", "enough", 0)]
+    control = group("a")
+    control.say("a", final(control))
+    control.give(Published())
+    assert control.wait(5.0) == [End("finished", "enough", 0)]
 
 
 def test_any_master_that_reads_finished_publishes_again_and_appends_nothing() -> None:
-    desk = group("a")
-    desk.say("a", final(desk))
-    restarted = Desk(*desk.journal)
+    control = group("a")
+    control.say("a", final(control))
+    restarted = Control(*control.journal)
     assert Publish(RESULT) in restarted.said
     assert not any(isinstance(i, Append) for i in restarted.said)
     restarted.come_back("a", 501, 2, S1)
@@ -786,45 +786,45 @@ def test_any_master_that_reads_finished_publishes_again_and_appends_nothing() ->
     ids=["of another view", "of another state"],
 )
 def test_an_export_counts_only_for_the_base_of_the_current_view(wrong: dict[str, Any]) -> None:
-    desk = group("a", "b")
-    report = final(desk)
-    assert desk.say("a", replace(report, **wrong)) == []
-    assert desk.say("b", report) == []  # not the exporter
-    assert not any(isinstance(record, FinishedRecord) for record in desk.journal)
+    control = group("a", "b")
+    report = final(control)
+    assert control.say("a", replace(report, **wrong)) == []
+    assert control.say("b", report) == []  # not the exporter
+    assert not any(isinstance(record, FinishedRecord) for record in control.journal)
 
 
 def test_a_draining_member_leaves_a_final_view_by_stop() -> None:
-    desk = group("a", "b")
-    final(desk)
-    desk.say(
+    control = group("a", "b")
+    final(control)
+    control.say(
         "a",
         Register(
             MemberId("a"), name("a"), "unix:a", 1, replace(report(1, S1), current=ViewId(2), draining=True)
         ),
     )
-    assert desk.told("b") == [Stop(ViewId(2))]
-    desk.seal("a", draining=True)
-    desk.seal("b")
-    assert desk.members == ["b"]
-    assert desk.view.final
+    assert control.told("b") == [Stop(ViewId(2))]
+    control.seal("a", draining=True)
+    control.seal("b")
+    assert control.members == ["b"]
+    assert control.view.final
 
 
 def test_joiners_do_not_disturb_a_final_view() -> None:
-    desk = group("a", "b")
-    report = final(desk)
-    desk.join("c")
-    assert desk.told("a") == []
-    desk.say("a", report)
-    assert [type(message) for message in desk.told("c")] == [Finished]
+    control = group("a", "b")
+    report = final(control)
+    control.join("c")
+    assert control.told("a") == []
+    control.say("a", report)
+    assert [type(message) for message in control.told("c")] == [Finished]
 
 
 def test_the_number_of_workers_survives_a_restart() -> None:
-    desk = group("a")
-    said = desk.give(ScaleAsked(3, 5))
+    control = group("a")
+    said = control.give(ScaleAsked(3, 5))
     assert Scale(5) in said
     assert any(isinstance(i, Reply) and i.request == 3 for i in said)
-    assert desk.journal[-1] == WantedRecord(5)
-    restarted = Desk(*desk.journal)
+    assert control.journal[-1] == WantedRecord(5)
+    restarted = Control(*control.journal)
     assert restarted.said[0] == Scale(5)
     assert restarted.master.wanted == 5
 
@@ -836,112 +836,112 @@ def error(kind: str = "program", signature: str = "ValueError at f") -> ProgramF
     return ProgramFailed(kind, signature, "", "ValueError: no\n  File x")
 
 
-def progressed(*letters: str, **changes: Any) -> Desk:
-    desk = group(*letters, **changes)
-    desk.say(letters[0], Progress(ViewId(1), S1, MIDDLE, 0.5, 2))
-    return desk
+def progressed(*letters: str, **changes: Any) -> Control:
+    control = group(*letters, **changes)
+    control.say(letters[0], Progress(ViewId(1), S1, MIDDLE, 0.5, 2))
+    return control
 
 
 def test_an_error_before_the_first_commit_fails_the_job() -> None:
-    desk = group("a", "b")
-    desk.hold = True
-    said = desk.say("a", error())
+    control = group("a", "b")
+    control.hold = True
+    said = control.say("a", error())
     assert not any(isinstance(i, Tell) and isinstance(i.message, Failed) for i in said)
     (append,) = [i for i in said if isinstance(i, Append)]
     assert isinstance(append.record, FailedRecord)
     assert append.record.traceback == "ValueError: no\n  File x"
     assert append.record.reason == f"{name('a')} failed before the first step was committed: ValueError: no"
-    desk.give(Appended(append.record))
-    assert [type(message) for message in desk.told("a") + desk.told("b")] == [Failed, Failed]
-    assert desk.wait(5.0)[-1] == End("failed", append.record.reason, 1)
+    control.give(Appended(append.record))
+    assert [type(message) for message in control.told("a") + control.told("b")] == [Failed, Failed]
+    assert control.wait(5.0)[-1] == End("failed", append.record.reason, 1)
 
 
 def test_a_step_that_only_the_failed_worker_knows_of_counts() -> None:
-    desk = group("a", "b")
-    desk.say("a", replace(error(), step=1))
-    assert desk.journal[-1] == ErrorRecord(name("a"), "ValueError at f")
+    control = group("a", "b")
+    control.say("a", replace(error(), step=1))
+    assert control.journal[-1] == ErrorRecord(name("a"), "ValueError at f")
 
 
 def test_a_worker_may_fail_before_it_registers() -> None:
-    desk = Desk()
-    desk.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"), Heard(1, error("bad-input")))
-    assert isinstance(desk.journal[-1], FailedRecord)
-    end = desk.wait(5.0)[-1]
+    control = Control()
+    control.give(ConnectionOpened(1, MemberId("a"), "worker-0-0"), Heard(1, error("bad-input")))
+    assert isinstance(control.journal[-1], FailedRecord)
+    end = control.wait(5.0)[-1]
     assert isinstance(end, End)
     assert end.exit_code == 2
 
 
 def test_later_errors_start_the_worker_once_more() -> None:
-    desk = progressed("a", "b")
-    desk.say("b", error())
-    assert desk.journal[-1] == ErrorRecord(name("b"), "ValueError at f")
-    assert Acknowledged("failed") in desk.told("b")
-    assert Stop(ViewId(1)) in desk.told("a")
+    control = progressed("a", "b")
+    control.say("b", error())
+    assert control.journal[-1] == ErrorRecord(name("b"), "ValueError at f")
+    assert Acknowledged("failed") in control.told("b")
+    assert Stop(ViewId(1)) in control.told("a")
     # repeated to a restarted master it is answered again and not counted twice
-    restarted = Desk(*desk.journal)
+    restarted = Control(*control.journal)
     restarted.give(ConnectionOpened(9, MemberId("b"), name("b")), Heard(9, error()))
     assert Tell(9, Acknowledged("failed")) in restarted.said
     assert sum(isinstance(record, ErrorRecord) for record in restarted.journal) == 1
-    desk.seal("a")
-    assert desk.members == ["a"]
+    control.seal("a")
+    assert control.members == ["a"]
 
 
 def test_the_same_error_in_a_second_life_fails_the_job() -> None:
-    desk = progressed("a", "b", relaunches=5)
-    desk.say("b", error())
-    desk.seal("a")
-    desk.give(ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error()))
-    assert isinstance(desk.journal[-1], FailedRecord)
+    control = progressed("a", "b", relaunches=5)
+    control.say("b", error())
+    control.seal("a")
+    control.give(ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error()))
+    assert isinstance(control.journal[-1], FailedRecord)
 
 
 @pytest.mark.parametrize(("relaunches", "fails"), [(0, True), (1, False)])
 def test_errors_are_counted_per_worker(relaunches: int, fails: bool) -> None:
-    desk = progressed("a", "b", relaunches=relaunches)
-    desk.say("b", error(signature="one"))
-    assert isinstance(desk.journal[-1], FailedRecord) == fails
+    control = progressed("a", "b", relaunches=relaunches)
+    control.say("b", error(signature="one"))
+    assert isinstance(control.journal[-1], FailedRecord) == fails
     if not fails:
-        desk.seal("a")
-        desk.give(
+        control.seal("a")
+        control.give(
             ConnectionOpened(9, MemberId("b2"), f"worker-{ord('b')}-1"), Heard(9, error(signature="two"))
         )
-        assert isinstance(desk.journal[-1], FailedRecord)
+        assert isinstance(control.journal[-1], FailedRecord)
 
 
 @pytest.mark.parametrize("kind", ["bad-input", "nan"])
 def test_errors_that_come_back_in_every_life_fail_the_job_at_once(kind: str) -> None:
-    desk = progressed("a", "b")
-    desk.say("b", error(kind))
-    record = desk.journal[-1]
+    control = progressed("a", "b")
+    control.say("b", error(kind))
+    record = control.journal[-1]
     assert isinstance(record, FailedRecord)
     assert record.kind == kind
 
 
 def test_an_evicted_members_error_counts_for_nothing() -> None:
-    desk = progressed("a", "b")
-    desk.give(WorkerEnded(name("b"), "wrong"))
-    desk.seal("a")
-    desk.give(ConnectionOpened(9, MemberId("b"), name("b")), Heard(9, error()))
-    assert any(isinstance(i, Tell) and isinstance(i.message, Evicted) for i in desk.said)
-    assert not any(isinstance(record, FailedRecord | ErrorRecord) for record in desk.journal)
+    control = progressed("a", "b")
+    control.give(WorkerEnded(name("b"), "wrong"))
+    control.seal("a")
+    control.give(ConnectionOpened(9, MemberId("b"), name("b")), Heard(9, error()))
+    assert any(isinstance(i, Tell) and isinstance(i.message, Evicted) for i in control.said)
+    assert not any(isinstance(record, FailedRecord | ErrorRecord) for record in control.journal)
 
 
 def test_a_death_is_no_failure() -> None:
-    desk = group("a", "b")
-    desk.give(WorkerEnded(name("a"), "killed by SIGKILL"), WorkerEnded(name("b"), "killed by SIGKILL"))
-    assert not any(isinstance(record, FailedRecord) for record in desk.journal)
+    control = group("a", "b")
+    control.give(WorkerEnded(name("a"), "killed by SIGKILL"), WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert not any(isinstance(record, FailedRecord) for record in control.journal)
 
 
 def test_the_shell_may_give_up() -> None:
-    desk = group("a")
-    desk.give(GiveUp("worker 0 crashed 3 times", "program", "worker-0-3"))
-    assert desk.journal[-1] == FailedRecord("worker 0 crashed 3 times", "program", "worker-0-3", "")
+    control = group("a")
+    control.give(GiveUp("worker 0 crashed 3 times", "program", "worker-0-3"))
+    assert control.journal[-1] == FailedRecord("worker 0 crashed 3 times", "program", "worker-0-3", "")
 
 
 def test_nothing_follows_a_terminal_record() -> None:
-    desk = group("a")
-    desk.say("a", final(desk))
-    length = len(desk.journal)
-    desk.say("a", error())
-    desk.give(StopAsked(8, "x"), ScaleAsked(9, 3), GiveUp("x", "lost"))
-    assert len(desk.journal) == length
-    assert {i.request for i in desk.said if isinstance(i, Reply)} == {8, 9}
+    control = group("a")
+    control.say("a", final(control))
+    length = len(control.journal)
+    control.say("a", error())
+    control.give(StopAsked(8, "x"), ScaleAsked(9, 3), GiveUp("x", "lost"))
+    assert len(control.journal) == length
+    assert {i.request for i in control.said if isinstance(i, Reply)} == {8, 9}

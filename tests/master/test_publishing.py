@@ -118,7 +118,7 @@ def manifest(directory: Path, again: bool = False, seed: int = 7) -> None:
         records_per_task=4,
         minibatch_size=2,
         num_epochs=1,
-        serving=False,
+        has_servers=False,
         again=again,
     )
 

@@ -7,9 +7,9 @@ from elasticdl.master.core.witnesses import (
     Statement,
     Times,
     Witness,
-    feuds,
     judge,
     loser,
+    mutual_suspicions,
     stall_limit,
 )
 
@@ -51,12 +51,12 @@ def test_the_stall_limit_grows_with_the_steps() -> None:
 
 def test_those_who_accuse_each_other_are_the_feud() -> None:
     accusations = (Accusation("a", "b"), Accusation("b", "a"), Accusation("c", "a"))
-    assert feuds(accusations) == {frozenset({"a", "b"})}
-    assert feuds(()) == frozenset()
+    assert mutual_suspicions(accusations) == {frozenset({"a", "b"})}
+    assert mutual_suspicions(()) == frozenset()
 
 
 def test_one_sided_accusations_count_where_none_is_mutual() -> None:
-    assert feuds((Accusation("a", "b"),)) == {frozenset({"a", "b"})}
+    assert mutual_suspicions((Accusation("a", "b"),)) == {frozenset({"a", "b"})}
 
 
 def test_the_one_with_more_accusers_is_left_out_or_the_younger() -> None:

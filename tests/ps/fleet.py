@@ -79,7 +79,7 @@ class Fleet:
     def tell(self) -> None:
         """Tell all where servers are, and the newest entries."""
         rows = [
-            (slot, entry.term, entry.reign, entry.primary, entry.backup, entry.restored)
+            (slot, entry.term, entry.primary_epoch, entry.primary, entry.backup, entry.restored)
             for slot, entry in enumerate(self.entries)
         ]
         for server in self.processes:

@@ -26,7 +26,7 @@ from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewI
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.allreduce import views
 from elasticdl.master.allreduce.groupstate import Link, Seen
-from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.allreduce.views import Stander
 from elasticdl.master.core import events as to_master
 from elasticdl.master.core.machine import Out
@@ -110,12 +110,12 @@ class KeepAccumulator(Mistaken):
         def _may_contribute(self, view: View) -> bool:
             return self.whole or Member._may_contribute(self, view)
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _compose(self, situation: views.Situation) -> View:
             with mock.patch.object(views, "place_slots", _rotate):
-                return Master._compose(self, situation)
+                return AllReduceMaster._compose(self, situation)
 
 
 def _rotate(
@@ -180,11 +180,11 @@ class KeepStateAfterEviction(Mistaken):
         def _obey(self, verdict: Any, out: Any) -> Member:
             return self if isinstance(verdict, Evicted) else Member._obey(self, verdict, out)
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _verdict(self, link: Link) -> Any:
-            verdict = Master._verdict(self, link)
+            verdict = AllReduceMaster._verdict(self, link)
             return None if isinstance(verdict, Evicted) else verdict
 
         def _may_join(self, seen: Seen) -> bool:
@@ -192,9 +192,9 @@ class KeepStateAfterEviction(Mistaken):
             stood = (
                 view is not None and view.rank(seen.peer.id) is None and seen.peer.id in self.journal.known
             )
-            return stood or Master._may_join(self, seen)
+            return stood or AllReduceMaster._may_join(self, seen)
 
-        def _kill_condemned(self, now: float, out: Out) -> Self:
+        def _carry_out_kills(self, now: float, out: Out) -> Self:
             del now, out
             return self
 
@@ -283,7 +283,7 @@ class AuditAll(Mistaken):
 class NotAllReports(Mistaken):
     """The master decides the next view before all members that stay have reported."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
@@ -297,7 +297,7 @@ class NotAllReports(Mistaken):
 class EvictAll(Mistaken):
     """The master replaces a whole view on suspicion alone: nobody sealed it, nobody is proven dead."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _is_left(self, view: View) -> bool:
@@ -309,24 +309,24 @@ class EvictAll(Mistaken):
             return True
 
         def _gathered(self, now: float, joiners: list[Stander]) -> bool:
-            return bool(joiners) if self.view is not None else Master._gathered(self, now, joiners)
+            return bool(joiners) if self.view is not None else AllReduceMaster._gathered(self, now, joiners)
 
 
 class DrainLeavesAtOnce(Mistaken):
     """A draining member leaves though others missed its last commit."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _compose(self, situation: views.Situation) -> View:
             stay = tuple(s for s in situation.standers if not s.report.draining)
-            return Master._compose(self, replace(situation, standers=stay or situation.standers))
+            return AllReduceMaster._compose(self, replace(situation, standers=stay or situation.standers))
 
 
 class NoStop(Mistaken):
     """There is no stop message: only a broken connection or the trailer leads to next_view."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _may_stop(self) -> bool:
@@ -336,11 +336,11 @@ class NoStop(Mistaken):
 class OldWorkMayHang(Mistaken):
     """Only work of the current view can stall: who hangs in that of an earlier one, and answers, is waited for for ever."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _is_at_work(self, seen: Seen, view: View) -> bool:
-            return Master._is_at_work(self, seen, view) and seen.beat[0] == view.id
+            return AllReduceMaster._is_at_work(self, seen, view) and seen.beat[0] == view.id
 
 
 # ------------------------------------------------------------------ the journal
@@ -349,7 +349,7 @@ class OldWorkMayHang(Mistaken):
 class PublishFirst(Mistaken):
     """A view is told before it is journalled."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _append(self, record: Record, out: Out) -> Self:
@@ -357,7 +357,7 @@ class PublishFirst(Mistaken):
                 for connection, link in self.links.items():
                     if link.registered and record.view.rank(link.member) is not None:
                         self._tell(connection, NewView(record.view), out)
-            return Master._append(self, record, out)
+            return AllReduceMaster._append(self, record, out)
 
 
 class NoCas(Mistaken):
@@ -385,7 +385,7 @@ class UnfencedSnapshot(Mistaken):
                 return self
             return Member._obey(self, verdict, out)
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _accepts_snapshot(self, member: MemberId, saved: Saved) -> bool:
@@ -405,7 +405,7 @@ class UnfencedSnapshot(Mistaken):
 class UnfencedFinish(Mistaken):
     """An export of a member outside the current view ends the job."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
@@ -417,13 +417,13 @@ class UnfencedFinish(Mistaken):
             return True
 
         def _after_view(self, *arguments: Any) -> Self:
-            return replace(Master._after_view(self, *arguments), exported=self.exported)
+            return replace(AllReduceMaster._after_view(self, *arguments), exported=self.exported)
 
 
 class FinishOnReport(Mistaken):
     """The first member that reports the last step ends the job, before the export."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _wanted_finish(self) -> Record | None:
@@ -435,17 +435,17 @@ class FinishOnReport(Mistaken):
                 state, position = seen.report.state, seen.report.position
                 if state and position and self.schedule and self.schedule.ended(position, state.step):
                     return FinishedRecord(view.id, state, f"result-{state.step}-{state.view}-{view.id + 1}")
-            return Master._wanted_finish(self)
+            return AllReduceMaster._wanted_finish(self)
 
 
 class StopInMemory(Mistaken):
     """A stop is acknowledged, but stands in the master's memory only."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
-            master = Master._ask_stop(self, request, reason, out)
+            master = AllReduceMaster._ask_stop(self, request, reason, out)
             if master.waiting_stop:
                 out.append(to_master.Reply(request, "the job ends at the next step boundary"))
             return replace(master, waiting_stop=())
@@ -460,7 +460,7 @@ class StopInMemory(Mistaken):
             return (
                 "stop"
                 if self.asked_stop is not None and not view.final
-                else Master._pending_reason(self, view)
+                else AllReduceMaster._pending_reason(self, view)
             )
 
     def __init__(self, *arguments: Any) -> None:
@@ -472,11 +472,11 @@ class StopInMemory(Mistaken):
 class StopBesideJournal(Mistaken):
     """The stop request is kept outside the journal's sequence: appending a view does not notice it."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
-            master = Master._appended(self, now, before, record, out)
+            master = AllReduceMaster._appended(self, now, before, record, out)
             if isinstance(record, StoppingRecord):
                 return replace(master, journal=replace(master.journal, length=master.journal.length - 1))
             return master
@@ -504,7 +504,7 @@ class StopBesideJournal(Mistaken):
 class StopNotFinal(Mistaken):
     """The view after `stopping` is an ordinary one."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _ends_now(self) -> bool:
@@ -514,7 +514,7 @@ class StopNotFinal(Mistaken):
 class StopOnce(Mistaken):
     """Only the first view after `stopping` is final; when it breaks, training goes on."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _ends_now(self) -> bool:
@@ -524,7 +524,7 @@ class StopOnce(Mistaken):
 class ReleaseEarly(Mistaken):
     """After a stop members are released as soon as they have sealed."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _verdict(self, link: Link) -> Any:
@@ -538,13 +538,13 @@ class ReleaseEarly(Mistaken):
                 peer: Peer = seen.peer
                 if view.rank(peer.id) is not None and self._has_sealed(peer, view):
                     return Released("stopping")
-            return Master._verdict(self, link)
+            return AllReduceMaster._verdict(self, link)
 
 
 class ReleaseByWord(Mistaken):
     """A draining member of a final view is released by word, not by a view that leaves it out."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _may_leave_final(self, view: View) -> bool:
@@ -552,15 +552,15 @@ class ReleaseByWord(Mistaken):
             return False
 
         def _verdict(self, link: Link) -> Any:
-            verdict, view = Master._verdict(self, link), self.view
+            verdict, view = AllReduceMaster._verdict(self, link), self.view
             if verdict is not None or view is None or not view.final or not link.registered:
                 return verdict
             if view.rank(link.member) is None or not self.seen[link.member].report.draining:
                 return None
-            let_go = {other.member for other in self.links.values() if other.verdict}
+            revoke_task = {other.member for other in self.links.values() if other.verdict}
             others = [
                 peer for rank, peer in enumerate(view.members)
-                if peer.id != link.member and peer.id not in let_go and not self._is_gone(peer) and view.sources[rank] is None
+                if peer.id != link.member and peer.id not in revoke_task and not self._is_gone(peer) and view.sources[rank] is None
             ]  # fmt: skip
             return Released("drained") if others else None
 
@@ -568,26 +568,26 @@ class ReleaseByWord(Mistaken):
 class OldExportAfterStop(Mistaken):
     """After `stopping` an export counts, whatever view it was made in."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
-            return self._ends_now() or Master._accepts_export(self, member, exported)
+            return self._ends_now() or AllReduceMaster._accepts_export(self, member, exported)
 
         def _may_finish(self, exported: Exported) -> bool:
-            return self._ends_now() or Master._may_finish(self, exported)
+            return self._ends_now() or AllReduceMaster._may_finish(self, exported)
 
 
 class FailedAfterFinished(Mistaken):
     """A report of a program error is appended although the master knows that the job is finished."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _next_record(self, now: float) -> Record | None:
             if isinstance(self.journal.terminal, FinishedRecord) and self.appending is None and self.failures:
                 return FailedRecord("late")
-            return Master._next_record(self, now)
+            return AllReduceMaster._next_record(self, now)
 
 
 class EndNoCas(Mistaken):
@@ -608,7 +608,7 @@ class RestartIgnoresFailed(Mistaken):
 class CrashIsFailure(Mistaken):
     """A dead member counts as a program error."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _wanted_failure(self) -> Record | None:
@@ -616,42 +616,42 @@ class CrashIsFailure(Mistaken):
             for peer in () if view is None else view.members:
                 if "SIG" in self.gone.get(peer.name, "") or self.gone.get(peer.name) == "dead":
                     return FailedRecord(f"{peer.name} died")
-            return Master._wanted_failure(self)
+            return AllReduceMaster._wanted_failure(self)
 
 
 class VerdictToldFirst(Mistaken):
     """`failed` is told before it is journalled."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _append(self, record: Record, out: Out) -> Self:
             if isinstance(record, FailedRecord):
                 for connection in self.links:
                     self._tell(connection, Failed(record.reason), out)
-            return Master._append(self, record, out)
+            return AllReduceMaster._append(self, record, out)
 
 
 class RenameOnReport(Mistaken):
     """The result is moved to its final path when it is reported, before `finished` is appended."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
             if isinstance(message, Exported) and self._accepts_export(link.member, message):
                 out.append(to_master.Publish(message.path))
-            return Master._hear(self, now, connection, link, message, out)
+            return AllReduceMaster._hear(self, now, connection, link, message, out)
 
 
 class RenameOnce(Mistaken):
     """Only the master that appended `finished` moves the result."""
 
-    class master_class(Master):
+    class master_class(AllReduceMaster):
         __slots__ = ()
 
         def _open(self, now: float, journal: Journal, out: Out) -> Self:
-            master = Master._open(self, now, journal, out)
+            master = AllReduceMaster._open(self, now, journal, out)
             out[:] = [instruction for instruction in out if not isinstance(instruction, to_master.Publish)]
             return replace(master, published=True)
 

@@ -22,7 +22,7 @@ from elasticdl.data.plan.schedule import Schedule, policy_slots
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.groupstate import Settings
-from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core import events as to_master
 from elasticdl.master.core.records import FailedRecord, FinishedRecord, Record
 from elasticdl.master.core.witnesses import Times
@@ -183,7 +183,7 @@ class Worker:
 @dataclass(eq=False)
 class MasterProcess:
     number: int
-    machine: Master
+    machine: AllReduceMaster
     status: str = "up"
     stash: list[Any] = field(default_factory=list)
     connections: dict[int, Connection] = field(default_factory=dict)
@@ -206,7 +206,7 @@ class World:
     """One schedule; `run` returns the number of events or raises Violation."""
 
     member_class: type[Member] = Member
-    master_class: type[Master] = Master
+    master_class: type[AllReduceMaster] = AllReduceMaster
     late_views = 0.05
     """How often a view overtakes nothing and comes later than what was said after it, as from another master."""
     faithful = True

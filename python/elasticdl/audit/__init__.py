@@ -90,5 +90,5 @@ def audit(directory: Path) -> Report:
     """
     directory = Path(directory)
     manifest = read_manifest(directory)
-    prove = stamps.prove if manifest.serving else lineage.prove
+    prove = stamps.prove if manifest.has_servers else lineage.prove
     return prove(directory, manifest, read_finished(directory))

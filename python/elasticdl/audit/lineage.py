@@ -33,12 +33,12 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
     limits = {kind: sizes_of(directory) for kind in (b"base", b"committed", b"contributed")}
     files = [File(directory / name, size) for name, size in sorted(limits[b"contributed"].items())]
 
-    story = _Story()
+    evidence = _Evidence()
     for file in files:
-        story.read(file, limits)
-    history = _history(story, finished)
-    _check_members(history, story, {file.member for file in files if file.member}, directory)
-    return _count_chunks(directory, manifest, finished, files, story, history)
+        evidence.read(file, limits)
+    history = _history(evidence, finished)
+    _check_members(history, evidence, {file.member for file in files if file.member}, directory)
+    return _count_chunks(directory, manifest, finished, files, evidence, history)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Base:
     members: tuple[str, ...]
 
 
-class _Story:
+class _Evidence:
     """What the files say of views and commits."""
 
     def __init__(self) -> None:
@@ -124,24 +124,24 @@ class _Story:
 # ------------------------------------------------------------------ which history counts
 
 
-def _history(story: _Story, finished: Finished | None) -> list[View]:
+def _history(evidence: _Evidence, finished: Finished | None) -> list[View]:
     """Return, for each step that counts, the view in which it does (index 0 is the initial state).
 
     Walks back from the newest state along the views' bases, and checks that every step on the way has no commit in a higher view.
     """
     if finished is not None:
         step, view = finished.step, finished.state_view
-        final = story.bases.get(finished.view)
+        final = evidence.bases.get(finished.view)
         if final is not None and (final[0].step, final[0].state_view) != (step, view):
             raise AuditFailed(
                 f"finished: the result is step {step} of view {view}, but view {finished.view} starts from step {final[0].step} "
                 f"of view {final[0].state_view} ({final[1]})"
             )
     else:
-        step, view = _newest(story)
+        step, view = _newest(evidence)
     segments: list[tuple[Step, Step, View]] = []
     while step:
-        known = story.bases.get(view)
+        known = evidence.bases.get(view)
         if known is None:
             raise AuditFailed(
                 f"step {step} counts in view {view}, but no file tells of that view: files are missing or cut"
@@ -155,14 +155,15 @@ def _history(story: _Story, finished: Finished | None) -> list[View]:
             raise AuditFailed(
                 f"{where}: view {view} starts from a state of view {base.state_view}, which is not before it"
             )
-        done = story.committed(view)
+        done = evidence.committed(view)
         if step not in done:
             raise AuditFailed(
                 f"step {max(done.stop, 1)}: no file says that view {view} committed it; a committed line is missing"
             )
-        for later in story.bases:
+        for later in evidence.bases:
             given_up = range(
-                max(base.step + 1, story.committed(later).start), min(step + 1, story.committed(later).stop)
+                max(base.step + 1, evidence.committed(later).start),
+                min(step + 1, evidence.committed(later).stop),
             )
             if later > view and given_up:
                 raise AuditFailed(
@@ -176,28 +177,28 @@ def _history(story: _Story, finished: Finished | None) -> list[View]:
     return history
 
 
-def _newest(story: _Story) -> tuple[Step, View]:
+def _newest(evidence: _Evidence) -> tuple[Step, View]:
     """Return the newest state of an unfinished job: the last commit of its newest view, or that view's base."""
-    if not story.bases:
+    if not evidence.bases:
         return Step(0), View(0)
-    view = max(story.bases)
-    committed = story.committed(view)
+    view = max(evidence.bases)
+    committed = evidence.committed(view)
     if committed:
         return Step(committed[-1]), view
-    base = story.bases[view][0]
+    base = evidence.bases[view][0]
     return base.step, base.state_view
 
 
-def _check_members(history: list[View], story: _Story, members: set[str], directory: Path) -> None:
+def _check_members(history: list[View], evidence: _Evidence, members: set[str], directory: Path) -> None:
     """Every member of a view that counts has left a file, and its file tells of the view."""
     for view in sorted(set(history[1:])):
-        base, where = story.bases[view]
+        base, where = evidence.bases[view]
         for member in base.members:
             if member not in members:
                 raise AuditFailed(
                     f"missing file: {directory} has none of member {member}, which took part in view {view} ({where})"
                 )
-            if member not in story.installed[view]:
+            if member not in evidence.installed[view]:
                 raise AuditFailed(
                     f"the file of member {member} is cut where it counts: view {view}, in which it took part, is missing"
                 )
@@ -211,7 +212,7 @@ def _count_chunks(
     manifest: Manifest,
     finished: Finished | None,
     files: list[File],
-    story: _Story,
+    evidence: _Evidence,
     history: list[View],
 ) -> Report:
     seen: dict[int, Seen] = {}
@@ -257,7 +258,7 @@ def _count_chunks(
                 far_slots.add((step, slot))
             sums[step] += records
             bad_records += bad
-            if step in story.idle.get(View(view), ()):
+            if step in evidence.idle.get(View(view), ()):
                 idle_records += records - bad
             if not records:
                 continue
@@ -270,7 +271,7 @@ def _count_chunks(
                 )
             seen[epoch].add(number)
             records_of_epoch[epoch] += records
-    _check_sums(story, history, sums)
+    _check_sums(evidence, history, sums)
     _check_epoch_order(epoch_of_step)
     epochs = epochs_of(manifest, finished, seen, records_of_epoch, in_order=True)
     complete = finished is not None and finished.complete
@@ -280,23 +281,23 @@ def _count_chunks(
         complete=complete,
         steps=len(history) - 1,
         members=len(files),
-        views=len(story.bases),
+        views=len(evidence.bases),
         epochs=epochs,
         redone_steps=len(redone),
         discarded_chunks=discarded_chunks,
         discarded_records=discarded_records,
         bad_records=bad_records,
-        idle_steps=sum(step in story.idle.get(view, ()) for step, view in enumerate(history)),
+        idle_steps=sum(step in evidence.idle.get(view, ()) for step, view in enumerate(history)),
         idle_records=idle_records,
         slots=None,
         cut_files=tuple(file.path.name for file in files if file.cut),
     )
 
 
-def _check_sums(story: _Story, history: list[View], sums: Sequence[int]) -> None:
+def _check_sums(evidence: _Evidence, history: list[View], sums: Sequence[int]) -> None:
     for step in range(1, len(history)):
         view = history[step]
-        told = story.commits[view][step - story.bases[view][0].step - 1]
+        told = evidence.commits[view][step - evidence.bases[view][0].step - 1]
         if told != sums[step]:
             raise AuditFailed(
                 f"step {step} of view {view}: the contributions in the files have {sums[step]} records, the step summed {told}; "

@@ -210,7 +210,7 @@ def read_manifest(directory: Path) -> Manifest:
             integer(reading.field(body, "minibatch_size"), 1),
             integer(reading.field(body, "num_epochs"), most=MOST_EPOCHS),
         )
-        serving = reading.flag(body.get("serving", False))
+        has_servers = reading.flag(body.get("serving", False))
     except ValueError as error:
         raise AuditFailed(
             f"{path.name}: shards, records_per_task, minibatch_size or num_epochs is missing or can't be: {error}"
@@ -218,7 +218,7 @@ def read_manifest(directory: Path) -> Manifest:
     if not any(count for _, _, count in shards):
         raise AuditFailed(f"{path.name}: its shards have no records, and a job has some")
     _check_ranges(shards, path)
-    return Manifest(shards, *sizes, serving)
+    return Manifest(shards, *sizes, has_servers)
 
 
 def _check_ranges(shards: Sequence[tuple[str, int, int]], path: Path) -> None:
@@ -342,13 +342,13 @@ class Manifest:
         records_per_task: int,
         minibatch_size: int,
         num_epochs: int,
-        serving: bool,
+        has_servers: bool,
     ) -> None:
         self.shards = [shard for shard in shards if shard[2]]
         self.records_per_task = records_per_task
         self.minibatch_size = minibatch_size
         self.num_epochs = num_epochs
-        self.serving = serving
+        self.has_servers = has_servers
         self.num_records = sum(count for _, _, count in self.shards)
         self._chunks_per_task = -(-records_per_task // minibatch_size)
         self._first_task = list(

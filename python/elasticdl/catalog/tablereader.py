@@ -15,7 +15,7 @@ BLOCK = 8 << 20
 """Bytes of the rows that are in hand together; on their way from a server they are there a few times."""
 
 
-class Learnt(Protocol):
+class TableReader(Protocol):
     """The tables of a catalog, by number."""
 
     def matrix(self, table: int, rows: int) -> Iterator[npt.NDArray[np.float32]]:

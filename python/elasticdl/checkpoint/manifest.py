@@ -7,7 +7,7 @@ One JSON object, `manifest.json` in the checkpoint's folder, written last::
      "data": {"shards": [[name, start, count], …], "seed": 7, "shuffle": true, "records_per_task": 512, "minibatch_size": 64,
               "minibatches_per_task": 8, "grads_to_wait": 0},
      "model": {"seed": 7, "slots": 1024, "tables": […], "variables": […], "rule": {…}},
-     "slots": [["ps-0-1-1f.slots", slot, reign, offset, length, crc, version, low, until, rows, pushes, sum], …],
+     "slots": [["ps-0-1-1f.slots", slot, primary epoch, offset, length, crc, version, low, until, rows, pushes, sum], …],
      "checksum": "…"}
 
 The position are the tasks that were done when it was begun: those before `low`, and those in `above`. All slots hold these; what else they

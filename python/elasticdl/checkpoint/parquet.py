@@ -23,14 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from elasticdl.catalog.catalog import Catalog
-from elasticdl.catalog.tablereader import Learnt
+from elasticdl.catalog.tablereader import TableReader
 
 _GROUP = 32 << 20
 """Bytes of weights in a row group, the unit in which readers read."""
 
 
 def write_parquet(
-    folder: Path, catalog: Catalog, values: Sequence[npt.NDArray[np.float32]], learnt: Learnt
+    folder: Path, catalog: Catalog, values: Sequence[npt.NDArray[np.float32]], reader: TableReader
 ) -> None:
     """Write the variables' values, flat, and all tables to a new directory. Raises OSError."""
     tables = folder / "tables"
@@ -49,7 +49,7 @@ def write_parquet(
         path = tables / f"{quote(table.name, safe='')}.parquet"
         with pq.ParquetWriter(path, schema, use_dictionary=False) as writer:
             held: list[pa.RecordBatch] = []
-            for ids, rows in learnt.trained(number):
+            for ids, rows in reader.trained(number):
                 found = pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), table.width)
                 held.append(pa.record_batch([pa.array(ids), found], schema=schema))
                 if sum(batch.nbytes for batch in held) >= _GROUP:

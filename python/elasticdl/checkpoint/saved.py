@@ -25,7 +25,7 @@ _HELD = 32 << 20
 
 
 class Saved:
-    """Implements `elasticdl.catalog.tablereader.Learnt`."""
+    """Implements `elasticdl.catalog.tablereader.TableReader`."""
 
     def __init__(self, manifest: Manifest, room: Path, rows: Mapping[int, int]) -> None:
         """Read all slots once. Raises BadData if one is damaged, or a table has ids beyond its matrix; OSError for a full disk.

@@ -88,10 +88,10 @@ class _Ending:
 
 def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
-    from elasticdl.job.master import make_shell
+    from elasticdl.job.master import make_runner
     from elasticdl.keras import runtime
     from elasticdl.master.core.filepages import FilePages
-    from elasticdl.master.reporting.statusstore import FileBoard
+    from elasticdl.master.reporting.statusstore import FileStatusStore
 
     # Before anything else writes to the terminal, as the import needs its descriptor. What fails here fails again in the worker, which
     # reports it.
@@ -100,14 +100,14 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     # There is no other process that could try once more.
     spec = replace(spec, relaunch_on_worker_failure=0)
     cluster, ending = OwnProcess(), _Ending(place)
-    shell = make_shell(place, spec, cluster, FilePages(place.journal), FileBoard(place))
+    runner = make_runner(place, spec, cluster, FilePages(place.journal), FileStatusStore(place))
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
 
     made: Future[WorkerProcess] = Future()
 
     def lead() -> None:
         try:
-            code = shell.run()
+            code = runner.run()
         except Exception as error:
             traceback.print_exc()
             end = launcher_failed(error)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
 from elasticdl.cluster.kubernetes import podplace
-from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
@@ -29,14 +29,14 @@ from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
-from elasticdl.master.processes import replicas as relaunch
-from elasticdl.master.reporting.history import Told
-from elasticdl.master.reporting.statusstore import Board, FileBoard
+from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.reporting.history import HistoryEvent
+from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
-    from elasticdl.master.running.runner import Monitor, Shell
+    from elasticdl.master.running.runner import Monitor, Runner
 
 BROKEN = 70
 """Exit code of a master that an error of its own has ended (EX_SOFTWARE of sysexits.h)."""
@@ -49,7 +49,7 @@ _DESCRIPTORS = 8192
 """Descriptors of a master in a pod: each member's connections take four, and some nodes allow 1,024 unless one asks for more."""
 
 
-def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Board) -> Shell:
+def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore) -> Runner:
     """Return the job's master, ready to run; the workers of a new job have been launched then.
 
     Args:
@@ -57,27 +57,27 @@ def make_shell(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, boar
         spec: its settings.
         cluster: where its workers live.
         pages: where its journal is kept.
-        board: where it keeps what people see.
+        store: where it keeps what people see.
     """
     journal = Journal(pages)
     journal.tidy()
     read = journal.read()
     if len(read[0]) > _COMPACT_AT:
         read = journal.compact(read[1])
-    told = board.recall() if read[1] else []
-    forces, history = _workforces(spec, cluster, read, told)
+    told = store.recall() if read[1] else []
+    forces, history = _replica_sets(spec, cluster, read, told)
 
-    kind: type[Shell]
+    kind: type[Runner]
     if spec.num_ps_pods:
-        from elasticdl.master.running.ps import ServingShell as kind
+        from elasticdl.master.running.ps import PsRunner as kind
     else:
-        from elasticdl.master.running.allreduce import SynchronousShell as kind
+        from elasticdl.master.running.allreduce import AllReduceRunner as kind
     return kind(
         place,
         spec,
         cluster,
         journal,
-        board,
+        store,
         read,
         forces,
         history,
@@ -101,15 +101,15 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
     )
 
 
-def _workforces(
-    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int], told: Sequence[Told]
-) -> tuple[list[relaunch.Workforce], list[ClusterEvent]]:
+def _replica_sets(
+    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int], told: Sequence[HistoryEvent]
+) -> tuple[list[replicas.ReplicaSet], list[ClusterEvent]]:
     """Launch the processes of a new job; of an old one, find out what there is. Workers come first."""
     most_memory = int(amount(spec.oom_memory_limit)) if spec.oom_memory_limit else 0
     limit = spec.relaunch_on_worker_failure
-    forces = [relaunch.Workforce(spec.num_workers.maximum, limit, most_memory=most_memory)]
+    forces = [replicas.ReplicaSet(spec.num_workers.maximum, limit, most_memory=most_memory)]
     if spec.num_ps_pods:
-        forces.append(relaunch.Workforce(spec.num_ps_pods, limit, Role.PS))
+        forces.append(replicas.ReplicaSet(spec.num_ps_pods, limit, Role.PS))
     if read[1] == 0:
         # Without room for servers nothing is trained, so on a cluster that is nearly full workers come after them.
         launched = [_launch(cluster, force) for force in reversed(forces)]
@@ -136,13 +136,13 @@ def _workforces(
     spoken_of = [one.event.worker for one in told if one.event.worker]
     lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors), *spoken_of)]
     over = said.terminal is not None
-    return [relaunch.recall(replace(force, over=over), processes, lives) for force in forces], history
+    return [replicas.recall(replace(force, over=over), processes, lives) for force in forces], history
 
 
-def _launch(cluster: Cluster, force: relaunch.Workforce) -> relaunch.Workforce:
-    force, instructions, _ = relaunch.decide(time.monotonic(), force, relaunch.Tick())
+def _launch(cluster: Cluster, force: replicas.ReplicaSet) -> replicas.ReplicaSet:
+    force, instructions, _ = replicas.decide(time.monotonic(), force, replicas.Tick())
     for instruction in instructions:
-        if isinstance(instruction, relaunch.Launch):
+        if isinstance(instruction, replicas.Launch):
             cluster.launch(instruction.name, instruction.memory)
     return force
 
@@ -159,22 +159,22 @@ def _monitor(place: Place) -> Monitor:
     return HeartMonitor(place.heart_address, derive(place.token(), Key.DATA), place.identity)
 
 
-def _refuse(place: Place, board: Board, error: ElasticDLError) -> int:
+def _refuse(place: Place, store: StatusStore, error: ElasticDLError) -> int:
     """Say in the summary why this master can't begin; nothing else was touched."""
     code = 2 if isinstance(error, BadInput) else 1
-    board.conclude({"job": place.name, "status": "failed", "reason": str(error), "exit_code": code})
+    store.conclude({"job": place.name, "status": "failed", "reason": str(error), "exit_code": code})
     return code
 
 
-def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Board) -> int:
+def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore) -> int:
     try:
-        return make_shell(place, spec, cluster, pages, board).run()
+        return make_runner(place, spec, cluster, pages, store).run()
     except JournalConflict as error:
         logging.warning("this master is replaced: %s", error)
         return REPLACED
     except ElasticDLError as error:
         logging.error("%s", error)
-        return _refuse(place, board, error)
+        return _refuse(place, store, error)
     except Exception:
         # Not the job's end: the master is started again, and the journal is all that it needs.
         traceback.print_exc()
@@ -183,11 +183,11 @@ def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, board: Boa
 
 def _run_local() -> int:
     place = own_place()
-    watch_lifeline(place.close)
+    watch_parent(place.close)
     spec = place.spec()
     _log_from(spec)
     cluster = LocalCluster(place.launcher_address, place.token())
-    return _run(place, spec, cluster, FilePages(place.journal), FileBoard(place))
+    return _run(place, spec, cluster, FilePages(place.journal), FileStatusStore(place))
 
 
 def ask_for_descriptors() -> None:
@@ -214,7 +214,7 @@ def _run_in_pod() -> int:
         print(error, file=sys.stderr, flush=True)
         time.sleep(AGAIN_SECONDS)
         return BROKEN
-    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.board))
+    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.store))
 
 
 def _log_from(spec: JobSpec) -> None:

@@ -15,7 +15,7 @@ from elasticdl.cluster.kubernetes.podplace import PodPlace
 from elasticdl.control.protocol.status import JobEvent
 from elasticdl.master.core.journal import REPLACED
 from elasticdl.master.core.objectpages import ObjectPages
-from elasticdl.master.reporting.statusstore import ItemBoard
+from elasticdl.master.reporting.statusstore import ObjectStatusStore
 from elasticdl.spec.jobspec import JobSpec
 
 _log = logging.getLogger(__name__)
@@ -47,8 +47,8 @@ class MasterPod:
         )
         self.pages = ObjectPages(ConfigMapItem(self._api, names.journal), f"ConfigMap {names.journal}")
         self._announcer = Announcer(self._api, place.name, place.uid)
-        board, events = (ConfigMapItem(self._api, name) for name in (names.board, names.events))
-        self.board = ItemBoard(board, events, self._annotate, self._announce)
+        store, events = (ConfigMapItem(self._api, name) for name in (names.store, names.events))
+        self.store = ObjectStatusStore(store, events, self._annotate, self._announce)
 
     def _announce(self, event: JobEvent) -> None:
         reason = event.kind.title().replace("-", "")

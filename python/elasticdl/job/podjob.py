@@ -29,7 +29,7 @@ from elasticdl.control.protocol.status import JobEvent, JobStatus, status_from_j
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.files import reading
 from elasticdl.job.clusterspec import settle
-from elasticdl.master.reporting.history import told_from_line
+from elasticdl.master.reporting.history import event_from_line
 from elasticdl.master.reporting.statusstore import EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.spec.jobspec import JobSpec, Strategy, from_text
 from elasticdl.spec.machine import check_pods, check_scale, check_servers
@@ -105,18 +105,18 @@ class PodJob:
                 raise JobFailed(f"the job {self.name} was deleted") from None
             raise self._unseen(error) from None
         try:
-            board = self._api.get("ConfigMap", manifests.Names(self.name).board)
+            store = self._api.get("ConfigMap", manifests.Names(self.name).store)
         except ApiError as error:
             if error.status == 404:
-                return self._without_board(job)
+                return self._without_store(job)
             raise self._unseen(error) from None
-        texts = board.get("data") or {}
+        texts = store.get("data") or {}
         summary = _summary(texts[SUMMARY]) if SUMMARY in texts else None
         status = _status(texts[STATUS]) if STATUS in texts else None
         if summary is None:
             summary = self._ended_by_itself(job)
         waits_for, stuck = "", False
-        if summary is None and not (status is not None and self._has_news(board)):
+        if summary is None and not (status is not None and self._has_news(store)):
             waits_for, stuck = self._why_no_master(told=status is not None)
         return Seen(status, self._news(texts.get(TOLD, "")), summary, waits_for, stuck)
 
@@ -124,7 +124,7 @@ class PodJob:
         text = f"the job {self.name} can't be looked at: {error}"
         return SignedOut(text) if error.status in (401, 403) else JobFailed(text)
 
-    def _without_board(self, job: Object) -> Seen:
+    def _without_store(self, job: Object) -> Seen:
         """Return what is seen of a Job alone. It is resumed once all is there, and a namespace's end takes objects in any order."""
         if job["spec"].get("suspend"):
             return Seen(None, (), None, "its objects are not all there: its submission broke off", True)
@@ -145,9 +145,9 @@ class PodJob:
             return {"job": self.name, "status": "finished", "reason": reason, "exit_code": 0}
         return None
 
-    def _has_news(self, board: Object) -> bool:
+    def _has_news(self, store: Object) -> bool:
         """Tell whether the master has written something lately, as far as this client has seen."""
-        version = str(board["metadata"].get("resourceVersion", ""))
+        version = str(store["metadata"].get("resourceVersion", ""))
         if version != self._version:
             self._version, self._heard_at = version, time.monotonic()
         return time.monotonic() - self._heard_at < _SILENT_SECONDS
@@ -326,7 +326,7 @@ class PodJob:
         except ApiError:
             return ()  # the job is just being removed
         self._mark, after = mark, self._told
-        told = [told_from_line(line) for line in texts.get(EVENTS, "").splitlines()]
+        told = [event_from_line(line) for line in texts.get(EVENTS, "").splitlines()]
         events = tuple(one.event for one in told if one is not None and one.event.time > after)
         self._told = max((event.time for event in events), default=after)
         return events
@@ -389,7 +389,7 @@ def master_state(masters: Sequence[Object]) -> tuple[str, bool]:
     status = masters[-1].get("status", {})
     state = pods.own_container(status.get("containerStatuses")).get("state", {})
     waiting = state.get("waiting", {})
-    if text := pods.hopeless(waiting):
+    if text := pods.unrecoverable(waiting):
         return f"the master's pod can't start: {text}", True
     if failed:
         number = "1 master has" if len(failed) == 1 else f"{len(failed)} masters have"
@@ -474,7 +474,7 @@ def texts_of(
     return [
         manifests.settings(spec, uid, texts, archive),
         manifests.empty_item(spec, uid, names.journal),
-        manifests.empty_item(spec, uid, names.board),
+        manifests.empty_item(spec, uid, names.store),
         manifests.empty_item(spec, uid, names.events),
     ]
 

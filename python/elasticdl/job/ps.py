@@ -23,7 +23,7 @@ from elasticdl.checkpoint.layout import make_draft
 from elasticdl.checkpoint.manifest import read_manifest
 from elasticdl.cluster.cluster import EVICTED, NO_MEMORY, RELEASED
 from elasticdl.cluster.kubernetes import podplace
-from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.protocol.messages import (
@@ -41,10 +41,10 @@ from elasticdl.control.protocol.psmessages import (
     CopyOrdered,
     CopyReady,
     CutOrdered,
+    DrainRequest,
     Enroll,
     Enrolled,
     Leave,
-    LeaveWanted,
     Limits,
     Model,
     Placed,
@@ -196,7 +196,7 @@ class ServerProcess:
             case CutOrdered():
                 arguments = (self._serving(), message)
                 threading.Thread(target=self._cut, args=arguments, name="snapshot", daemon=True).start()
-            case LeaveWanted():
+            case DrainRequest():
                 self._leave()
             case AccountsWanted():
                 slots = tuple(SlotAccount(*one) for one in self._serving().accounts())
@@ -291,7 +291,7 @@ class ServerProcess:
     def _cut(self, server: ParameterServer, order: CutOrdered) -> None:
         """Write slots to a file of their own."""
         path = Path(order.directory) / f"{self._name}-{secrets.token_hex(4)}.slots"
-        wanted = dict(zip(order.slots, order.reigns, strict=True))
+        wanted = dict(zip(order.slots, order.primary_epochs, strict=True))
         try:
             make_draft(path.parent)
             position = (order.low, list(order.above))
@@ -317,7 +317,7 @@ def main() -> int:
     """Run the parameter server that the environment names."""
     forbid_core_dumps()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
-    watch_lifeline()
+    watch_parent()
     exit_without_memory(NO_MEMORY)
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     spec = place.spec()

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl._core import Heart
 from elasticdl.cluster.kubernetes import podplace
-from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.protocol.messages import Data, Failed, FoundShards, MemberMessage, Note, Verdict
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from elasticdl.data.plan.schedule import Schedule
     from elasticdl.data.readers.reader import Reader
     from elasticdl.keras.adapter import KerasAdapter
-    from elasticdl.worker.allreduce.runner import SynchronousWorker
-    from elasticdl.worker.contract.ps import ServedAdapter
-    from elasticdl.worker.ps.runner import ServingWorker
+    from elasticdl.worker.allreduce.runner import AllReduceWorker
+    from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.ps.runner import PsWorker
 
 _log = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ class WorkerProcess:
     def _send(self, message: MemberMessage) -> bool:
         return self._stream.send(message)
 
-    def _prepare(self) -> SynchronousWorker | ServingWorker:
+    def _prepare(self) -> AllReduceWorker | PsWorker:
         """Build the worker: model, data, compiled step, data plane."""
         spec, place = self._spec, self._place
         from elasticdl.keras import runtime
@@ -226,9 +226,9 @@ class WorkerProcess:
         user = load(spec)
         reader = self._open_reader(user.custom_data_reader)
         if spec.num_ps_pods:
-            from elasticdl.keras.psadapter import KerasServedAdapter
+            from elasticdl.keras.psadapter import KerasPsAdapter
 
-            return self._build_serving(KerasServedAdapter(user, spec, reader.metadata), reader, place)
+            return self._build_ps(KerasPsAdapter(user, spec, reader.metadata), reader, place)
         from elasticdl.keras.adapter import KerasAdapter
 
         return self._build(KerasAdapter(user, spec, reader.metadata), reader, self._schedule(), place)
@@ -285,11 +285,11 @@ class WorkerProcess:
 
     def _build(
         self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: Place
-    ) -> SynchronousWorker:
+    ) -> AllReduceWorker:
         from elasticdl._core import Endpoint
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.allreduce.machine import Member
-        from elasticdl.worker.allreduce.runner import SynchronousWorker
+        from elasticdl.worker.allreduce.runner import AllReduceWorker
         from elasticdl.worker.auditlog import AuditLog
         from elasticdl.worker.settings import AHEAD, LoopSettings
 
@@ -301,7 +301,7 @@ class WorkerProcess:
         endpoint = Endpoint(place.data_address(self._id), self._id, key, place.identity)
         self._refusals = RefusalLog(endpoint, "data plane")
         output = Path(spec.output) if spec.output else None
-        return SynchronousWorker(
+        return AllReduceWorker(
             member=Member(self._id, self._name, endpoint.address, schedule, spec.checkpoint_steps),
             adapter=adapter,
             endpoint=endpoint,
@@ -320,15 +320,15 @@ class WorkerProcess:
             leaving=self._leaving,
         )
 
-    def _build_serving(self, adapter: ServedAdapter, reader: Reader, place: Place) -> ServingWorker:
+    def _build_ps(self, adapter: PsAdapter, reader: Reader, place: Place) -> PsWorker:
         from elasticdl._core import ParameterClient
         from elasticdl.catalog.catalog import read_catalog
         from elasticdl.data.plan.order import tasks_of
         from elasticdl.data.plan.waves import Waves
         from elasticdl.data.prefetch import ChunkSource
-        from elasticdl.worker.auditlog import ServedAuditLog
+        from elasticdl.worker.auditlog import PsAuditLog
         from elasticdl.worker.ps.pacing import Pacing
-        from elasticdl.worker.ps.runner import ServingWorker
+        from elasticdl.worker.ps.runner import PsWorker
         from elasticdl.worker.settings import AHEAD, LoopSettings
 
         spec, key = self._spec, place.key(Key.DATA)
@@ -338,7 +338,7 @@ class WorkerProcess:
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
             adapter.adopt(read_catalog(self._model.result()))
-        return ServingWorker(
+        return PsWorker(
             member=self._id,
             name=self._name,
             adapter=adapter,
@@ -346,7 +346,7 @@ class WorkerProcess:
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
             order=order,
             pacing=Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance),
-            audit=ServedAuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
+            audit=PsAuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
             heart=self._heart,
             send=self._send,
             settings=LoopSettings(
@@ -379,7 +379,7 @@ def main() -> int:
     """Run the worker that the environment names."""
     forbid_core_dumps()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread: all inherit it
-    watch_lifeline()
+    watch_parent()
     place: Place = podplace.own_pod() if podplace.POD_ENVIRONMENT in os.environ else own_place()
     spec = place.spec()
     logging.basicConfig(level=spec.log_level.value.upper(), format="%(asctime)s %(levelname)s %(message)s")

@@ -23,7 +23,7 @@ from elasticdl.errors import BadModel
 _FLOAT = 4
 
 
-class ServedLayer(Protocol):
+class PsLayer(Protocol):
     """An embedding whose rows are looked up.
 
     Attributes:
@@ -43,9 +43,9 @@ class ServedLayer(Protocol):
 
 
 class Lookups(Protocol):
-    """What the served layers of a model do while it is called."""
+    """What the server-side layers of a model do while it is called."""
 
-    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
+    def look_up(self, layer: PsLayer, ids: Any) -> Any:
         """Return the rows of ids, of the shape of the ids and one dimension more."""
 
 
@@ -54,7 +54,7 @@ _lookups: ContextVar[Lookups] = ContextVar("lookups")
 
 @contextmanager
 def looking_up(lookups: Lookups) -> Iterator[None]:
-    """Let the served layers of the models that are called meanwhile look up their rows there."""
+    """Let the server-side layers of the models that are called meanwhile look up their rows there."""
     token = _lookups.set(lookups)
     try:
         yield
@@ -67,7 +67,7 @@ def is_looking_up() -> bool:
     return _lookups.get(None) is not None
 
 
-def rows_of_table(layer: ServedLayer, ids: Any) -> Any:
+def rows_of_table(layer: PsLayer, ids: Any) -> Any:
     """Return the rows of int64 ids of any shape from where `looking_up` says."""
     return _lookups.get().look_up(layer, ids)
 
@@ -106,7 +106,7 @@ class WithoutMatrix:
         super().enable_lora(*args, **kwargs)  # type: ignore[misc]
 
 
-class ServedEmbedding(WithoutMatrix, keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
+class PsEmbedding(WithoutMatrix, keras.layers.Embedding):  # type: ignore[misc]  # Keras has no types
     """A Keras embedding without a variable: its rows are looked up where `looking_up` says."""
 
     plain = keras.layers.Embedding
@@ -120,10 +120,10 @@ class Recorded:
     """Takes note of what is looked up, and answers zeros."""
 
     def __init__(self) -> None:
-        self.layers: list[ServedLayer] = []
+        self.layers: list[PsLayer] = []
         self.ids: list[Any] = []
 
-    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
+    def look_up(self, layer: PsLayer, ids: Any) -> Any:
         """Remember a layer and its ids, flat."""
         self.layers.append(layer)
         self.ids.append(tf.reshape(ids, [-1]))
@@ -137,7 +137,7 @@ class Given:
         """`lookups`: of each lookup the table's rows, and the places of its ids among them."""
         self._lookups = iter(lookups)
 
-    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
+    def look_up(self, layer: PsLayer, ids: Any) -> Any:
         """Return the rows of the next lookup."""
         rows, places = next(self._lookups)
         found = tf.gather(rows, places)
@@ -148,7 +148,7 @@ class Given:
 
 
 @contextmanager
-def serving(threshold: int) -> Iterator[None]:
+def server_side(threshold: int) -> Iterator[None]:
     """Let the Keras embeddings of more than `threshold` bytes that are built meanwhile get no variable.
 
     Raises BadModel, out of their `build`, for what parameter servers don't do.
@@ -161,7 +161,7 @@ def serving(threshold: int) -> Iterator[None]:
             build(layer, input_shape)
             return
         _check(layer)
-        layer.__class__ = ServedEmbedding
+        layer.__class__ = PsEmbedding
         layer.built = True
 
     keras.layers.Embedding.build = build_or_serve
@@ -191,7 +191,7 @@ def _can_not(layer: Any, what: str) -> BadModel:
     )
 
 
-def names_of(layers: Iterable[ServedLayer]) -> list[str]:
+def names_of(layers: Iterable[PsLayer]) -> list[str]:
     """Return names of tables, with numbers where they come again: two towers may call theirs the same, and initial weights go by name."""
     found: list[str] = []
     for name in (layer.path for layer in layers):
@@ -200,7 +200,7 @@ def names_of(layers: Iterable[ServedLayer]) -> list[str]:
     return found
 
 
-def table_of(layer: ServedLayer, name: str, admission: int, decays: bool) -> Table:
+def table_of(layer: PsLayer, name: str, admission: int, decays: bool) -> Table:
     """Describe a layer's table; `decays`: the optimizer's weight decay is for it.
 
     Raises BadModel for initial weights that are not drawn for each by itself.
@@ -208,7 +208,7 @@ def table_of(layer: ServedLayer, name: str, admission: int, decays: bool) -> Tab
     return Table(name, layer.output_dim, _initial(layer), admission, decays)
 
 
-def _initial(layer: ServedLayer) -> Initial:
+def _initial(layer: PsLayer) -> Initial:
     initializer, kinds = layer.embeddings_initializer, keras.initializers
     match initializer:
         case kinds.Zeros():
@@ -231,7 +231,7 @@ def _initial(layer: ServedLayer) -> Initial:
     )
 
 
-def _scaled(initializer: Any, layer: ServedLayer) -> Initial:
+def _scaled(initializer: Any, layer: PsLayer) -> Initial:
     """Return what `keras.initializers.VarianceScaling` draws for a matrix of the table's sizes (its documentation has the formulas)."""
     rows, width = layer.input_dim, layer.output_dim
     if rows is None:

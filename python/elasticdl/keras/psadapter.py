@@ -16,24 +16,24 @@ import tensorflow as tf
 
 from elasticdl._core import Batch
 from elasticdl.catalog.catalog import Catalog, Variable, first_difference
-from elasticdl.catalog.tablereader import Learnt
+from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.keras import internals
 from elasticdl.keras.building import make_model, make_optimizer
-from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, serving, table_of
+from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, server_side, table_of
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.optimizer import describe as describe_optimizer
-from elasticdl.keras.pscallbacks import ServedCallbacks
-from elasticdl.keras.psstep import ServedStep
+from elasticdl.keras.pscallbacks import PsCallbacks
+from elasticdl.keras.psstep import PsStep
 from elasticdl.keras.seeds import chunk_seeds
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.spec.jobspec import JobSpec, Mode, OutputFormat
-from elasticdl.worker.contract.ps import Gradients, ServedBatch
+from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
 
 Weights = npt.NDArray[np.float32]
@@ -41,8 +41,8 @@ _MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
 """What a table's variable would be called, for optimizers that decay weights by name."""
 
 
-class KerasServedAdapter:
-    """Implements `elasticdl.worker.contract.adapter.ServedAdapter`."""
+class KerasPsAdapter:
+    """Implements `elasticdl.worker.contract.adapter.PsAdapter`."""
 
     catalog: Catalog
 
@@ -62,7 +62,7 @@ class KerasServedAdapter:
         Raises BadModel or BadData for what only running shows: expected and received, with the user's exception as the cause.
         """
         user = self._user
-        with serving(self._spec.embedding_threshold), looking_up(Recorded()):
+        with server_side(self._spec.embedding_threshold), looking_up(Recorded()):
             self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
@@ -70,7 +70,7 @@ class KerasServedAdapter:
         rule = describe_optimizer(self.optimizer)
         loss = ChunkLoss(user.loss, f"{user.path}: {self._spec.loss}")
         try:
-            self._step = ServedStep(self.model, self.optimizer, loss, spec, user.path)
+            self._step = PsStep(self.model, self.optimizer, loss, spec, user.path)
         except BadInput:
             raise
         except Exception as error:
@@ -78,7 +78,7 @@ class KerasServedAdapter:
                 f"{user.path}: the training step can't be made: {describe(error, user.path)}\n"
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
-        self._callbacks = ServedCallbacks(
+        self._callbacks = PsCallbacks(
             user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path
         )
         self._check_layers()
@@ -98,14 +98,14 @@ class KerasServedAdapter:
         self.catalog = Catalog(self._spec.seed % 2**64, tables, variables, rule)
         self.catalog.check_sizes()
         self._core = self.catalog.core()
-        served = self.convert(sample)
+        sample_batch = self.convert(sample)
         assert batch.data is not None, "make_model has looked"
         zeros = [
             np.zeros(len(one) * table.width, np.float32)
-            for one, table in zip(served.batches, tables, strict=True)
+            for one, table in zip(sample_batch.batches, tables, strict=True)
         ]
         try:
-            self.compute(served, zeros, 0, 0)
+            self.compute(sample_batch, zeros, 0, 0)
         except BadInput:
             raise
         except Exception as error:
@@ -150,11 +150,11 @@ class KerasServedAdapter:
 
     # ------------------------------------------------------------------ chunks
 
-    def convert(self, records: Records) -> ServedBatch:
+    def convert(self, records: Records) -> PsBatch:
         """Run the user's `feed` over one chunk and look up its ids; may be called from another thread. Raises BadData."""
         batch = self._pipeline(records)
         if batch.data is None:
-            return ServedBatch(0, (), None)
+            return PsBatch(0, (), None)
         of_table: list[list[npt.NDArray[np.int64]]] = [[] for _ in self._step.layers]
         lookups = self._step.ids(batch.data[0])
         for table, ids in lookups:
@@ -167,7 +167,7 @@ class KerasServedAdapter:
         for table, ids in lookups:
             places.append(tf.constant(inverses[table][starts[table] : starts[table] + len(ids)]))
             starts[table] += len(ids)
-        return ServedBatch(batch.examples, batches, (batch.data, places))
+        return PsBatch(batch.examples, batches, (batch.data, places))
 
     def _check_range(self, table: int, ids: npt.NDArray[np.int64]) -> None:
         if not len(ids):
@@ -189,7 +189,7 @@ class KerasServedAdapter:
         self._dense[self._places[variable]] = value
 
     def compute(
-        self, batch: ServedBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
+        self, batch: PsBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
     ) -> Gradients:
         """Return a chunk's gradients at the variables taken and these rows."""
         data, places = batch.data
@@ -234,7 +234,7 @@ class KerasServedAdapter:
         layout = self._step.layout
         return zip((*layout.trained, *layout.changed), self._places, strict=True)
 
-    def export(self, path: str, kind: str, learnt: Learnt) -> str:
+    def export(self, path: str, kind: str, reader: TableReader) -> str:
         """Write the model for plain users of Keras, or what it has learnt as Parquet; this object is of no use afterwards.
 
         No table is in memory as a whole. Raises OSError with what was at `path` intact.
@@ -251,15 +251,15 @@ class KerasServedAdapter:
         self._assign(weights)
         if path and kind == OutputFormat.PARQUET:
             with made_beside(path, "learnt") as folder:
-                write_parquet(folder, self.catalog, values, learnt)
+                write_parquet(folder, self.catalog, values, reader)
         elif path:
             spec = self._pipeline.spec
             assert spec is not None, "feed has been traced"
             self.model.__dict__.pop("optimizer", None)  # callbacks had it there
-            export(self.model, path, kind, spec[0], self._matrices(learnt, digest))
+            export(self.model, path, kind, spec[0], self._matrices(reader, digest))
         return digest.hexdigest()
 
-    def _matrices(self, learnt: Learnt, digest: hashlib.blake2b) -> list[Matrix]:
+    def _matrices(self, reader: TableReader, digest: hashlib.blake2b) -> list[Matrix]:
         def told(blocks: Blocks) -> Blocks:
             for block in blocks:
                 digest.update(block.data)
@@ -268,5 +268,5 @@ class KerasServedAdapter:
         matrices = []
         for table, layer in enumerate(self._step.layers):
             assert layer.input_dim is not None, "prepare refuses to write tables of any range as matrices"
-            matrices.append(Matrix(layer, told(learnt.matrix(table, layer.input_dim))))
+            matrices.append(Matrix(layer, told(reader.matrix(table, layer.input_dim))))
         return matrices

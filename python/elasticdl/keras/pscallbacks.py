@@ -15,7 +15,7 @@ from elasticdl.keras.callbacks import GroupCallbacks, overrides
 from elasticdl.spec.modelcallbacks import OF_STEPS, why_refused
 
 
-class ServedCallbacks(GroupCallbacks):
+class PsCallbacks(GroupCallbacks):
     """The callbacks of one worker with parameter servers; there are no commits to tell them of."""
 
     def _check(self, callback: Any) -> None:

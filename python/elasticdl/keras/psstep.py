@@ -37,7 +37,7 @@ class Weights:
     fixed: tuple[Any, ...]
 
 
-class ServedStep:
+class PsStep:
     """One model's compiled step. All calls but `ids` from one thread."""
 
     def __init__(
@@ -67,7 +67,7 @@ class ServedStep:
         self._ids = Compiled(self._trace_ids, (spec[0],))
         self._ids.trace()
         self.layers = list({id(layer): layer for layer in self._lookups.layers}.values())
-        """Served layers, in the order in which they are called first."""
+        """Server-side layers, in the order in which they are called first."""
         self._layout: Weights | None = None
         self._first = [np.asarray(variable.value) for variable in self._variables]
         dense = tf.TensorSpec([sum(value.size for value in self._first)], tf.float32)

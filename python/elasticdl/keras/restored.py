@@ -10,10 +10,10 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.catalog.catalog import Catalog
-from elasticdl.catalog.tablereader import Learnt
+from elasticdl.catalog.tablereader import TableReader
 from elasticdl.errors import BadModel
 from elasticdl.keras.building import new_model
-from elasticdl.keras.embedding import Recorded, ServedLayer, looking_up, names_of, serving
+from elasticdl.keras.embedding import PsLayer, Recorded, looking_up, names_of, server_side
 from elasticdl.keras.export import export
 from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.streaming import Matrix
@@ -28,7 +28,7 @@ class RestoredModel:
         Raises BadModel if it is not the model of the catalog, or not one whose inputs are known.
         """
         self._catalog = catalog
-        with serving(threshold), looking_up(Recorded()):
+        with server_side(threshold), looking_up(Recorded()):
             self._model = new_model(user, catalog.seed)
         if not getattr(self._model, "inputs", None):
             raise BadModel(
@@ -53,7 +53,7 @@ class RestoredModel:
         return {table: layer.input_dim or 0 for table, layer in enumerate(self._layers)}
 
     def export(
-        self, path: str, kind: str, values: Mapping[int, npt.NDArray[np.float32]], learnt: Learnt
+        self, path: str, kind: str, values: Mapping[int, npt.NDArray[np.float32]], reader: TableReader
     ) -> None:
         """Write the model as `kind`; this object is of no use afterwards. Raises OSError with what was at `path` intact."""
         for number, value in values.items():
@@ -61,11 +61,11 @@ class RestoredModel:
             variable.assign(value.reshape(variable.shape))
         rows = self.rows()
         matrices = [
-            Matrix(layer, learnt.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
+            Matrix(layer, reader.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
         ]
         export(self._model, path, kind, (), matrices)
 
-    def _tables(self, user: UserModel, layers: Mapping[str, ServedLayer]) -> list[ServedLayer]:
+    def _tables(self, user: UserModel, layers: Mapping[str, PsLayer]) -> list[PsLayer]:
         wanted = {table.name: table for table in self._catalog.tables}
         if layers.keys() != wanted.keys():
             raise BadModel(

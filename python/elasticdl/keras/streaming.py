@@ -20,7 +20,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.errors import BadModel
-from elasticdl.keras.embedding import ServedLayer, looking_up
+from elasticdl.keras.embedding import PsLayer, looking_up
 
 Floats = npt.NDArray[np.float32]
 Blocks = Iterator[Floats]
@@ -40,7 +40,7 @@ class Matrix:
         blocks: float32, each of shape [n, output_dim], together of all ids from 0 on.
     """
 
-    layer: ServedLayer
+    layer: PsLayer
     blocks: Blocks
 
     @property
@@ -95,7 +95,7 @@ def write_keras(model: Any, path: Path, matrices: Sequence[Matrix]) -> None:
 
 
 def _mark(layer: Any, mark: npt.NDArray[np.uint64]) -> None:
-    """Make a served layer a plain one as the user wrote it, that saves a mark as its only variable."""
+    """Make a server-side layer a plain one as the user wrote it, that saves a mark as its only variable."""
     layer.__class__ = layer.plain
 
     def save_own_variables(store: Any) -> None:
@@ -110,7 +110,7 @@ class _Gathered:
     def __init__(self, variables: dict[int, Any]) -> None:
         self._variables = variables
 
-    def look_up(self, layer: ServedLayer, ids: Any) -> Any:
+    def look_up(self, layer: PsLayer, ids: Any) -> Any:
         return tf.gather(self._variables[id(layer)], ids)
 
 

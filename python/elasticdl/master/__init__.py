@@ -1,1 +1,1 @@
-"""The master: pure decisions (views, witnesses, relaunch) and the thin shell that carries them out."""
+"""The master: pure decisions (views, witnesses, relaunch) and the thin runner that carries them out."""

@@ -1,7 +1,7 @@
 """Chaos: faults injected into a running local job, by a seeded plan that reacts to what the job is seen to do.
 
 Each kind of fault is a script (`faults.py`), and the plan says which comes next. Both are pure: time and sights in, signals out.
-`inject` is the thin shell, with two sources that fail independently: the master (what the job does) and the launcher (which process
+`inject` is the thin runner, with two sources that fail independently: the master (what the job does) and the launcher (which process
 has ended, and how).
 """
 
@@ -33,11 +33,11 @@ from elasticdl.tools.faults import (
     FORMS,
     MASTER,
     FaultKind,
+    Observation,
     Pause,
     Request,
     Scale,
     Send,
-    Sight,
     Until,
     is_rare,
     possible,
@@ -73,15 +73,15 @@ class Injected:
 class _Fault:
     """A script under way."""
 
-    def __init__(self, kind: FaultKind, now: float, sight: Sight, dice: random.Random) -> None:
+    def __init__(self, kind: FaultKind, now: float, observation: Observation, dice: random.Random) -> None:
         self.kind = kind
         self.began = now
         self.stopped: dict[str, None] = {}
-        self._script = FORMS[kind].script(sight, dice)
+        self._script = FORMS[kind].script(observation, dice)
         self._request: Request | None = None
         self._since = now
 
-    def advance(self, now: float, sight: Sight) -> tuple[list[Send | Scale], bool | None]:
+    def advance(self, now: float, observation: Observation) -> tuple[list[Send | Scale], bool | None]:
         """Go on as far as possible: what is to be done now, and the script's verdict once it is over."""
         sends: list[Send | Scale] = []
         while True:
@@ -89,13 +89,13 @@ class _Fault:
                 case None:
                     answer: Any = None
                 case Send() | Scale():
-                    answer = sight
+                    answer = observation
                 case Pause(seconds):
                     if now < self._since + seconds:
                         return sends, None
-                    answer = sight
+                    answer = observation
                 case Until(condition, seconds):
-                    answer = condition(sight)
+                    answer = condition(observation)
                     if answer is None and now < self._since + seconds:
                         return sends, None
             try:
@@ -160,21 +160,21 @@ class Plan:
         """Return how many faults of a kind have hit."""
         return sum(fault.hit for fault in self.injected if fault.kind is kind)
 
-    def decide(self, now: float, sight: Sight) -> tuple[list[Send | Scale], str | None]:
+    def decide(self, now: float, observation: Observation) -> tuple[list[Send | Scale], str | None]:
         """Return what is to be done now, and a sentence when a fault begins or ends."""
         if self._fault is not None:
-            return self._advance(now, sight)
+            return self._advance(now, observation)
         if self._next_at is None:
             self._next_at = now + self._gap()
-        kinds = [kind for kind in self._wanted() if possible(kind, sight)]
+        kinds = [kind for kind in self._wanted() if possible(kind, observation)]
         if now < self._next_at:
             kinds = [kind for kind in kinds if is_rare(kind)]  # such a moment does not wait
         if not kinds:
             return [], None
         kind = self._choose(kinds)
         self._next_at = now + self._gap()
-        self._fault = _Fault(kind, now, sight, self._dice)
-        sends, _ = self._advance(now, sight)
+        self._fault = _Fault(kind, now, observation, self._dice)
+        sends, _ = self._advance(now, observation)
         targets = ", ".join(map(_sentence, sends))
         return sends, f"{kind}: {targets}" if targets else f"{kind}: waits for its moment"
 
@@ -183,10 +183,10 @@ class Plan:
         fault, self._fault = self._fault, None
         return [] if fault is None else [Send(name, signal.SIGCONT) for name in fault.stopped]
 
-    def _advance(self, now: float, sight: Sight) -> tuple[list[Send | Scale], str | None]:
+    def _advance(self, now: float, observation: Observation) -> tuple[list[Send | Scale], str | None]:
         fault = self._fault
         assert fault is not None
-        sends, hit = fault.advance(now, sight)
+        sends, hit = fault.advance(now, observation)
         if hit is None:
             return sends, None
         self._fault = None
@@ -246,7 +246,7 @@ def plan_from_flags(
     return Plan(dict.fromkeys(wanted), seconds, seed, count)
 
 
-# ------------------------------------------------------------------ the shell
+# ------------------------------------------------------------------ the runner
 
 
 def _seals(place: JobPlace, worker: str) -> int:
@@ -279,19 +279,21 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
     ]
     for watcher in watchers:
         watcher.start()
-    sight = Sight(masters=_masters(place), seals=lambda worker: _seals(place, worker))
+    observation = Observation(masters=_masters(place), seals=lambda worker: _seals(place, worker))
     try:
         while not plan.done and time.monotonic() < until:
-            sight, over = _look(sight, news)
+            observation, over = _look(observation, news)
             if over:
                 return
             masters = _masters(place)
-            if masters != sight.masters:
-                sight = replace(sight, masters=masters)
+            if masters != observation.masters:
+                observation = replace(observation, masters=masters)
             was_idle = plan.idle
-            if was_idle and sight.events:
-                sight = replace(sight, events=())  # what happens before a fault is no evidence for it
-            sends, sentence = plan.decide(time.monotonic(), sight)
+            if was_idle and observation.events:
+                observation = replace(
+                    observation, events=()
+                )  # what happens before a fault is no evidence for it
+            sends, sentence = plan.decide(time.monotonic(), observation)
             for send in sends:
                 if isinstance(send, Scale):
                     arguments = (place, token, send.servers)
@@ -322,17 +324,17 @@ def _connect(place: JobPlace, token: bytes) -> LocalCluster:
             time.sleep(_LOOK_SECONDS)
 
 
-def _look(sight: Sight, news: queue.SimpleQueue[Any]) -> tuple[Sight, bool]:
+def _look(observation: Observation, news: queue.SimpleQueue[Any]) -> tuple[Observation, bool]:
     """Take in what has come, waiting a moment for the first; True: the job has ended."""
     try:
         seen = news.get(timeout=_LOOK_SECONDS)
         while True:
             if seen is None:
-                return sight, True
-            sight = sight.take(seen)
+                return observation, True
+            observation = observation.take(seen)
             seen = news.get_nowait()
     except queue.Empty:
-        return sight, False
+        return observation, False
 
 
 def _carry_out(cluster: LocalCluster, send: Send, masters: int) -> None:

@@ -95,7 +95,7 @@ MOMENTS: Mapping[FaultKind, Moment] = {
 
 GROUP = tuple(FaultKind)[: tuple(FaultKind).index(FaultKind.SERVER)]
 """Faults of jobs that train in step."""
-SERVING = (
+PS = (
     FaultKind.KILL, FaultKind.HANG, FaultKind.STARTING, FaultKind.DRAIN, FaultKind.MASTER, *tuple(FaultKind)[len(GROUP) :],
 )  # fmt: skip
 """Faults of jobs with parameter servers."""
@@ -109,7 +109,7 @@ def _no_seals(_worker: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class Observation:
     """What is known of a job at one moment.
 
     Attributes:
@@ -128,7 +128,7 @@ class Sight:
     events: tuple[JobEvent, ...] = ()
     seals: Callable[[str], int] = _no_seals
 
-    def take(self, seen: JobStatus | JobEvent | ProcessStarted | ProcessEnded) -> Sight:
+    def take(self, seen: JobStatus | JobEvent | ProcessStarted | ProcessEnded) -> Observation:
         """Return the sight with one thing more."""
         match seen:
             case JobStatus():
@@ -171,7 +171,7 @@ class Sight:
         return self.workers("training")
 
     @property
-    def serving(self) -> list[str]:
+    def servers(self) -> list[str]:
         """Return the live parameter servers that serve."""
         return self.workers("serving")
 
@@ -218,7 +218,7 @@ class Pause:
 class Until:
     """Wait until the condition returns something else than None; that is the answer, None if the time is over before."""
 
-    condition: Callable[[Sight], Any]
+    condition: Callable[[Observation], Any]
     seconds: float
 
 
@@ -229,107 +229,117 @@ Script = Generator[Request, Any, bool]
 MASTER = "master"
 
 
-def _kill(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.training)
+def _kill(observation: Observation, dice: random.Random) -> Script:
+    victim = dice.choice(observation.training)
     yield Send(victim, signal.SIGKILL)
-    return (yield Until(lambda sight: sight.killed(victim) or None, 10)) is not None
+    return (yield Until(lambda observation: observation.killed(victim) or None, 10)) is not None
 
 
-def _pair(sight: Sight, dice: random.Random) -> Script:
-    first, second = dice.sample(sight.training, 2)
+def _pair(observation: Observation, dice: random.Random) -> Script:
+    first, second = dice.sample(observation.training, 2)
     yield Send(first, signal.SIGKILL)
     yield Pause(dice.uniform(0, 0.8 * _PAIR_SECONDS))
     yield Send(second, signal.SIGKILL)
-    both = yield Until(lambda sight: (sight.killed(first) and sight.killed(second)) or None, 10)
+    both = yield Until(
+        lambda observation: (observation.killed(first) and observation.killed(second)) or None, 10
+    )
     return both is not None
 
 
-def _heal(sight: Sight, dice: random.Random, victim_is_donor: bool) -> Script:
+def _heal(observation: Observation, dice: random.Random, victim_is_donor: bool) -> Script:
     """Stop a worker that is about to join, wait until a donor serves it, and kill one of the two."""
-    joiner = dice.choice(sight.coming)
+    joiner = dice.choice(observation.coming)
 
-    def arrived(sight: Sight) -> str | None:
-        if joiner in sight.ended or sight.ending:
+    def arrived(observation: Observation) -> str | None:
+        if joiner in observation.ended or observation.ending:
             return "ended"
-        state = next((w.state for w in sight.status.workers if w.name == joiner), "") if sight.status else ""
+        state = (
+            next((w.state for w in observation.status.workers if w.name == joiner), "")
+            if observation.status
+            else ""
+        )
         return None if state in ("", "starting") else state
 
     if (yield Until(arrived, _PATIENCE_SECONDS)) not in ("joining", "healing"):
         return False
     yield Send(joiner, signal.SIGSTOP)
-    serving = yield Until(lambda sight: sight.heard("serving"), 10)
-    if serving is None:
+    servers = yield Until(lambda observation: observation.heard("serving"), 10)
+    if servers is None:
         return False
-    victim = serving.worker if victim_is_donor else joiner
+    victim = servers.worker if victim_is_donor else joiner
     yield Send(victim, signal.SIGKILL)
-    if (yield Until(lambda sight: sight.killed(victim) or None, 10)) is None:
+    if (yield Until(lambda observation: observation.killed(victim) or None, 10)) is None:
         return False
     # the view was the joiner's, and it had not healed in it when the victim died
-    sight = yield Pause(_SETTLE_SECONDS)
+    observation = yield Pause(_SETTLE_SECONDS)
     return not any(
-        event.kind == "healed" and event.worker == joiner and event.view == serving.view
-        for event in sight.events
+        event.kind == "healed" and event.worker == joiner and event.view == servers.view
+        for event in observation.events
     )
 
 
-def _donor(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _heal(sight, dice, victim_is_donor=True))
+def _donor(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _heal(observation, dice, victim_is_donor=True))
 
 
-def _joiner(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _heal(sight, dice, victim_is_donor=False))
+def _joiner(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _heal(observation, dice, victim_is_donor=False))
 
 
-def _sealed(sight: Sight, dice: random.Random) -> Script:
+def _sealed(observation: Observation, dice: random.Random) -> Script:
     """Without a master nobody gets a next view: who has sealed waits, and is killed."""
-    first, second = dice.sample(sight.training, 2)
-    before = sight.seals(second)
+    first, second = dice.sample(observation.training, 2)
+    before = observation.seals(second)
     yield Send(MASTER, signal.SIGSTOP)
     yield Send(first, signal.SIGKILL)
-    sealed = yield Until(lambda sight: sight.seals(second) > before or None, _SEAL_SECONDS)
+    sealed = yield Until(lambda observation: observation.seals(second) > before or None, _SEAL_SECONDS)
     yield Send(second, signal.SIGKILL)
-    killed = yield Until(lambda sight: sight.killed(second) or None, 10)
+    killed = yield Until(lambda observation: observation.killed(second) or None, 10)
     yield Send(MASTER, signal.SIGCONT)
     return sealed is not None and killed is not None
 
 
-def _final(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.workers("finishing"))
+def _final(observation: Observation, dice: random.Random) -> Script:
+    victim = dice.choice(observation.workers("finishing"))
     yield Send(victim, signal.SIGKILL)
-    yield Until(lambda sight: sight.killed(victim) or None, 10)
+    yield Until(lambda observation: observation.killed(victim) or None, 10)
     # with the result journalled the view is over, and the kill came too late
-    return (yield Until(lambda sight: sight.heard("lost", "finished", worker=victim), 30)) is not None
+    return (
+        yield Until(lambda observation: observation.heard("lost", "finished", worker=victim), 30)
+    ) is not None
 
 
-def _draining(sight: Sight, dice: random.Random) -> Script:
+def _draining(observation: Observation, dice: random.Random) -> Script:
     """Without a master nobody is released: the one drains while the other dies."""
-    leaver, victim = dice.sample(sight.training, 2)
+    leaver, victim = dice.sample(observation.training, 2)
     yield Send(MASTER, signal.SIGSTOP)
     yield Send(leaver, signal.SIGTERM)
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
     yield Send(victim, signal.SIGKILL)
-    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
-    drained_alive = sight is not None and leaver in sight.live
+    observation = yield Until(lambda observation: observation if observation.killed(victim) else None, 10)
+    drained_alive = observation is not None and leaver in observation.live
     yield Send(MASTER, signal.SIGCONT)
-    left = yield Until(lambda sight: sight.heard("drained", worker=leaver), 30)
+    left = yield Until(lambda observation: observation.heard("drained", worker=leaver), 30)
     return drained_alive and left is not None
 
 
-def _hang(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.training)
+def _hang(observation: Observation, dice: random.Random) -> Script:
+    victim = dice.choice(observation.training)
     yield Send(victim, signal.SIGSTOP)
-    gone = yield Until(lambda sight: sight.heard("evicted", "lost", worker=victim), _PATIENCE_SECONDS)
+    gone = yield Until(
+        lambda observation: observation.heard("evicted", "lost", worker=victim), _PATIENCE_SECONDS
+    )
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
     yield Send(victim, signal.SIGCONT)
     return gone is not None
 
 
-def _starting(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _hang_at_start(dice.choice(sight.training), dice))
+def _starting(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _hang_at_start(dice.choice(observation.training), dice))
 
 
-def _server_starting(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _hang_at_start(dice.choice(sight.serving), dice))
+def _server_starting(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _hang_at_start(dice.choice(observation.servers), dice))
 
 
 def _hang_at_start(victim: str, dice: random.Random) -> Script:
@@ -337,55 +347,55 @@ def _hang_at_start(victim: str, dice: random.Random) -> Script:
     role, index, life = victim.split("-")
     successor = f"{role}-{index}-{int(life) + 1}"
     yield Send(victim, signal.SIGKILL)
-    if (yield Until(lambda sight: successor in sight.live or None, _PATIENCE_SECONDS)) is None:
+    if (yield Until(lambda observation: successor in observation.live or None, _PATIENCE_SECONDS)) is None:
         return False
     yield Pause(dice.uniform(0, _START_SECONDS[Role(role)]))
     yield Send(successor, signal.SIGSTOP)
     replaced = yield Until(
-        lambda sight: sight.heard("replaced", "joined", "evicted", "lost", worker=successor),
+        lambda observation: observation.heard("replaced", "joined", "evicted", "lost", worker=successor),
         _PATIENCE_SECONDS,
     )
     if replaced is not None and replaced.kind == "replaced":
-        return (yield Until(lambda sight: sight.killed(successor) or None, 10)) is not None
+        return (yield Until(lambda observation: observation.killed(successor) or None, 10)) is not None
     yield Send(successor, signal.SIGCONT)  # it had registered before it stood still
     return False
 
 
-def _drain(sight: Sight, dice: random.Random) -> Script:
-    leaver = dice.choice(sight.training)
+def _drain(observation: Observation, dice: random.Random) -> Script:
+    leaver = dice.choice(observation.training)
     yield Send(leaver, signal.SIGTERM)
-    released = yield Until(lambda sight: sight.ended.get(leaver), 30)
-    told = yield Until(lambda sight: sight.heard("drained", worker=leaver), 10)
+    released = yield Until(lambda observation: observation.ended.get(leaver), 30)
+    told = yield Until(lambda observation: observation.heard("drained", worker=leaver), 10)
     return bool(released == (0, None) and told is not None)
 
 
-def _master(sight: Sight, dice: random.Random) -> Script:
-    before = sight.masters
+def _master(observation: Observation, dice: random.Random) -> Script:
+    before = observation.masters
     yield Send(MASTER, signal.SIGKILL)
-    return (yield Until(lambda sight: sight.masters > before or None, 30)) is not None
+    return (yield Until(lambda observation: observation.masters > before or None, 30)) is not None
 
 
-def _change(sight: Sight, dice: random.Random) -> Script:
+def _change(observation: Observation, dice: random.Random) -> Script:
     """Kill the master after a death that calls for a new view, and before it has decided one."""
-    before = sight.masters
-    victim = dice.choice(sight.training)
+    before = observation.masters
+    victim = dice.choice(observation.training)
     yield Send(MASTER, signal.SIGSTOP)
     yield Send(victim, signal.SIGKILL)
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
-    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
+    observation = yield Until(lambda observation: observation if observation.killed(victim) else None, 10)
     yield Send(MASTER, signal.SIGKILL)
-    again = yield Until(lambda sight: sight.masters > before or None, 30)
-    return sight is not None and again is not None
+    again = yield Until(lambda observation: observation.masters > before or None, 30)
+    return observation is not None and again is not None
 
 
-def _server(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.serving)
+def _server(observation: Observation, dice: random.Random) -> Script:
+    victim = dice.choice(observation.servers)
     yield Send(victim, signal.SIGKILL)
-    return (yield Until(lambda sight: sight.killed(victim) or None, 10)) is not None
+    return (yield Until(lambda observation: observation.killed(victim) or None, 10)) is not None
 
 
-def _servers(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _two(dice.sample(sight.serving, 2), dice))
+def _servers(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _two(dice.sample(observation.servers, 2), dice))
 
 
 def _two(victims: Sequence[str], dice: random.Random) -> Script:
@@ -393,53 +403,59 @@ def _two(victims: Sequence[str], dice: random.Random) -> Script:
     for victim in victims:
         yield Send(victim, signal.SIGKILL)
         yield Pause(dice.uniform(0, 0.8 * _PAIR_SECONDS / len(victims)))
-    dead = yield Until(lambda sight: all(map(sight.killed, victims)) or None, 10)
+    dead = yield Until(lambda observation: all(map(observation.killed, victims)) or None, 10)
     return dead is not None
 
 
-def _workers(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _two(sight.training, dice))
+def _workers(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _two(observation.training, dice))
 
 
-def _server_hang(sight: Sight, dice: random.Random) -> Script:
-    victim = dice.choice(sight.serving)
+def _server_hang(observation: Observation, dice: random.Random) -> Script:
+    victim = dice.choice(observation.servers)
     yield Send(victim, signal.SIGSTOP)
-    gone = yield Until(lambda sight: sight.heard("lost", worker=victim), _PATIENCE_SECONDS)
+    gone = yield Until(lambda observation: observation.heard("lost", worker=victim), _PATIENCE_SECONDS)
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
     yield Send(victim, signal.SIGCONT)
     return gone is not None
 
 
-def _server_drain(sight: Sight, dice: random.Random) -> Script:
-    leaver = dice.choice(sight.serving)
+def _server_drain(observation: Observation, dice: random.Random) -> Script:
+    leaver = dice.choice(observation.servers)
     yield Send(leaver, signal.SIGTERM)
-    released = yield Until(lambda sight: sight.ended.get(leaver), _PATIENCE_SECONDS)
+    released = yield Until(lambda observation: observation.ended.get(leaver), _PATIENCE_SECONDS)
     return bool(released == (0, None))
 
 
 def _hold(
-    under_way: Callable[[JobStatus], int], victims: Callable[[Sight], Sequence[str]]
-) -> Generator[Request, Any, Sight | None]:
+    under_way: Callable[[JobStatus], int], victims: Callable[[Observation], Sequence[str]]
+) -> Generator[Request, Any, Observation | None]:
     """Stop the master when something is under way that it alone can end; return what is seen then, None if that never was."""
 
-    def begun(sight: Sight) -> bool | None:
-        if sight.ending:
+    def begun(observation: Observation) -> bool | None:
+        if observation.ending:
             return False
-        return True if sight.status is not None and under_way(sight.status) and victims(sight) else None
+        return (
+            True
+            if observation.status is not None and under_way(observation.status) and victims(observation)
+            else None
+        )
 
     for _ in range(_TRIES):
         if not (yield Until(begun, _MOMENT_SECONDS)):
             return None
         yield Send(MASTER, signal.SIGSTOP)
-        sight: Sight = yield Pause(_LAST_WORDS_SECONDS)
-        if begun(sight):
-            return sight
+        observation: Observation = yield Pause(_LAST_WORDS_SECONDS)
+        if begun(observation):
+            return observation
         yield Send(MASTER, signal.SIGCONT)  # it was over before the master stood still
     return None
 
 
 def _kill_while(
-    under_way: Callable[[JobStatus], int], victims: Callable[[Sight], Sequence[str]], dice: random.Random
+    under_way: Callable[[JobStatus], int],
+    victims: Callable[[Observation], Sequence[str]],
+    dice: random.Random,
 ) -> Script:
     """Kill somebody while something is under way and the master can't end it; the master itself may be the victim."""
     held = yield from _hold(under_way, victims)
@@ -448,49 +464,53 @@ def _kill_while(
     victim = dice.choice(victims(held))
     yield Send(victim, signal.SIGKILL)
     if victim == MASTER:
-        return (yield Until(lambda sight: sight.masters > held.masters or None, 30)) is not None
-    killed = yield Until(lambda sight: sight.killed(victim) or None, 10)
+        return (yield Until(lambda observation: observation.masters > held.masters or None, 30)) is not None
+    killed = yield Until(lambda observation: observation.killed(victim) or None, 10)
     yield Send(MASTER, signal.SIGCONT)
     return killed is not None
 
 
-def _copy(sight: Sight, dice: random.Random) -> Script:
+def _copy(observation: Observation, dice: random.Random) -> Script:
     """Kill a server, and when its slots are copied to others, one of those."""
-    first = dice.choice(sight.serving)
+    first = dice.choice(observation.servers)
     yield Send(first, signal.SIGKILL)
-    if (yield Until(lambda sight: sight.heard("lost", worker=first), 30)) is None:
+    if (yield Until(lambda observation: observation.heard("lost", worker=first), 30)) is None:
         return False
-    return (yield from _kill_while(lambda status: status.copies, lambda sight: sight.serving, dice))
+    return (
+        yield from _kill_while(lambda status: status.copies, lambda observation: observation.servers, dice)
+    )
 
 
-def _handover(sight: Sight, dice: random.Random) -> Script:
+def _handover(observation: Observation, dice: random.Random) -> Script:
     """Ask a server to leave, and while its slots are handed over kill it, or one that takes them."""
-    leaver = dice.choice(sight.serving)
+    leaver = dice.choice(observation.servers)
     yield Send(leaver, signal.SIGTERM)
-    if (yield Until(lambda sight: sight.heard("leaving", worker=leaver), 30)) is None:
+    if (yield Until(lambda observation: observation.heard("leaving", worker=leaver), 30)) is None:
         return False
 
-    def victims(sight: Sight) -> list[str]:
-        return [*sight.serving, *sight.workers("draining")] if leaver in sight.live else []
+    def victims(observation: Observation) -> list[str]:
+        return [*observation.servers, *observation.workers("draining")] if leaver in observation.live else []
 
     return (yield from _kill_while(lambda status: status.handovers, victims, dice))
 
 
-def _snapshot(sight: Sight, dice: random.Random) -> Script:
+def _snapshot(observation: Observation, dice: random.Random) -> Script:
     return (
-        yield from _kill_while(lambda status: status.snapshot, lambda sight: [MASTER, *sight.serving], dice)
+        yield from _kill_while(
+            lambda status: status.snapshot, lambda observation: [MASTER, *observation.servers], dice
+        )
     )
 
 
-def _unacknowledged(sight: Sight, dice: random.Random) -> Script:
+def _unacknowledged(observation: Observation, dice: random.Random) -> Script:
     """Stop all servers but one, so that its backups accept nothing, and kill it when pushes wait for them."""
-    victim, *others = dice.sample(sight.serving, len(sight.serving))
+    victim, *others = dice.sample(observation.servers, len(observation.servers))
     for other in others:
         yield Send(other, signal.SIGSTOP)
     first = yield Pause(_WAITING_SECONDS)
     last = yield Pause(_WAITING_SECONDS)
     yield Send(victim, signal.SIGKILL)
-    killed = yield Until(lambda sight: sight.killed(victim) or None, 10)
+    killed = yield Until(lambda observation: observation.killed(victim) or None, 10)
     for other in others:
         yield Send(other, signal.SIGCONT)
     # Whoever trains has pushed, and nothing was settled: what this server applied waited for the others.
@@ -498,53 +518,56 @@ def _unacknowledged(sight: Sight, dice: random.Random) -> Script:
     return killed is not None and waited and last.heard("lost", "ended") is None
 
 
-def _more_servers(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _scale(sight, 1, lambda sight, before: bool(set(sight.serving) - before)))
-
-
-def _fewer_servers(sight: Sight, dice: random.Random) -> Script:
-    return (yield from _scale(sight, -1, _a_server_goes))
-
-
-def _a_server_goes(sight: Sight, _before: set[str]) -> bool:
-    """Tell whether one is emptied, or has ended because it had not begun yet."""
-    return any(
-        event.kind in ("leaving", "ended") and event.worker.startswith(Role.PS) for event in sight.events
+def _more_servers(observation: Observation, dice: random.Random) -> Script:
+    return (
+        yield from _scale(observation, 1, lambda observation, before: bool(set(observation.servers) - before))
     )
 
 
-def _scale(sight: Sight, by: int, follows: Callable[[Sight, set[str]], bool]) -> Script:
+def _fewer_servers(observation: Observation, dice: random.Random) -> Script:
+    return (yield from _scale(observation, -1, _a_server_goes))
+
+
+def _a_server_goes(observation: Observation, _before: set[str]) -> bool:
+    """Tell whether one is emptied, or has ended because it had not begun yet."""
+    return any(
+        event.kind in ("leaving", "ended") and event.worker.startswith(Role.PS)
+        for event in observation.events
+    )
+
+
+def _scale(observation: Observation, by: int, follows: Callable[[Observation, set[str]], bool]) -> Script:
     """Ask for another number of servers, and wait until what has to follow begins."""
-    assert sight.status is not None
-    wanted, before = sight.status.wanted_servers + by, set(sight.serving)
+    assert observation.status is not None
+    wanted, before = observation.status.wanted_servers + by, set(observation.servers)
     yield Scale(wanted)
 
-    def begun(sight: Sight) -> bool | None:
-        if sight.ending:
+    def begun(observation: Observation) -> bool | None:
+        if observation.ending:
             return False
-        asked = sight.status is not None and sight.status.wanted_servers == wanted
-        return True if asked and follows(sight, before) else None
+        asked = observation.status is not None and observation.status.wanted_servers == wanted
+        return True if asked and follows(observation, before) else None
 
     return bool((yield Until(begun, _MOMENT_SECONDS)))
 
 
-def _promotion(sight: Sight, dice: random.Random) -> Script:
+def _promotion(observation: Observation, dice: random.Random) -> Script:
     """Kill a server while the master can't promote anybody, then the master."""
-    before, victim = sight.masters, dice.choice(sight.serving)
+    before, victim = observation.masters, dice.choice(observation.servers)
     yield Send(MASTER, signal.SIGSTOP)
     yield Send(victim, signal.SIGKILL)
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
-    sight = yield Until(lambda sight: sight if sight.killed(victim) else None, 10)
+    observation = yield Until(lambda observation: observation if observation.killed(victim) else None, 10)
     yield Send(MASTER, signal.SIGKILL)
-    again = yield Until(lambda sight: sight.masters > before or None, 30)
-    return sight is not None and again is not None
+    again = yield Until(lambda observation: observation.masters > before or None, 30)
+    return observation is not None and again is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """How a kind is begun: its script, how many workers must train (with `final`: stand in the final view), and how many servers serve."""
 
-    script: Callable[[Sight, random.Random], Script]
+    script: Callable[[Observation, random.Random], Script]
     workers: int
     joiner: bool = False
     final: bool = False
@@ -584,19 +607,23 @@ FORMS: Mapping[FaultKind, Form] = {
 }
 
 
-def possible(kind: FaultKind, sight: Sight) -> bool:
+def possible(kind: FaultKind, observation: Observation) -> bool:
     """Tell whether a fault can begin now. Where workers train in step, at least one of them is always spared."""
     form = FORMS[kind]
     if form.final:
-        return len(sight.workers("finishing")) >= form.workers
-    if sight.ending or len(sight.training) < form.workers or len(sight.serving) < form.servers:
+        return len(observation.workers("finishing")) >= form.workers
+    if (
+        observation.ending
+        or len(observation.training) < form.workers
+        or len(observation.servers) < form.servers
+    ):
         return False
-    status = sight.status
+    status = observation.status
     if status is not None and not form.wanted[0] <= status.wanted_servers <= form.wanted[1]:
         return False
     if form.whole and (status is None or status.slots_alone):
         return False
-    return bool(sight.coming) if form.joiner else True
+    return bool(observation.coming) if form.joiner else True
 
 
 def is_rare(kind: FaultKind) -> bool:

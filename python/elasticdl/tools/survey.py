@@ -169,7 +169,7 @@ def read_probe(pod: Object, image: str) -> Tried | None:
     waiting = state.get("waiting", {})
     if waiting.get("reason") == "ErrImagePull":
         return Tried(image, failure=f"ErrImagePull: {waiting.get('message', '')}")
-    text = pods.hopeless(waiting)
+    text = pods.unrecoverable(waiting)
     return Tried(image, failure=text) if text else None
 
 

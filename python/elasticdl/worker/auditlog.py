@@ -107,7 +107,7 @@ class AuditLog(_Log):
         self._hand_over()
 
 
-class ServedAuditLog(_Log):
+class PsAuditLog(_Log):
     """What a worker with parameter servers writes."""
 
     def chunk(

@@ -1,6 +1,6 @@
 """What happens to a synchronous member, and what it is to do: the vocabulary of `worker/allreduce/machine.py`.
 
-Plain values. The state machine takes an event and returns instructions; the shell (`worker/allreduce/runner.py`) and the simulator carry
+Plain values. The state machine takes an event and returns instructions; the runner (`worker/allreduce/runner.py`) and the simulator carry
 them out and bring their outcomes back as events. *Work* is what takes time; its outcome always comes back, also when the member has
 sealed meanwhile (then usually as `WorkCancelled`), and no view is installed before it has. At most one piece of work is outstanding at
 any moment, with one exception: a joiner that owns no slot in its first step gets `Contribute(blank=True)` while its `Heal` still runs, so
@@ -87,7 +87,7 @@ class ChunkComputed:
 
 @dataclass(frozen=True, slots=True)
 class RingCompleted:
-    """Work done: every member contributed to `step` of `view`; the result lies in the shell's result buffer."""
+    """Work done: every member contributed to `step` of `view`; the result lies in the runner's result buffer."""
 
     view: ViewId
     step: int

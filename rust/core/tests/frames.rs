@@ -1,7 +1,7 @@
 //! Frames and handshakes take any bytes without a panic, and let nobody in without the token.
 use elasticdl_core::net::frame::{HEADER, Header, Kind, Malformed};
 use elasticdl_core::net::handshake::{
-    Acceptor, Caller, Denied, Heard, Hello, Purpose, Said, Token, Verdict,
+    Caller, Denied, Heard, Hello, Purpose, Responder, Said, Token, Verdict,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use proptest::prelude::*;
@@ -23,28 +23,28 @@ fn hello(member: &str) -> Hello {
     }
 }
 
-fn pair(ours: &[u8], theirs: &[u8]) -> (Caller, Acceptor) {
+fn pair(ours: &[u8], theirs: &[u8]) -> (Caller, Responder) {
     let caller = Caller::new(
         Token::new(ours).unwrap(),
         hello("dialer"),
         "acceptor".into(),
     )
     .unwrap();
-    let acceptor = Acceptor::new(Token::new(theirs).unwrap(), "acceptor".into()).unwrap();
-    (caller, acceptor)
+    let responder = Responder::new(Token::new(theirs).unwrap(), "acceptor".into()).unwrap();
+    (caller, responder)
 }
 
-fn challenge(caller: &Caller, acceptor: &mut Acceptor) -> Vec<u8> {
+fn challenge(caller: &Caller, responder: &mut Responder) -> Vec<u8> {
     let nonce = caller.open();
     let (header, payload) = decode(&nonce);
-    match acceptor.hear(&header, payload).unwrap() {
+    match responder.hear(&header, payload).unwrap() {
         Heard::Reply(frame) => frame,
         Heard::Hello(_) => panic!("a nonce is no hello"),
     }
 }
 
-fn introduction(caller: &mut Caller, acceptor: &mut Acceptor) -> Vec<u8> {
-    let challenge = challenge(caller, acceptor);
+fn introduction(caller: &mut Caller, responder: &mut Responder) -> Vec<u8> {
+    let challenge = challenge(caller, responder);
     let (header, payload) = decode(&challenge);
     match caller.hear(&header, payload).unwrap() {
         Said::Reply(frame) => frame,
@@ -54,11 +54,11 @@ fn introduction(caller: &mut Caller, acceptor: &mut Acceptor) -> Vec<u8> {
 
 #[test]
 fn both_ends_learn_who_the_other_is() {
-    let (mut caller, mut acceptor) = pair(b"token", b"token");
-    let frame = introduction(&mut caller, &mut acceptor);
+    let (mut caller, mut responder) = pair(b"token", b"token");
+    let frame = introduction(&mut caller, &mut responder);
     let (header, payload) = decode(&frame);
     assert_eq!(
-        acceptor.hear(&header, payload),
+        responder.hear(&header, payload),
         Ok(Heard::Hello(hello("dialer")))
     );
     for verdict in [Verdict::Parked, Verdict::Ok] {
@@ -70,8 +70,8 @@ fn both_ends_learn_who_the_other_is() {
 
 #[test]
 fn a_dialer_refuses_an_acceptor_without_the_token() {
-    let (mut caller, mut acceptor) = pair(b"token", b"other");
-    let frame = challenge(&caller, &mut acceptor);
+    let (mut caller, mut responder) = pair(b"token", b"other");
+    let frame = challenge(&caller, &mut responder);
     let (header, payload) = decode(&frame);
     assert_eq!(caller.hear(&header, payload), Err(Denied::Token));
 }
@@ -81,10 +81,10 @@ fn an_acceptor_refuses_a_dialer_without_the_token() {
     // Even one that got past the challenge: it answers with what another conversation taught it.
     let (mut honest, mut elsewhere) = pair(b"token", b"token");
     let replayed = introduction(&mut honest, &mut elsewhere);
-    let (caller, mut acceptor) = pair(b"other", b"token");
-    challenge(&caller, &mut acceptor);
+    let (caller, mut responder) = pair(b"other", b"token");
+    challenge(&caller, &mut responder);
     let (header, payload) = decode(&replayed);
-    assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
+    assert_eq!(responder.hear(&header, payload), Err(Denied::Token));
 }
 
 #[test]
@@ -95,19 +95,19 @@ fn another_member_at_the_address_is_noticed() {
         "somebody".into(),
     )
     .unwrap();
-    let mut acceptor = Acceptor::new(Token::new(b"token").unwrap(), "acceptor".into()).unwrap();
-    let frame = challenge(&caller, &mut acceptor);
+    let mut responder = Responder::new(Token::new(b"token").unwrap(), "acceptor".into()).unwrap();
+    let frame = challenge(&caller, &mut responder);
     let (header, payload) = decode(&frame);
     assert_eq!(caller.hear(&header, payload), Err(Denied::Member));
 }
 
 #[test]
 fn a_proof_can_not_be_reflected() {
-    // A dialer without the token opens a second conversation and hands the acceptor's own proof back to it.
-    let (_, mut acceptor) = pair(b"token", b"token");
+    // A dialer without the token opens a second conversation and hands the responder's own proof back to it.
+    let (_, mut responder) = pair(b"token", b"token");
     let nonce = Header::frame(Kind::Nonce, 0, 0, &[7; 32]);
     let (header, payload) = decode(&nonce);
-    let Ok(Heard::Reply(frame)) = acceptor.hear(&header, payload) else {
+    let Ok(Heard::Reply(frame)) = responder.hear(&header, payload) else {
         panic!("no challenge")
     };
     let (_, challenge) = decode(&frame);
@@ -116,23 +116,23 @@ fn a_proof_can_not_be_reflected() {
     content.extend_from_slice(&challenge[32..64]);
     let frame = Header::frame(Kind::Hello, 7, 0, &content);
     let (header, payload) = decode(&frame);
-    assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
+    assert_eq!(responder.hear(&header, payload), Err(Denied::Token));
 }
 
-/// Introduce a dialer for `purpose` to an acceptor.
+/// Introduce a dialer for `purpose` to an responder.
 fn introduce(ours: Token, theirs: Token, purpose: Purpose) -> Result<Heard, Denied> {
     let hello = Hello {
         purpose,
         ..hello("dialer")
     };
     let mut caller = Caller::new(ours, hello, "acceptor".into()).unwrap();
-    let mut acceptor = Acceptor::new(theirs, "acceptor".into()).unwrap();
-    let challenge = challenge(&caller, &mut acceptor);
+    let mut responder = Responder::new(theirs, "acceptor".into()).unwrap();
+    let challenge = challenge(&caller, &mut responder);
     let (header, payload) = decode(&challenge);
     match caller.hear(&header, payload)? {
         Said::Reply(frame) => {
             let (header, payload) = decode(&frame);
-            acceptor.hear(&header, payload)
+            responder.hear(&header, payload)
         }
         Said::Verdict(_) => panic!("a challenge is no verdict"),
     }
@@ -212,13 +212,13 @@ proptest! {
             Just(Kind::Nonce), Just(Kind::Challenge), Just(Kind::Hello), Just(Kind::Verdict), Just(Kind::Beat)
         ], late: bool,
     ) {
-        let (mut caller, mut acceptor) = pair(b"token", b"token");
+        let (mut caller, mut responder) = pair(b"token", b"token");
         if late {
-            introduction(&mut caller, &mut acceptor);
+            introduction(&mut caller, &mut responder);
         }
         let frame = Header::frame(kind, 7, 0, &payload);
         let (header, payload) = decode(&frame);
-        let heard = acceptor.hear(&header, payload);
+        let heard = responder.hear(&header, payload);
         prop_assert!(!matches!(heard, Ok(Heard::Hello(_))), "let in without a proof");
         let said = caller.hear(&header, payload);
         prop_assert!(!matches!(said, Ok(Said::Reply(_))), "answered without a proof");
@@ -226,20 +226,20 @@ proptest! {
 
     #[test]
     fn a_changed_hello_is_refused(at in HEADER.., flip in 1u8..) {
-        let (mut caller, mut acceptor) = pair(b"token", b"token");
-        let mut frame = introduction(&mut caller, &mut acceptor);
+        let (mut caller, mut responder) = pair(b"token", b"token");
+        let mut frame = introduction(&mut caller, &mut responder);
         let at = HEADER + at % (frame.len() - HEADER);
         frame[at] ^= flip;
         let (header, payload) = decode(&frame);
-        prop_assert_eq!(acceptor.hear(&header, payload), Err(Denied::Token));
+        prop_assert_eq!(responder.hear(&header, payload), Err(Denied::Token));
     }
 
     #[test]
     fn a_hello_of_another_view_is_refused(view: u64) {
         prop_assume!(view != 7);
-        let (mut caller, mut acceptor) = pair(b"token", b"token");
-        let frame = introduction(&mut caller, &mut acceptor);
+        let (mut caller, mut responder) = pair(b"token", b"token");
+        let frame = introduction(&mut caller, &mut responder);
         let (header, payload) = decode(&frame);
-        prop_assert_eq!(acceptor.hear(&Header { view, ..header }, payload), Err(Denied::Token));
+        prop_assert_eq!(responder.hear(&Header { view, ..header }, payload), Err(Denied::Token));
     }
 }

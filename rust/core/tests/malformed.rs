@@ -44,7 +44,7 @@ const TASKS: u64 = 2000;
 
 const ENTRY: Entry = Entry {
     term: 1,
-    reign: 1,
+    primary_epoch: 1,
     primary: 0,
     backup: None,
     restored: 0,
@@ -132,9 +132,9 @@ fn ask() -> impl Strategy<Value = Vec<u64>> {
                 .into_iter()
                 .map(|(slot, term, ids)| (slot, term, part_of(&catalog, slot, &ids, true)))
                 .collect();
-            let known = |(variable, reign, version): &(usize, u64, u64)| Known {
+            let known = |(variable, primary_epoch, version): &(usize, u64, u64)| Known {
                 variable: *variable,
-                reign: *reign,
+                primary_epoch: *primary_epoch,
                 version: *version,
             };
             let ask = Ask {
@@ -182,7 +182,7 @@ fn ask() -> impl Strategy<Value = Vec<u64>> {
 fn entry() -> impl Strategy<Value = Entry> {
     (any::<[u64; 4]>(), prop::option::of(0_u64..99)).prop_map(|(words, backup)| Entry {
         term: words[0],
-        reign: words[1],
+        primary_epoch: words[1],
         primary: words[2],
         backup,
         restored: words[3],
@@ -243,7 +243,7 @@ fn rows() -> impl Strategy<Value = Vec<u64>> {
         any::<[u64; 2]>(),
         any::<bool>(),
     )
-        .prop_map(|(kinds, [reign, version], has_chunk)| {
+        .prop_map(|(kinds, [primary_epoch, version], has_chunk)| {
             let catalog = catalog();
             let mut words = Vec::new();
             let mut kinds = kinds.into_iter();
@@ -253,8 +253,14 @@ fn rows() -> impl Strategy<Value = Vec<u64>> {
                     .iter()
                     .map(|(table, ids)| catalog.tables()[*table].width * ids.len())
                     .sum();
-                wire::put_rows(&mut words, pull.slot, has_chunk, (reign, version), count)
-                    .fill(0.25);
+                wire::put_rows(
+                    &mut words,
+                    pull.slot,
+                    has_chunk,
+                    (primary_epoch, version),
+                    count,
+                )
+                .fill(0.25);
                 for known in &pull.dense {
                     let weights = &[1.5; 5][..catalog.variables()[known.variable].length];
                     let dense = match kinds.next() {
@@ -491,7 +497,7 @@ fn an_answer_larger_than_a_message_is_not_asked_for() {
     // Each time that a variable is named it comes whole.
     let known = Known {
         variable: 0,
-        reign: 0,
+        primary_epoch: 0,
         version: 0,
     };
     let ask = |times| Ask {
@@ -861,7 +867,7 @@ fn a_worker_that_reads_later_gets_all_answers_as_there_is_room() {
     assert_eq!(applied, Some(Answer::Applied));
     let known = Known {
         variable: 0,
-        reign: 0,
+        primary_epoch: 0,
         version: 0,
     };
     let pull = Pull {
@@ -1071,7 +1077,7 @@ fn a_stream_with_wrong_versions_ends_and_its_server_goes_on() {
     let newer = |primary, backup| Message {
         entry: Entry {
             term: 2,
-            reign: 2,
+            primary_epoch: 2,
             primary,
             backup,
             restored: 0,

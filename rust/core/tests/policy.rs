@@ -33,7 +33,7 @@ impl Pair {
         let catalog = Catalog::new(0, 1, vec![table], vec![], rule, 0.0);
         let entry = Entry {
             term: 1,
-            reign: 1,
+            primary_epoch: 1,
             primary: 0,
             backup: Some(1),
             restored: 0,

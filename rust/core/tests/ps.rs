@@ -189,7 +189,7 @@ impl World {
         for slot in 0..u64::from(SLOTS) {
             world.journal.push(vec![Entry {
                 term: 1,
-                reign: 1,
+                primary_epoch: 1,
                 primary: slot % 3,
                 backup: (replicas > 1).then_some((slot + 1) % 3),
                 restored: 0,
@@ -215,15 +215,25 @@ impl World {
         *self.journal[slot as usize].last().expect("an entry")
     }
 
-    fn append(&mut self, slot: u32, primary: Server, backup: Option<Server>, new_reign: bool) {
+    fn append(
+        &mut self,
+        slot: u32,
+        primary: Server,
+        backup: Option<Server>,
+        new_primary_epoch: bool,
+    ) {
         let old = self.now(slot);
         let term = old.term + 1;
         let entry = Entry {
             term,
-            reign: if new_reign { term } else { old.reign },
+            primary_epoch: if new_primary_epoch {
+                term
+            } else {
+                old.primary_epoch
+            },
             primary,
             backup,
-            restored: if new_reign { 0 } else { old.restored },
+            restored: if new_primary_epoch { 0 } else { old.restored },
         };
         self.say(format!("journal: slot {slot} {entry:?}"));
         self.journal[slot as usize].push(entry);
@@ -627,7 +637,7 @@ impl World {
         self.roll_back += 1;
         let entry = Entry {
             term,
-            reign: term,
+            primary_epoch: term,
             primary,
             backup: None,
             restored: self.roll_back,
@@ -652,7 +662,7 @@ impl World {
         }
     }
 
-    /// A snapshot is begun, or goes on: any slot at any time, of its present reign (rule R26).
+    /// A snapshot is begun, or goes on: any slot at any time, of its present primary epoch (rule R26).
     fn cut(&mut self) {
         let Some(mut cutting) = self.cutting.take() else {
             if self.dice.below(4) == 0 {
@@ -673,7 +683,7 @@ impl World {
         .unwrap_or(entry.primary);
         if let Some(node) = self.nodes.get(&server)
             && let Some(data) = node
-                .look(slot, |slot| slot.cut(entry.reign).cloned())
+                .look(slot, |slot| slot.cut(entry.primary_epoch).cloned())
                 .flatten()
         {
             cutting.slots.entry(slot).or_insert(data);
@@ -851,7 +861,7 @@ impl World {
                 .filter(|id| self.is_alive(*id))
             {
                 let is_there =
-                    self.nodes[&server].look(slot, |slot| slot.cut(entry.reign).is_some());
+                    self.nodes[&server].look(slot, |slot| slot.cut(entry.primary_epoch).is_some());
                 let rows = self.counts(server, slot).unwrap_or_default();
                 for stamp in all_stamps().filter(|stamp| self.done.contains(&stamp.task)) {
                     let touches = slots_of(stamp.task, stamp.chunk).contains(&slot);
@@ -886,8 +896,9 @@ impl World {
                 let is_kept =
                     self.replicas == 1 || entry.backup.is_some_and(|backup| self.is_alive(backup));
                 let primary = self.nodes.get(&entry.primary);
-                let has_all =
-                    |primary: &Node| primary.look(slot, |slot| slot.cut(entry.reign).is_some());
+                let has_all = |primary: &Node| {
+                    primary.look(slot, |slot| slot.cut(entry.primary_epoch).is_some())
+                };
                 is_kept && primary.and_then(has_all) == Some(true)
             })
     }
@@ -981,7 +992,7 @@ fn the_copy_of_an_empty_slot_is_ready_when_its_end_has_been_accepted() {
     let node = unbounded(0, &catalog);
     let entry = Entry {
         term: 1,
-        reign: 1,
+        primary_epoch: 1,
         primary: 0,
         backup: Some(2),
         restored: 0,

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use elasticdl_core::net::frame::Kind;
 use elasticdl_core::ps::client::batch::Batch;
 use elasticdl_core::ps::client::push::Pushed;
-use elasticdl_core::ps::client::tracker::{Asking, End, Found, Wanted};
+use elasticdl_core::ps::client::tracker::{End, Found, RequestTracker, Wanted};
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Policy, Table};
@@ -130,7 +130,7 @@ enum Doing {
 
 struct Worker {
     number: u32,
-    asking: Asking,
+    tracker: RequestTracker,
     doing: Doing,
     /// Tasks, and how many chunks of each it knows to be settled.
     tasks: BTreeMap<u64, u16>,
@@ -206,7 +206,7 @@ impl World {
             let primary = Server::from(slot % 2);
             world.entries.push(Entry {
                 term: 1,
-                reign: 1,
+                primary_epoch: 1,
                 primary,
                 backup: Some(1 - primary),
                 restored: 0,
@@ -239,7 +239,7 @@ impl World {
         self.next_worker += 1;
         self.workers.push(Worker {
             number,
-            asking: Asking::new(self.catalog.clone()),
+            tracker: RequestTracker::new(self.catalog.clone()),
             doing: Doing::Nothing,
             tasks: BTreeMap::new(),
             unreported: VecDeque::new(),
@@ -326,7 +326,7 @@ impl World {
             self.workers.iter_mut().find(|one| one.number == worker),
         );
         if let (Some((kind, number, words)), Some(worker)) = (packet, worker) {
-            let taken = worker.asking.take(now, server, kind, number, &words);
+            let taken = worker.tracker.take(now, server, kind, number, &words);
             assert!(taken.is_some(), "an answer makes no sense");
         }
     }
@@ -380,12 +380,12 @@ impl World {
             let worker = &mut self.workers[at];
             let entries = self.journal[worker.learned..].to_vec();
             worker.learned = self.journal.len();
-            worker.asking.learn(entries, 0);
+            worker.tracker.learn(entries, 0);
             let gone: Vec<Server> = (0..self.next_server)
                 .filter(|server| !self.peers.contains_key(server))
                 .collect();
             for server in gone {
-                worker.asking.lose(self.now, server);
+                worker.tracker.lose(self.now, server);
                 self.asks.remove(&(worker.number, server));
             }
         }
@@ -398,7 +398,7 @@ impl World {
         let Some(worker) = self.workers.get_mut(at) else {
             return;
         };
-        let news = worker.asking.take_news();
+        let news = worker.tracker.take_news();
         worker.found.extend(news.found);
         worker.ended.extend(news.ended);
         let first = worker
@@ -426,7 +426,7 @@ impl World {
                     batches: vec![batch(stamp)],
                     ..Wanted::default()
                 };
-                worker.asking.begin(now, worker.ticket, Some(wanted), None);
+                worker.tracker.begin(now, worker.ticket, Some(wanted), None);
             }
             (Doing::Pulls(ticket, stamp), first) => {
                 if let Some(found) = worker.found.remove(&ticket) {
@@ -438,17 +438,19 @@ impl World {
                         push(worker, now, &self.catalog, stamp);
                         if bug == Bug::ConfirmEarly {
                             let confirms = confirms(stamp);
-                            worker.asking.confirm(0, 0, [(stamp.task, confirms)]);
+                            worker.tracker.confirm(0, 0, [(stamp.task, confirms)]);
                         }
                     } else {
-                        worker.asking.confirm(0, 0, [(stamp.task, confirms(stamp))]);
+                        worker
+                            .tracker
+                            .confirm(0, 0, [(stamp.task, confirms(stamp))]);
                         settled(worker, stamp);
                     }
                 } else if let Some(first) = first
                     && step(first) < step(stamp)
                     && bug != Bug::NoPutBack
                 {
-                    worker.asking.forget();
+                    worker.tracker.forget();
                     worker.doing = Doing::Nothing;
                 }
             }
@@ -478,10 +480,10 @@ impl World {
             }
         }
         let worker = &mut self.workers[at];
-        let (errands, _) = worker.asking.due(now);
-        for errand in errands {
-            let server = errand.server;
-            if let Some((request, words)) = worker.asking.ask(now, errand) {
+        let (requests, _) = worker.tracker.due(now);
+        for request in requests {
+            let server = request.server;
+            if let Some((request, words)) = worker.tracker.ask(now, request) {
                 self.asks
                     .entry((number, server))
                     .or_default()
@@ -519,7 +521,7 @@ impl World {
             let chunk = self.settled.get(&task).copied().unwrap_or(0);
             worker.tasks.insert(task, chunk);
             if self.bug != Bug::NoMasterWord {
-                worker.asking.confirm(0, 0, [(task, chunk)]);
+                worker.tracker.confirm(0, 0, [(task, chunk)]);
             }
             self.leases.insert(task, worker.number);
         }
@@ -533,7 +535,7 @@ impl World {
             && worker.heard < self.done.len()
         {
             let done = self.done[worker.heard..].iter().map(|task| (*task, WHOLE));
-            worker.asking.confirm(0, 0, done);
+            worker.tracker.confirm(0, 0, done);
             worker.heard = self.done.len();
         }
     }
@@ -584,7 +586,7 @@ impl World {
                     ..
                 } if primary == dead => Entry {
                     term,
-                    reign: term,
+                    primary_epoch: term,
                     primary: backup,
                     backup: None,
                     restored: 0,
@@ -650,8 +652,10 @@ impl World {
             peer.node()
                 .learn([(slot, self.entries[slot as usize])])
                 .unwrap();
-            let reign = self.entries[slot as usize].reign;
-            peer.node().step_for_cut(slot, reign, steps()).unwrap();
+            let primary_epoch = self.entries[slot as usize].primary_epoch;
+            peer.node()
+                .step_for_cut(slot, primary_epoch, steps())
+                .unwrap();
             let weight = peer.node().look(slot, |slot| {
                 let mut out = [0.0];
                 slot.read()
@@ -698,7 +702,7 @@ fn push(worker: &mut Worker, now: Instant, catalog: &Catalog, stamp: Stamp) {
     };
     let pushed = Pushed::new(catalog, head, &[(batch, gradients.into())], &[], false);
     let pushed = pushed.confirming(confirms(stamp));
-    worker.asking.begin(now, worker.ticket, None, Some(pushed));
+    worker.tracker.begin(now, worker.ticket, None, Some(pushed));
 }
 
 fn settled(worker: &mut Worker, stamp: Stamp) {
@@ -760,7 +764,7 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     let mut peer = Peer::new(0, catalog(), None);
     let entry = |term, restored| Entry {
         term,
-        reign: term,
+        primary_epoch: term,
         primary: 0,
         backup: None,
         restored,
@@ -777,23 +781,23 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
     .unwrap();
     let stamp = Stamp { task: 0, chunk: 0 };
     let ask = |peer: &mut Peer, roll_back| {
-        let mut asking = Asking::new(catalog());
-        asking.learn((0..SLOTS).map(|slot| (slot, entry(1, 0))), roll_back);
+        let mut tracker = RequestTracker::new(catalog());
+        tracker.learn((0..SLOTS).map(|slot| (slot, entry(1, 0))), roll_back);
         let now = Instant::now();
         let wanted = Wanted {
             chunk: Some(stamp),
             batches: vec![Arc::new(Batch::new(&catalog(), 0, &ids(stamp)))],
             ..Wanted::default()
         };
-        asking.begin(now, 1, Some(wanted), None);
-        let errand = asking.due(now).0.remove(0);
-        let (number, words) = asking.ask(now, errand).unwrap();
+        tracker.begin(now, 1, Some(wanted), None);
+        let request = tracker.due(now).0.remove(0);
+        let (number, words) = tracker.ask(now, request).unwrap();
         let outcome = peer.ask(1, number, bytemuck::cast_slice(&words)).unwrap();
         for (_, packet) in outcome.packets {
-            let taken = asking.take(now, 0, packet.kind, packet.number, &packet.words);
+            let taken = tracker.take(now, 0, packet.kind, packet.number, &packet.words);
             assert!(taken.is_some());
         }
-        asking.take_news().found.len()
+        tracker.take_news().found.len()
     };
     assert_eq!(ask(&mut peer, 0), 1);
     // The worker has heard of a roll-back, the server has not.
@@ -825,8 +829,8 @@ fn rows_from_before_a_roll_back_are_not_read_after_it() {
         Some(Answer::Applied)
     );
     let lags = |peer: &Peer| peer.node().look(slot, |slot| slot.data().unwrap().lags(9));
-    for (reign, lagging) in [(1, true), (2, false)] {
-        peer.node().step_for_cut(slot, reign, 9).unwrap();
+    for (primary_epoch, lagging) in [(1, true), (2, false)] {
+        peer.node().step_for_cut(slot, primary_epoch, 9).unwrap();
         assert_eq!(lags(&peer), Some(lagging));
     }
 }

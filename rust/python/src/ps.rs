@@ -35,19 +35,19 @@ const SINGLE: &[&[u8]] = &[b"f"];
 
 /// (name, width, (kind of initial weights, first parameter, second), admission, whether it decays)
 type PyTable = (String, usize, (String, f32, f32), u32, bool);
-/// (slot, term, reign, primary, backup, restored)
+/// (slot, term, primary epoch, primary, backup, restored)
 pub type PyEntry = (u32, u64, u64, u64, Option<u64>, u64);
 
 /// Return entries as the core has them.
 pub fn entries(given: Vec<PyEntry>) -> impl Iterator<Item = (u32, Entry)> {
     given
         .into_iter()
-        .map(|(slot, term, reign, primary, backup, restored)| {
+        .map(|(slot, term, primary_epoch, primary, backup, restored)| {
             (
                 slot,
                 Entry {
                     term,
-                    reign,
+                    primary_epoch,
                     primary,
                     backup,
                     restored,
@@ -140,7 +140,7 @@ fn rule(name: &str, numbers: &BTreeMap<String, f64>) -> PyResult<Rule> {
 }
 
 /// Of each table the ids that have a row and their weights; variables that have a value, and their weights.
-type PyLearnt<'py> = (
+type PyTaken<'py> = (
     Vec<(Bound<'py, PyByteArray>, Bound<'py, PyByteArray>)>,
     Vec<(usize, Bound<'py, PyByteArray>)>,
 );
@@ -251,7 +251,7 @@ impl PyCatalog {
         path: PathBuf,
         slot: u32,
         place: (u64, u64, u32),
-    ) -> PyResult<PyLearnt<'py>> {
+    ) -> PyResult<PyTaken<'py>> {
         let (offset, length, crc) = place;
         let section = Section {
             slot,
@@ -473,7 +473,14 @@ impl PyServer {
         let accounts = py.detach(|| self.0.accounts());
         accounts
             .into_iter()
-            .map(|(slot, reign, proof)| (slot, reign, proof.count, format!("{:032x}", proof.sum)))
+            .map(|(slot, primary_epoch, proof)| {
+                (
+                    slot,
+                    primary_epoch,
+                    proof.count,
+                    format!("{:032x}", proof.sum),
+                )
+            })
             .collect()
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use elasticdl_core::ps::client::batch::Batch;
 use elasticdl_core::ps::client::push::Pushed;
-use elasticdl_core::ps::client::tracker::{Asking, End, Errand, Wanted};
+use elasticdl_core::ps::client::tracker::{End, OutboundRequest, RequestTracker, Wanted};
 use elasticdl_core::ps::server::data::Pace;
 use elasticdl_core::ps::server::node::{Bounds, Limits};
 use elasticdl_core::ps::server::simulation::{self, Outcome, Peer, Stopped};
@@ -37,9 +37,9 @@ type PyOutcome<'py> = (
 );
 
 fn outcome(py: Python<'_>, outcome: Outcome) -> PyOutcome<'_> {
-    let packets = outcome.packets.into_iter().map(|(desk, packet)| {
+    let packets = outcome.packets.into_iter().map(|(queue, packet)| {
         let words = bytes(py, &packet.words);
-        (desk, packet.kind as u8, packet.number, words)
+        (queue, packet.kind as u8, packet.number, words)
     });
     (packets.collect(), outcome.ready)
 }
@@ -47,7 +47,7 @@ fn outcome(py: Python<'_>, outcome: Outcome) -> PyOutcome<'_> {
 #[pyclass(name = "Server", module = "elasticdl._core._simulation")]
 struct PyPeer(Peer);
 
-/// Term, reign, primary, backup and restored of the newest entry known; reign-tagged content: whole, version, low, pushes, sum.
+/// Term, primary epoch, primary, backup and restored of the newest entry known; primary epoch-tagged content: whole, version, low, pushes, sum.
 type PyState = (
     Option<(u64, u64, u64, Option<u64>, u64)>,
     Option<(u64, u64, u64, String)>,
@@ -68,11 +68,11 @@ impl PyPeer {
     fn ask<'py>(
         &mut self,
         py: Python<'py>,
-        desk: u32,
+        queue: u32,
         request: u32,
         words: &[u8],
     ) -> PyResult<PyOutcome<'py>> {
-        let told = self.0.ask(desk, request, words).map_err(stopped)?;
+        let told = self.0.ask(queue, request, words).map_err(stopped)?;
         Ok(outcome(py, told))
     }
 
@@ -172,8 +172,13 @@ impl PyPeer {
         outcome(py, self.0.give_up_copies(to))
     }
 
-    fn cut<'py>(&self, py: Python<'py>, slot: u32, reign: u64) -> Option<Bound<'py, PyBytes>> {
-        let (words, _) = self.0.cut(slot, reign)?;
+    fn cut<'py>(
+        &self,
+        py: Python<'py>,
+        slot: u32,
+        primary_epoch: u64,
+    ) -> Option<Bound<'py, PyBytes>> {
+        let (words, _) = self.0.cut(slot, primary_epoch)?;
         Some(bytes(py, &words))
     }
 
@@ -189,7 +194,7 @@ impl PyPeer {
                 let proof = data.stamps.proof();
                 Some((
                     slot,
-                    entry.reign,
+                    entry.primary_epoch,
                     proof.count,
                     format!("{:032x}", proof.sum),
                 ))
@@ -203,7 +208,7 @@ impl PyPeer {
         self.0.node().look(slot, |one| {
             let entry = one
                 .entry()
-                .map(|e| (e.term, e.reign, e.primary, e.backup, e.restored));
+                .map(|e| (e.term, e.primary_epoch, e.primary, e.backup, e.restored));
             let data = one.data().map(|data| {
                 let proof = data.stamps.proof();
                 let sum = format!("{:032x}", proof.sum);
@@ -213,18 +218,18 @@ impl PyPeer {
         })
     }
 
-    /// Weights of rows of the first table and of the first variable, if the slot holds anything; of a reign, only if it is whole.
-    #[pyo3(signature = (slot, ids, reign=None))]
+    /// Weights of rows of the first table and of the first variable, if the slot holds anything; of a primary epoch, only if it is whole.
+    #[pyo3(signature = (slot, ids, primary_epoch=None))]
     fn weights(
         &self,
         slot: u32,
         ids: Vec<u64>,
-        reign: Option<u64>,
+        primary_epoch: Option<u64>,
     ) -> Option<(Vec<f32>, Option<Vec<f32>>)> {
         let catalog = self.0.node().catalog();
         self.0.node().look(slot, |one| {
-            let data = match reign {
-                Some(reign) => one.cut(reign)?,
+            let data = match primary_epoch {
+                Some(primary_epoch) => one.cut(primary_epoch)?,
                 None => one.data()?,
             };
             let mut rows = vec![0.0; ids.len() * catalog.tables()[0].width];
@@ -236,11 +241,11 @@ impl PyPeer {
 }
 
 #[pyclass(name = "Client", module = "elasticdl._core._simulation")]
-struct PyAsking {
-    asking: Asking,
+struct PyRequestTracker {
+    tracker: RequestTracker,
     catalog: elasticdl_core::ps::protocol::catalog::Catalog,
     began: Instant,
-    due: Vec<Errand>,
+    due: Vec<OutboundRequest>,
 }
 
 /// Weights of each batch's rows, changed variables, slots that hold the chunk.
@@ -249,7 +254,7 @@ type PyFound = (Vec<Vec<f32>>, Vec<(usize, Option<Vec<f32>>)>, Vec<u32>);
 /// What was found, how pushes ended, servers that are lost, and whether newer entries are needed.
 type PyNews = (Vec<(u32, PyFound)>, Vec<(u32, String)>, Vec<u64>, bool);
 
-impl PyAsking {
+impl PyRequestTracker {
     fn at(&self, now: f64) -> Instant {
         self.began + Duration::from_secs_f64(now)
     }
@@ -260,11 +265,11 @@ impl PyAsking {
 }
 
 #[pymethods]
-impl PyAsking {
+impl PyRequestTracker {
     #[new]
     fn new(catalog: &PyCatalog) -> Self {
-        PyAsking {
-            asking: Asking::new(catalog.0.clone()),
+        PyRequestTracker {
+            tracker: RequestTracker::new(catalog.0.clone()),
             catalog: catalog.0.clone(),
             began: Instant::now(),
             due: Vec::new(),
@@ -272,7 +277,7 @@ impl PyAsking {
     }
 
     fn learn(&mut self, given: Vec<PyEntry>, roll_back: u64) {
-        self.asking.learn(entries(given), roll_back);
+        self.tracker.learn(entries(given), roll_back);
     }
 
     /// Want rows, and a push of these gradients of distinct ids and of variables.
@@ -313,14 +318,14 @@ impl PyAsking {
             Pushed::new(&self.catalog, head, &rows, &dense, is_first)
         });
         let now = self.at(now);
-        self.asking.begin(now, ticket, wanted, pushed);
+        self.tracker.begin(now, ticket, wanted, pushed);
     }
 
     /// Return the servers to which something may be sent now, and when there is more.
     fn due(&mut self, now: f64) -> (Vec<u64>, Option<f64>) {
-        let (due, later) = self.asking.due(self.at(now));
+        let (due, later) = self.tracker.due(self.at(now));
         self.due = due;
-        let servers = self.due.iter().map(|errand| errand.server).collect();
+        let servers = self.due.iter().map(|request| request.server).collect();
         (servers, self.seconds(later))
     }
 
@@ -333,12 +338,14 @@ impl PyAsking {
     ) -> Vec<(u32, Bound<'py, PyBytes>)> {
         let now = self.at(now);
         let due = std::mem::take(&mut self.due);
-        let (mine, others) = due.into_iter().partition(|errand| errand.server == server);
+        let (mine, others) = due
+            .into_iter()
+            .partition(|request| request.server == server);
         self.due = others;
-        let mine: Vec<Errand> = mine;
+        let mine: Vec<OutboundRequest> = mine;
         let asked = mine
             .into_iter()
-            .filter_map(|errand| self.asking.ask(now, errand));
+            .filter_map(|request| self.tracker.ask(now, request));
         asked
             .map(|(number, words)| (number, bytes(py, &words)))
             .collect()
@@ -350,27 +357,27 @@ impl PyAsking {
             return false;
         };
         let (now, words) = (self.at(now), simulation::words(words));
-        self.asking
+        self.tracker
             .take(now, server, kind, number, &words)
             .is_some()
     }
 
     fn forget(&mut self) {
-        self.asking.forget();
+        self.tracker.forget();
     }
 
     fn lose(&mut self, now: f64, server: u64) {
         let now = self.at(now);
-        self.asking.lose(now, server);
+        self.tracker.lose(now, server);
     }
 
     fn doubt(&mut self, now: f64) -> Option<f64> {
-        let next = self.asking.doubt(self.at(now));
+        let next = self.tracker.doubt(self.at(now));
         self.seconds(next)
     }
 
     fn news(&mut self) -> PyNews {
-        let news = self.asking.take_news();
+        let news = self.tracker.take_news();
         let found = news.found.into_iter().map(|(ticket, found)| {
             let held = found.held.into_iter().collect();
             let variables = found.variables.into_iter().map(|(variable, came)| {
@@ -400,6 +407,6 @@ impl PyAsking {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let simulation = PyModule::new(m.py(), "_simulation")?;
     simulation.add_class::<PyPeer>()?;
-    simulation.add_class::<PyAsking>()?;
+    simulation.add_class::<PyRequestTracker>()?;
     m.add_submodule(&simulation)
 }

@@ -1,6 +1,7 @@
 """Mistakes that the simulator must find: one rule is broken, everything else is real.
 
-A mistake in a server is the core's (`ps/server/simulation.rs`), one in a master is a subclass here. Each has the seed of a schedule that shows it.
+A mistake in a server is the core's (`ps/server/simulation.rs`), one in a master is a subclass here. Each has the seed of a schedule that
+shows it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.machine import Out
-from elasticdl.master.ps.machine import ServingMaster
-from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.master.ps.machine import PsMaster
+from elasticdl.worker.ps.runner import PsWorker
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
 from tests.simulation.servers.world import World
@@ -25,7 +26,7 @@ def server_that(mistake: str) -> type[World]:
 class OldDone(World):
     """ "Done" of a task that was begun before a roll-back counts (against rule R22)."""
 
-    class master_class(ServingMaster):
+    class master_class(PsMaster):
         def _take_done(self, now: float, connection: int, link: Any, done: TaskDone, out: Out) -> Any:
             late = replace(done, roll_back=self.journal.roll_back)
             return super()._take_done(now, connection, link, late, out)
@@ -34,7 +35,7 @@ class OldDone(World):
 class LeasedIsDone(World):
     """The watermark passes tasks that are leased (against rule R10)."""
 
-    class master_class(ServingMaster):
+    class master_class(PsMaster):
         @property
         def low(self) -> TaskNumber:
             return self.leases.following
@@ -49,7 +50,7 @@ class TrustsStreams(World):
 class EndsAgain(World):
     """A worker ends training each time that it hears of the end."""
 
-    class worker_class(ServingWorker):
+    class worker_class(PsWorker):
         def _end_training(self, steps: int, *, writes: bool) -> None:
             self._ended = False
             super()._end_training(steps, writes=writes)
@@ -58,7 +59,7 @@ class EndsAgain(World):
 class EndsInTimeOnly(World):
     """A worker that hears of the end with the verdict only does not end training."""
 
-    class worker_class(ServingWorker):
+    class worker_class(PsWorker):
         def _end_late(self) -> None:
             pass
 
@@ -69,8 +70,8 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("receiver not required"), 38, "chunk"),
     (server_that("no freeze"), 132, "chunk"),
     (server_that("copy without stamps"), 1, "chunk|account"),
-    (server_that("takes older reign"), 38, "chunk"),
-    (server_that("refuses newer reign"), 30, "does not end"),
+    (server_that("takes older epoch"), 38, "chunk"),
+    (server_that("refuses newer epoch"), 30, "does not end"),
     (TrustsStreams, 0, "chunk"),
     (OldDone, 53, "chunk"),
     (LeasedIsDone, 0, "tells low"),

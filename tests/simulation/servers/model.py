@@ -17,7 +17,7 @@ from elasticdl.catalog.catalog import Rule
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
-from elasticdl.worker.contract.ps import Gradients, ServedBatch
+from elasticdl.worker.contract.ps import Gradients, PsBatch
 
 SLOTS = 4
 CHUNKS = 2
@@ -111,7 +111,7 @@ def data(tasks: int) -> tuple[tuple[Shard, ...], TaskOrder]:
     return shards, TaskOrder(Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, 7, shuffle=True), 1, 0)
 
 
-class Served:
+class CatalogOfModel:
     """The catalog as adapters have it."""
 
     def __init__(self, model: Model) -> None:
@@ -132,12 +132,12 @@ class Adapter:
 
     def __init__(self, model: Model, takes_time: Any) -> None:
         self.model = model
-        self.catalog: Any = Served(model)
+        self.catalog: Any = CatalogOfModel(model)
         self.ends = 0
         self._takes_time = takes_time
 
-    def batch(self, column: int) -> ServedBatch:
-        return ServedBatch(MINIBATCH, (Batch(self.model.core, 0, ids_of(self.model, column)),), column)
+    def batch(self, column: int) -> PsBatch:
+        return PsBatch(MINIBATCH, (Batch(self.model.core, 0, ids_of(self.model, column)),), column)
 
     def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
         return [np.zeros(self.model.columns, np.float32)]
@@ -145,7 +145,7 @@ class Adapter:
     def take(self, variable: int, value: npt.NDArray[np.float32]) -> None:
         pass
 
-    def compute(self, batch: ServedBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
+    def compute(self, batch: PsBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
         self._takes_time()
         column, columns = self.model.column(task, chunk), self.model.columns
         slope = np.zeros(columns, np.float32)

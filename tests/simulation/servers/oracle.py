@@ -20,7 +20,7 @@ from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import CHUNKS, SLOTS
 
 if TYPE_CHECKING:
-    from elasticdl.master.ps.machine import ServingMaster
+    from elasticdl.master.ps.machine import PsMaster
     from tests.simulation.servers.processes import ServerProcess, WorkerProcess
     from tests.simulation.servers.world import World
 
@@ -75,7 +75,7 @@ class Oracle:
             if message.roll_back == journal.roll_back and message.low > journal.done.low:
                 raise Violation(f"{master.name} tells low {message.low}, and only {journal.done} is done")
 
-    def appended(self, master: ServingMaster, record: Record) -> None:
+    def appended(self, master: PsMaster, record: Record) -> None:
         match record:
             case PlacementRecord(position=Done()):
                 self.acknowledged.clear()
@@ -91,18 +91,18 @@ class Oracle:
 
     # ------------------------------------------------------------------ slots
 
-    def _counts(self, number: int, slot: int, reign: int | None) -> dict[int, set[float]] | None:
+    def _counts(self, number: int, slot: int, primary_epoch: int | None) -> dict[int, set[float]] | None:
         server = self.world.servers.get(number)
         if server is None or not server.lives:
             return None
-        found = server.machine.weights(slot, self.world.model.ids[slot], reign)
+        found = server.machine.weights(slot, self.world.model.ids[slot], primary_epoch)
         return None if found is None else self.world.model.counts(slot, *found)
 
     def _replicas(self, slot: int) -> list[tuple[int, dict[int, set[float]]]]:
         """Return what the servers hold that the journal names, as far as they are there and have the whole of it."""
         entry = self.entries()[slot]
         named = [entry.primary] + ([] if entry.backup is None else [entry.backup])
-        found = ((number, self._counts(number, slot, entry.reign)) for number in named)
+        found = ((number, self._counts(number, slot, entry.primary_epoch)) for number in named)
         return [(number, counts) for number, counts in found if counts is not None]
 
     def _check_acknowledged(self, slot: int) -> None:

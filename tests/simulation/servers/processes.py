@@ -1,4 +1,4 @@
-"""The processes of a simulated job: a master, servers and workers, each its real machine and what its shell does around it.
+"""The processes of a simulated job: a master, servers and workers, each its real machine and what its runner does around it.
 
 A server's machine and a worker's are the core's, without sockets; a worker's loop is the real one, in a strand of its own. What stands
 here besides is what `job/ps.py`, `ps/server/process.rs` and `ps/client/connections.rs` do: connections, and saying things again.
@@ -36,14 +36,14 @@ from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events
 from elasticdl.worker import events as to_member
 from elasticdl.worker.ps.pacing import Pacing
-from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.worker.ps.runner import PsWorker
 from elasticdl.worker.settings import LoopSettings
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import TEXT, Adapter
 from tests.simulation.servers.strand import Strand
 
 if TYPE_CHECKING:
-    from elasticdl.master.ps.machine import ServingMaster
+    from elasticdl.master.ps.machine import PsMaster
     from tests.simulation.servers.world import World
 
 TICK = 0.1
@@ -179,7 +179,7 @@ class ServerProcess(Member):
         self.model_known = False
         self.leaving = False
         self.left_out: set[int] = set()
-        self.desks: dict[int, tuple[WorkerProcess, Wire]] = {}
+        self.queues: dict[int, tuple[WorkerProcess, Wire]] = {}
         self.streams: dict[int, Stream] = {}
         self.lost: set[int] = set()
         self.terms: dict[int, int] = {}
@@ -264,18 +264,20 @@ class ServerProcess(Member):
         sections: list[SlotSection] = []
         left = set(order.slots)
 
-        def cut(slot: int, reign: int) -> None:
-            words = self.machine.cut(slot, reign)
+        def cut(slot: int, primary_epoch: int) -> None:
+            words = self.machine.cut(slot, primary_epoch)
             if words is not None:
                 file[slot] = words
-                sections.append(SlotSection(slot, reign, 0, len(words), 0, 0, 0, 0, 0, 0, "0" * 32))
+                sections.append(SlotSection(slot, primary_epoch, 0, len(words), 0, 0, 0, 0, 0, 0, "0" * 32))
             left.discard(slot)
             if not left:
                 self.world.files[path] = file
                 self.send(SlotsCut(order.snapshot, path, tuple(sections), ""))
 
-        for slot, reign in zip(order.slots, order.reigns, strict=True):
-            self.world.later("disk", self, lambda slot=slot, reign=reign: cut(slot, reign))
+        for slot, primary_epoch in zip(order.slots, order.primary_epochs, strict=True):
+            self.world.later(
+                "disk", self, lambda slot=slot, primary_epoch=primary_epoch: cut(slot, primary_epoch)
+            )
 
     def look_around(self) -> None:
         if self.machine is None:
@@ -303,9 +305,9 @@ class ServerProcess(Member):
 
     def take(self, outcome: Any) -> None:
         packets, ready = outcome
-        for desk, *packet in packets:
-            if desk in self.desks:
-                self._answer(*self.desks[desk], packet)
+        for queue, *packet in packets:
+            if queue in self.queues:
+                self._answer(*self.queues[queue], packet)
         for slot, term, to, hands_over in ready:
             one = CopyReady(slot, term, to, hands_over)
             self.ready[slot] = one
@@ -392,7 +394,7 @@ class ServerProcess(Member):
         self.take(self.machine.accepted(by, number, refused))
 
     def asked(self, wire: Wire, request: int, words: bytes) -> None:
-        if wire.number in self.desks:
+        if wire.number in self.queues:
             self.guard(lambda: self.machine.ask(wire.number, request, words))
 
 
@@ -427,7 +429,7 @@ class Line:
 
 
 class WorkerProcess(Member):
-    """A worker: the real loop and the real machine of its client; and in between what the client's shell does.
+    """A worker: the real loop and the real machine of its client; and in between what the client's runner does.
 
     It is also its own heart, audit file and source of chunks.
     """
@@ -595,7 +597,7 @@ class WorkerProcess(Member):
         lost, self.lost = sorted(self.lost), set()
         return lost, self.astray
 
-    # ------------------------------------------------------------------ the client's shell
+    # ------------------------------------------------------------------ the client's runner
 
     def flow(self) -> None:
         """Send what is due, take the news, and go on with the loop."""
@@ -642,9 +644,9 @@ class WorkerProcess(Member):
             self.lose(server, None)
             return
         wire = self.world.wire(
-            self, process, lambda: self.lose(server, wire), lambda: process.desks.pop(wire.number, None)
+            self, process, lambda: self.lose(server, wire), lambda: process.queues.pop(wire.number, None)
         )
-        process.desks[wire.number] = (self, wire)
+        process.queues[wire.number] = (self, wire)
         line.wire = wire
         self.flow()
 
@@ -672,7 +674,7 @@ def _floats(numbers: list[float]) -> bytes:
 class MasterProcess(Process):
     """A master: the real machine, and the journal that it may append to."""
 
-    def __init__(self, world: World, number: int, machine: ServingMaster) -> None:
+    def __init__(self, world: World, number: int, machine: PsMaster) -> None:
         super().__init__(world, f"master-{number}")
         self.machine = machine
         self.listens = False
@@ -696,8 +698,8 @@ __all__ = [
     "MasterProcess",
     "Member",
     "Process",
+    "PsWorker",
     "ServerProcess",
-    "ServingWorker",
     "Wire",
     "WorkerProcess",
 ]

@@ -19,8 +19,8 @@ from elasticdl.control.protocol.psmessages import Unreached
 from elasticdl.master.core import events
 from elasticdl.master.core.records import Record
 from elasticdl.master.core.witnesses import Times
-from elasticdl.master.ps.machine import ServingMaster, Settings
-from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.master.ps.machine import PsMaster, Settings
+from elasticdl.worker.ps.runner import PsWorker
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import SLOTS, data, model
 from tests.simulation.servers.oracle import Oracle
@@ -77,8 +77,8 @@ class Plan:
 class World:
     """One schedule; `run` returns the number of events or raises Violation."""
 
-    master_class: type[ServingMaster] = ServingMaster
-    worker_class: type[ServingWorker] = ServingWorker
+    master_class: type[PsMaster] = PsMaster
+    worker_class: type[PsWorker] = PsWorker
     server_mistake: str | None = None
     trusts_streams = False
     """What is sent in a stream counts as accepted."""

@@ -81,9 +81,9 @@ class Names:
         return f"{self.job}-journal"
 
     @property
-    def board(self) -> str:
+    def store(self) -> str:
         """Return the name of the ConfigMap with how the job stands, and ended."""
-        return f"{self.job}-board"
+        return f"{self.job}-status"
 
     @property
     def events(self) -> str:

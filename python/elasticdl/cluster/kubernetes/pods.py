@@ -26,7 +26,7 @@ from elasticdl.cluster.cluster import (
 from elasticdl.cluster.kubernetes.api import ApiError
 from elasticdl.spec.pods import amount
 
-_HOPELESS = frozenset(
+_UNRECOVERABLE = frozenset(
     {
         "ErrImageNeverPull",
         "InvalidImageName",
@@ -81,7 +81,7 @@ def read(pod: Mapping[str, Any]) -> ProcessEvent | None:
             else ProcessStarted(name, None)
         )
     waiting = state.get("waiting", {})
-    if text := hopeless(waiting):
+    if text := unrecoverable(waiting):
         return ProcessEnded(name, None, None, Blame.START, text)
     return ProcessPending(name, waits_for(status))
 
@@ -93,10 +93,10 @@ def own_container(
     return next((one for one in containers or () if one.get("name") in names), {})
 
 
-def hopeless(waiting: Mapping[str, Any]) -> str:
+def unrecoverable(waiting: Mapping[str, Any]) -> str:
     """Return the kubelet's words if a container waits for what will not come by itself, else nothing."""
     reason, message = waiting.get("reason", ""), waiting.get("message", "")
-    if reason not in _HOPELESS or any(word in message for word in _BUSY):
+    if reason not in _UNRECOVERABLE or any(word in message for word in _BUSY):
         return ""
     return f"{reason}: {message}".rstrip(": ")
 

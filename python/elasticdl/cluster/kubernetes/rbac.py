@@ -47,7 +47,7 @@ def of_job(spec: JobSpec, uid: str, pull_secrets: Sequence[Object] = ()) -> list
 def rules(job: str = "") -> list[dict[str, Any]]:
     """Return the rules of a master's Role: of one for a job, or of one for all jobs of a namespace."""
     names = Names(job)
-    named = {"configmaps": [names.journal, names.board, names.events], "jobs": [job]} if job else {}
+    named = {"configmaps": [names.journal, names.store, names.events], "jobs": [job]} if job else {}
     return [
         {"apiGroups": [group], "resources": [resource], "verbs": list(verbs)}
         | ({"resourceNames": named[resource]} if resource in named else {})

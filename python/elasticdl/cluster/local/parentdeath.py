@@ -1,4 +1,4 @@
-"""The lifeline: how processes of a local job notice that their launcher has died, however it died.
+"""The parent-death watch: how processes of a local job notice that their launcher has died, however it died.
 
 Each inherits the read end of a pipe whose write end only the launcher has, so that its death is an end of file, without
 polling. Not for orderly ends: the launcher signals its children then.
@@ -10,14 +10,14 @@ import os
 import threading
 from collections.abc import Callable
 
-ENVIRONMENT = "ELASTICDL_LIFELINE"
+ENVIRONMENT = "ELASTICDL_PARENT_PIPE"
 """Environment variable with the descriptor of the read end."""
 
 ORPHANED = 1
 """Exit code of a process whose launcher has died; nobody is left to read it."""
 
 
-def watch_lifeline(clean: Callable[[], None] = lambda: None) -> None:
+def watch_parent(clean: Callable[[], None] = lambda: None) -> None:
     """Start the thread that ends this process at once when its launcher has died; do nothing without a launcher.
 
     Args:
@@ -28,7 +28,7 @@ def watch_lifeline(clean: Callable[[], None] = lambda: None) -> None:
         return
     descriptor = int(text)
     os.set_inheritable(descriptor, False)
-    threading.Thread(target=_end_with, args=(descriptor, clean), name="lifeline", daemon=True).start()
+    threading.Thread(target=_end_with, args=(descriptor, clean), name="parent-death", daemon=True).start()
 
 
 def _end_with(descriptor: int, clean: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Blame, ProcessEnded, ProcessName, ProcessStarted, Role
-from elasticdl.cluster.local import parentdeath as lifeline
+from elasticdl.cluster.local import parentdeath as parentdeath
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local import wire
 from elasticdl.cluster.local.place import JobPlace
@@ -145,8 +145,8 @@ class Launcher:
     def _open(self) -> None:
         """Open all descriptors. Listening comes before launching: a master may connect as soon as it runs."""
         self._opened.callback(self._selector.close)
-        self._lifeline, own_end = os.pipe()
-        for end in (self._lifeline, own_end):
+        self._parent_pipe, own_end = os.pipe()
+        for end in (self._parent_pipe, own_end):
             self._opened.callback(os.close, end)
         self._wake, self._waker = map(self._opened.enter_context, socket.socketpair())
         for side in (self._wake, self._waker):
@@ -321,7 +321,7 @@ class Launcher:
         environment = dict(os.environ)
         environment[places.ENVIRONMENT] = str(self._place.path)
         environment[PROCESS_ENVIRONMENT] = str(name)
-        environment[lifeline.ENVIRONMENT] = str(self._lifeline)
+        environment[parentdeath.ENVIRONMENT] = str(self._parent_pipe)
         environment["PYTHONUNBUFFERED"] = "1"  # a killed process's last words must be in its log
         log = os.open(
             self._place.log_path(str(name)), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600
@@ -334,7 +334,7 @@ class Launcher:
                 stderr=log,
                 env=environment,
                 cwd=self._place.directory,
-                pass_fds=(self._lifeline,),
+                pass_fds=(self._parent_pipe,),
                 start_new_session=True,
             )
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.control.protocol.psmessages import ServingMasterMessage, ServingMemberMessage
+from elasticdl.control.protocol.psmessages import PsMasterMessage, PsMemberMessage
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 
@@ -173,7 +173,7 @@ class FoundShards:
 
 MemberMessage = (
     FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
-    | ServingMemberMessage
+    | PsMemberMessage
 )  # fmt: skip
 
 # ------------------------------------------------------------------ master → member
@@ -260,5 +260,5 @@ class Failed(Verdict):
 
 MasterMessage = (
     Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
-    | ServingMasterMessage
+    | PsMasterMessage
 )  # fmt: skip

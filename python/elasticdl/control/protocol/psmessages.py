@@ -17,7 +17,7 @@ class SlotEntry(NamedTuple):
     Attributes:
         slot: number of the slot.
         term: counts the slot's entries, from 1.
-        reign: the term in which the primary took over.
+        primary_epoch: the term in which the primary took over.
         primary: number of the server that serves it.
         backup: number of the server that has accepted what the primary acknowledges, or None.
         restored: the roll-back by which the primary restores the slot from a snapshot, or 0.
@@ -25,7 +25,7 @@ class SlotEntry(NamedTuple):
 
     slot: int
     term: int
-    reign: int
+    primary_epoch: int
     primary: int
     backup: int | None
     restored: int
@@ -43,13 +43,13 @@ class SlotAccount(NamedTuple):
 
     Attributes:
         slot: number of the slot.
-        reign: of the data.
+        primary_epoch: of the data.
         pushes: how many it has applied.
         sum: wrapping sum of the stamps' hashes over them, 32 hexadecimal digits.
     """
 
     slot: int
-    reign: int
+    primary_epoch: int
     pushes: int
     sum: str
 
@@ -59,7 +59,7 @@ class SlotSection(NamedTuple):
 
     Attributes:
         slot: number of the slot.
-        reign: of the data.
+        primary_epoch: of the data.
         offset: first byte in the file.
         length: in bytes.
         crc: CRC32C of these bytes.
@@ -72,7 +72,7 @@ class SlotSection(NamedTuple):
     """
 
     slot: int
-    reign: int
+    primary_epoch: int
     offset: int
     length: int
     crc: int
@@ -172,7 +172,7 @@ class Accounts:
 
 @dataclass(frozen=True, slots=True)
 class SlotsCut:
-    """Slots were written for a snapshot; those of another reign than was asked for are left out. `error`: why none could be."""
+    """Slots were written for a snapshot; those of another primary epoch than was asked for are left out. `error`: why none could be."""
 
     snapshot: int
     path: str
@@ -193,7 +193,7 @@ class Leave:
     roll_back: int
 
 
-ServingMemberMessage = (
+PsMemberMessage = (
     Enroll | FoundModel | Settled | TaskDone | Unreached | CopyReady | Accounts | SlotsCut | Leave
 )
 
@@ -283,7 +283,7 @@ class Workers:
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class RevokeTask:
     """A task needs no more work: it is done, or another worker computes it. Of tasks below the watermark, that tells it."""
 
     task: int
@@ -309,13 +309,13 @@ class CopiesVoid:
 
 @dataclass(frozen=True, slots=True)
 class CutOrdered:
-    """A server is to write slots, each if it has this reign, to a new file in a directory (R26).
+    """A server is to write slots, each if it has this primary epoch, to a new file in a directory (R26).
 
     Attributes:
         snapshot: its number.
         directory: where it lies.
         slots: which to write.
-        reigns: of each slot, of the data.
+        primary epochs: of each slot, of the data.
         low: all tasks before are done.
         above: tasks beyond that are done, ascending.
         step: all steps before are applied first, and nothing of a later one may be there (A6); 0 where each push is applied by itself.
@@ -324,7 +324,7 @@ class CutOrdered:
     snapshot: int
     directory: str
     slots: tuple[int, ...]
-    reigns: tuple[int, ...]
+    primary_epochs: tuple[int, ...]
     low: int
     above: tuple[int, ...]
     step: int
@@ -336,7 +336,7 @@ class AccountsWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveWanted:
+class DrainRequest:
     """The job wants fewer servers: this one is to leave, as if it were asked by SIGTERM; nothing kills it before it is empty."""
 
 
@@ -355,7 +355,7 @@ class EndTraining:
     steps: int
 
 
-ServingMasterMessage = (
-    Enrolled | Model | Placed | Leased | Watermark | Limits | Workers | LetGo | CopyOrdered | CopiesVoid | CutOrdered
-    | AccountsWanted | LeaveWanted | WriteResult | EndTraining
+PsMasterMessage = (
+    Enrolled | Model | Placed | Leased | Watermark | Limits | Workers | RevokeTask | CopyOrdered | CopiesVoid | CutOrdered
+    | AccountsWanted | DrainRequest | WriteResult | EndTraining
 )  # fmt: skip

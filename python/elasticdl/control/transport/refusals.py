@@ -1,4 +1,4 @@
-"""Tells people of connections that a door of the core has refused: a line for each, and one for the rest when there are many.
+"""Tells people of connections that a acceptor of the core has refused: a line for each, and one for the rest when there are many.
 
 The core counts and remembers the first few; it has no log of its own, so that it needs no interpreter while it refuses.
 """
@@ -14,7 +14,7 @@ _QUIET_SECONDS = 10.0
 """Least time between two looks that find something: who knocks all day fills no disk."""
 
 
-class Door(Protocol):
+class Acceptor(Protocol):
     """What refuses: a `ControlServer`, or an `Endpoint` or a `HeartMonitor` of `elasticdl._core`."""
 
     def refusals(self) -> tuple[list[tuple[str, str]], int]:
@@ -22,11 +22,11 @@ class Door(Protocol):
 
 
 class RefusalLog:
-    """The log's view of one door."""
+    """The log's view of one acceptor."""
 
-    def __init__(self, door: Door, what: str) -> None:
+    def __init__(self, acceptor: Acceptor, what: str) -> None:
         """`what`: what was knocked at, in a few words."""
-        self._door = door
+        self._acceptor = acceptor
         self._what = what
         self._next = 0.0
 
@@ -34,7 +34,7 @@ class RefusalLog:
         """Log what was refused since the last look, unless that was just now; `now`: seconds of a clock that never goes back."""
         if now < self._next:
             return
-        first, others = self._door.refusals()
+        first, others = self._acceptor.refusals()
         if first:
             self._next = now + _QUIET_SECONDS
         for address, why in first:

@@ -34,7 +34,7 @@ from elasticdl.files.sockets import base_for_sockets
 if TYPE_CHECKING:
     import grpc
 
-    from elasticdl._core import Gate
+    from elasticdl._core import TlsProxy
 
 _log = logging.getLogger(__name__)
 
@@ -56,8 +56,8 @@ _KEEPALIVE = (
     ("grpc.http2.max_pings_without_data", 0),
 )
 _FLUSH_SECONDS = 2.0
-_BEHIND_GATE = len("/edl-12345678/") + 64
-"""Bytes that the gate's sockets need behind their directory: each is called as the address that it is for."""
+_BEHIND_PROXY = len("/edl-12345678/") + 64
+"""Bytes that the proxy's sockets need behind their directory: each is called as the address that it is for."""
 _PROGRESS_SECONDS = 0.05
 """Least time between two messages of progress within one view."""
 
@@ -204,7 +204,7 @@ class ControlServer:
     """Where members and clients reach the master.
 
     A Unix socket left by a killed master is taken over. Events are delivered on gRPC's threads, so `deliver` must not block. With an
-    identity gRPC itself is on a Unix socket in a folder of its own, and the core's gate, which refuses strangers, is at the address.
+    identity gRPC itself is on a Unix socket in a folder of its own, and the core's proxy, which refuses strangers, is at the address.
     """
 
     def __init__(
@@ -243,7 +243,7 @@ class ControlServer:
         )  # with their times; encoded once for all
         self._closed = False
         self._refused = 0
-        self._gate: Gate | None = None
+        self._proxy: TlsProxy | None = None
         self._beside = contextlib.ExitStack()
         # Otherwise it takes the callers' questions whether it lives for an attack.
         patient = ("grpc.http2.max_ping_strikes", 0)
@@ -253,8 +253,8 @@ class ControlServer:
             self.address = self._listen(address)
             """Where it listens in fact."""
         else:
-            self._gate = self._open_gate(address, identity)
-            self.address = self._gate.address
+            self._proxy = self._open_proxy(address, identity)
+            self.address = self._proxy.address
         self._server.start()
 
     def _listen(self, address: str) -> str:
@@ -269,26 +269,26 @@ class ControlServer:
         Path(address.removeprefix("unix:")).chmod(0o600)
         return address
 
-    def _open_gate(self, address: str, identity: Identity) -> Gate:
-        from elasticdl._core import Gate
+    def _open_proxy(self, address: str, identity: Identity) -> TlsProxy:
+        from elasticdl._core import TlsProxy
 
-        base = base_for_sockets(_BEHIND_GATE)
+        base = base_for_sockets(_BEHIND_PROXY)
         with contextlib.ExitStack() as opened:
             folder = opened.enter_context(tempfile.TemporaryDirectory(prefix="edl-", dir=base))
             self._listen(f"unix:{folder}/grpc")
-            gate = Gate(address, f"{folder}/grpc", identity)
-            opened.callback(gate.close)
+            proxy = TlsProxy(address, f"{folder}/grpc", identity)
+            opened.callback(proxy.close)
             self._beside = opened.pop_all()
-        return gate
+        return proxy
 
     @property
     def refused(self) -> int:
         """Return how many connections were refused so far: wrong certificate or token, another version, or words that can't be true."""
-        return self._refused + (self._gate.refused if self._gate is not None else 0)
+        return self._refused + (self._proxy.refused if self._proxy is not None else 0)
 
     def refusals(self) -> tuple[list[tuple[str, str]], int]:
-        """Return whom the gate has refused since the last call, as `Door`; who lacks the token or has another version is logged at once."""
-        return self._gate.refusals() if self._gate is not None else ([], 0)
+        """Return the proxy's refusals since the last call, as `Acceptor`; a wrong token or another version is logged at once."""
+        return self._proxy.refusals() if self._proxy is not None else ([], 0)
 
     def send(self, connection: int, message: MasterMessage) -> bool:
         """Send to a member; False if the connection is gone. What is sent to one connection arrives in order or not at all."""
@@ -333,7 +333,7 @@ class ControlServer:
         for outbox in waiting:
             outbox.put(None)
         self._server.stop(_FLUSH_SECONDS).wait()
-        self._beside.close()  # the gate has carried then what gRPC has sent
+        self._beside.close()  # the proxy has carried then what gRPC has sent
 
     # ------------------------------------------------------------------ on gRPC's threads
 
@@ -399,8 +399,8 @@ class ControlServer:
 
     def _peer(self, context: grpc.ServicerContext) -> str:
         peer = urllib.parse.unquote(context.peer())
-        if self._gate is not None:
-            # The gate calls its ends of the socket as the addresses for which they are.
+        if self._proxy is not None:
+            # The proxy calls its ends of the socket as the addresses for which they are.
             _, _, peer = peer.rpartition("/")
         return peer or "a socket"
 

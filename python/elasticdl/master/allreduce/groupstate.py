@@ -15,8 +15,8 @@ from elasticdl.control.protocol.messages import Progress, Report, Saved
 from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.master.allreduce.views import PolicySlots, Stander
-from elasticdl.master.core import machine as keeper
-from elasticdl.master.core.machine import Keeper
+from elasticdl.master.core import machine as core
+from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.witnesses import Accusation, Statement, Witness, judge, stall_limit
 
 NO_VIEW = ViewId(0)
@@ -26,7 +26,7 @@ EXPORT_LIMITS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(keeper.Settings):
+class Settings(core.Settings):
     """What a synchronous master takes from the job's settings.
 
     Attributes:
@@ -39,7 +39,7 @@ class Settings(keeper.Settings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link(keeper.Link):
+class Link(core.Link):
     """A member's control stream, and what was said on it.
 
     Attributes:
@@ -98,7 +98,7 @@ class Common:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Incident:
     """A loss that the group has not recovered from yet.
 
     Attributes:
@@ -115,7 +115,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Memory(Keeper):
+class GroupState(MasterCore):
     """The journal, and what a synchronous master has heard since its life began.
 
     Attributes:
@@ -130,9 +130,9 @@ class Memory(Keeper):
         accused_at: when a member of the current view was accused first.
         sealed_at: when somebody was first known to have sealed the current view.
         aborted: the current view was left because of a broken connection.
-        feud: pairs that broke the last view although everybody lived (D9).
-        trouble: losses since the last commit.
-        condemned: workers left out on suspicion → when; they are killed if they do not end.
+        mutual_suspicion: pairs that broke the last view although everybody lived (D9).
+        incident: losses since the last commit.
+        pending_kills: workers left out on suspicion → when; they are killed if they do not end.
         held_up_since: since when all that the next view waits for are members that are suspected.
         common: how far the current view has come.
         progress: the last one heard.
@@ -152,9 +152,9 @@ class Memory(Keeper):
     accused_at: Mapping[MemberId, float] = field(default_factory=dict)
     sealed_at: float | None = None
     aborted: bool = False
-    feud: frozenset[frozenset[str]] = frozenset()
-    trouble: tuple[Trouble, ...] = ()
-    condemned: Mapping[str, float] = field(default_factory=dict)
+    mutual_suspicion: frozenset[frozenset[str]] = frozenset()
+    incident: tuple[Incident, ...] = ()
+    pending_kills: Mapping[str, float] = field(default_factory=dict)
     held_up_since: float | None = None
     common: Common | None = None
     progress: Progress | None = None

@@ -40,8 +40,8 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import claims
-from elasticdl.master.allreduce.groupstate import Common, Link, Seen, Trouble
-from elasticdl.master.allreduce.viewchange import Succession
+from elasticdl.master.allreduce.groupstate import Common, Incident, Link, Seen
+from elasticdl.master.allreduce.viewchange import ViewChange
 from elasticdl.master.allreduce.views import Stander
 from elasticdl.master.core.events import (
     Announce,
@@ -57,11 +57,11 @@ from elasticdl.master.core.records import (
     SnapshotRecord,
     ViewRecord,
 )
-from elasticdl.master.core.witnesses import SUSPICION, Accusation, feuds
+from elasticdl.master.core.witnesses import SUSPICION, Accusation, mutual_suspicions
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Master(Succession):
+class AllReduceMaster(ViewChange):
     """One master: events in, instructions out."""
 
     # ------------------------------------------------------------------ the transition
@@ -70,7 +70,7 @@ class Master(Succession):
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
-        return self._kill_condemned(now, out)._demand_proof(now, out)
+        return self._carry_out_kills(now, out)._demand_proof(now, out)
 
     # ------------------------------------------------------------------ the journal
 
@@ -227,19 +227,19 @@ class Master(Succession):
     def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
         if name in self.gone:
             return self
-        condemned = {other: at for other, at in self.condemned.items() if other != name}
-        master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
-        return master._notice_trouble(now, self.view, name, cause)
+        pending_kills = {other: at for other, at in self.pending_kills.items() if other != name}
+        master = replace(self, gone={**self.gone, name: cause}, pending_kills=pending_kills)
+        return master._notice_incident(now, self.view, name, cause)
 
-    def _notice_trouble(self, now: float, view: View | None, worker: str, cause: str) -> Self:
+    def _notice_incident(self, now: float, view: View | None, worker: str, cause: str) -> Self:
         """Remember when the first sign of a loss came, to say how long the group took to recover."""
         peer = None if view is None else next((peer for peer in view.members if peer.name == worker), None)
         if view is None or peer is None or self.journal.terminal is not None or self._has_drained(peer, view):
             return self
-        if any(trouble.worker == worker and trouble.view == view.id for trouble in self.trouble):
+        if any(incident.worker == worker and incident.view == view.id for incident in self.incident):
             return self
         since = now if self.sealed_at is None else min(now, self.sealed_at)
-        return replace(self, trouble=(*self.trouble, Trouble(since, view.id, worker, cause)))
+        return replace(self, incident=(*self.incident, Incident(since, view.id, worker, cause)))
 
     def _advance(self, now: float, link: Link, progress: Progress, out: Out) -> Self:
         view = self.view
@@ -278,20 +278,20 @@ class Master(Succession):
         out.append(
             Announce("step", link.name, view.id, progress.state.step, f"step {progress.state.step}{loss}")
         )
-        left: list[Trouble] = []
-        for trouble in self.trouble:
-            if trouble.view >= view.id:
-                left.append(trouble)
+        left: list[Incident] = []
+        for incident in self.incident:
+            if incident.view >= view.id:
+                left.append(incident)
                 continue
-            seconds = now - trouble.since
+            seconds = now - incident.since
             cause = self.gone.get(
-                trouble.worker, trouble.cause
+                incident.worker, incident.cause
             )  # the proof may have come after the suspicion
-            text = f"step {progress.state.step} is committed {seconds:.2f} s after {trouble.worker} was lost ({cause})"
+            text = f"step {progress.state.step} is committed {seconds:.2f} s after {incident.worker} was lost ({cause})"
             out.append(
-                Announce("recovered", trouble.worker, view.id, progress.state.step, text, seconds, cause)
+                Announce("recovered", incident.worker, view.id, progress.state.step, text, seconds, cause)
             )
-        return replace(self, progress=progress, progress_at=now, paces=paces, trouble=tuple(left))
+        return replace(self, progress=progress, progress_at=now, paces=paces, incident=tuple(left))
 
     # ------------------------------------------------------------------ snapshots
 
@@ -395,7 +395,7 @@ class Master(Succession):
         old = () if before is None else before.members
         kept = {peer.id for peer in view.members}
         stood = {peer.id for peer in old}
-        condemned = dict(self.condemned)
+        pending_kills = dict(self.pending_kills)
         names = ", ".join(peer.name for peer in view.members)
         out.append(Announce("view", "", view.id, view.base.step, f"view {view.id}: {names} ({view.reason})"))
         for peer in old:
@@ -429,8 +429,8 @@ class Master(Succession):
                 parts = [part for part in view.reason.split("; ") if part.startswith(f"{peer.name} ")]
                 why = parts[0] if parts else f"{peer.name} is left out"
                 out.append(Announce("evicted", peer.name, view.id, view.base.step, why))
-                condemned[peer.name] = now
-                master = master._notice_trouble(now, before, peer.name, SUSPICION)
+                pending_kills[peer.name] = now
+                master = master._notice_incident(now, before, peer.name, SUSPICION)
         for peer in view.members:
             if peer.id not in stood and before is not None:
                 out.append(Announce("joined", peer.name, view.id, view.base.step, f"{peer.name} has joined"))
@@ -442,18 +442,20 @@ class Master(Succession):
             accused_at={},
             sealed_at=None,
             aborted=False,
-            feud=feuds(self.accusations) if lived else frozenset(),
-            condemned=condemned,
+            mutual_suspicion=mutual_suspicions(self.accusations) if lived else frozenset(),
+            pending_kills=pending_kills,
             exported=None,
         )
 
-    def _kill_condemned(self, now: float, out: Out) -> Self:
+    def _carry_out_kills(self, now: float, out: Out) -> Self:
         """A worker that was left out on suspicion and hangs would stay for ever; nothing that it could do counts any more."""
-        due = [name for name, at in self.condemned.items() if now - at >= self.settings.times.alone]
+        due = [name for name, at in self.pending_kills.items() if now - at >= self.settings.times.alone]
         if not due:
             return self
         out += [Kill(name, "it was left out of the group and has not ended") for name in due]
-        return replace(self, condemned={name: at for name, at in self.condemned.items() if name not in due})
+        return replace(
+            self, pending_kills={name: at for name, at in self.pending_kills.items() if name not in due}
+        )
 
     def _demand_proof(self, now: float, out: Out) -> Self:
         """D2: whoever alone holds up the next view and stays silent for long is killed; its wait status is the proof that is missing."""

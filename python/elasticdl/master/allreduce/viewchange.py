@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from elasticdl.control.protocol.view import MemberId, Peer, View
-from elasticdl.master.allreduce.groupstate import Memory
+from elasticdl.master.allreduce.groupstate import GroupState
 from elasticdl.master.allreduce.views import Situation, Stander, next_view
 from elasticdl.master.core.records import Record, ViewRecord
-from elasticdl.master.core.witnesses import feuds, loser
+from elasticdl.master.core.witnesses import loser, mutual_suspicions
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Succession(Memory):
+class ViewChange(GroupState):
     """When the current view ends, and who may stand in the next one: decisions, each with its reason."""
 
     @property
@@ -157,13 +157,13 @@ class Succession(Memory):
 
     def _losers(self, view: View) -> frozenset[str]:
         """D9: return who is left out since the same two broke the view before, although everybody lives."""
-        again = self._feuds_now(view) & self.feud
+        again = self._mutual_suspicions_now(view) & self.mutual_suspicion
         return frozenset(loser(pair, self.accusations, tuple(self.journal.known)) for pair in again)
 
-    def _feuds_now(self, view: View) -> frozenset[frozenset[str]]:
+    def _mutual_suspicions_now(self, view: View) -> frozenset[frozenset[str]]:
         if not all(self._has_sealed(peer, view) and not self._is_gone(peer) for peer in view.members):
             return frozenset()
-        return feuds(self.accusations)
+        return mutual_suspicions(self.accusations)
 
     def _gathers(self, now: float) -> bool:
         """Tell at a glance whether a group can't begin yet: fewer have come than are wanted, and the first of them not long ago."""

@@ -29,7 +29,7 @@ def write_manifest(
     records_per_task: int,
     minibatch_size: int,
     num_epochs: int,
-    serving: bool,
+    has_servers: bool,
     again: bool,
 ) -> None:
     """Write what the job will train on.
@@ -46,7 +46,7 @@ def write_manifest(
         "minibatch_size": minibatch_size,
         "num_epochs": num_epochs,
     }
-    text = _sealed({**body, "serving": True} if serving else body)
+    text = _sealed({**body, "serving": True} if has_servers else body)
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / "manifest"
     if path.exists():

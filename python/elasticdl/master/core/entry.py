@@ -15,14 +15,14 @@ class Entry:
 
     Attributes:
         term: counts the slot's entries, from 1.
-        reign: the term in which this primary took over.
+        primary_epoch: the term in which this primary took over.
         primary: serves it.
         backup: has accepted whatever the primary acknowledges; none while there is no second copy.
         restored: the roll-back by which the primary restores the slot from a snapshot, 0 if its rows come from its predecessor.
     """
 
     term: int
-    reign: int
+    primary_epoch: int
     primary: ServerId
     backup: ServerId | None
     restored: int = 0

@@ -39,7 +39,7 @@ class Overtaken:
 Outcome = Written | Unwritten | Overtaken
 
 
-class Scribe:
+class JournalWriter:
     """Appends records one after another, and tells what became of them."""
 
     def __init__(self, journal: Journal, tell: Callable[[Outcome], None]) -> None:

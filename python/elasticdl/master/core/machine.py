@@ -134,7 +134,7 @@ class Failure:
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Keeper:
+class MasterCore:
     """The journal and the requests of one master.
 
     Attributes:

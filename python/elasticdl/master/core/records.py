@@ -440,7 +440,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "joined": [[server.number, server.name, server.address] for server in joined],
                 "gone": list(gone),
                 "entries": [
-                    [slot, one.term, one.reign, one.primary, one.backup, one.restored]
+                    [slot, one.term, one.primary_epoch, one.primary, one.backup, one.restored]
                     for slot, one in entries
                 ],
                 "position": None if position is None else _done_to_json(position),
@@ -477,10 +477,10 @@ def _read_done(body: object) -> Done:
 
 
 def _read_entry(body: object) -> tuple[int, Entry]:
-    slot, term, reign, primary, backup, restored = items(body, 6)
+    slot, term, primary_epoch, primary, backup, restored = items(body, 6)
     return integer(slot, most=_MOST_SLOTS - 1), Entry(
         integer(term),
-        integer(reign),
+        integer(primary_epoch),
         ServerId(integer(primary)),
         _optional(lambda value: ServerId(integer(value)), backup),
         integer(restored),

@@ -86,7 +86,7 @@ class Accusation:
     accused: str
 
 
-def feuds(accusations: tuple[Accusation, ...]) -> frozenset[frozenset[str]]:
+def mutual_suspicions(accusations: tuple[Accusation, ...]) -> frozenset[frozenset[str]]:
     """Return the pairs between which a connection broke; pairs that accuse each other, if there are any (others only saw the fall)."""
     pairs = {(a.accuser, a.accused) for a in accusations}
     mutual = frozenset(frozenset(pair) for pair in pairs if (pair[1], pair[0]) in pairs)

@@ -112,18 +112,18 @@ class Retire:
 
 
 @dataclass(frozen=True, slots=True)
-class Hopeless:
+class GiveUp:
     """A worker's program has failed more often than the job allows: the job fails."""
 
     name: ProcessName
     reason: str
 
 
-Instruction = Launch | Retire | Hopeless
+Instruction = Launch | Retire | GiveUp
 
 
 @dataclass(frozen=True, slots=True)
-class Post:
+class Replica:
     """One worker index and the lives that it has had.
 
     Attributes:
@@ -152,14 +152,14 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True)
-class Workforce:
+class ReplicaSet:
     """All processes of a role; what is said of workers here holds for parameter servers, too.
 
     Attributes:
         role: of them all.
         wanted: how many the job wants; they have the indices 0 … wanted - 1.
         limit: faults per index that do not fail the job.
-        posts: by index.
+        replicas: by index.
         leaving: lives that empty themselves while their successors are there already.
         ran: a worker has been started, or has joined: what can't be started now could be elsewhere, or before.
         ending: see `Ending`.
@@ -172,7 +172,7 @@ class Workforce:
     wanted: int
     limit: int
     role: Role = Role.WORKER
-    posts: Mapping[int, Post] = field(default_factory=dict)
+    replicas: Mapping[int, Replica] = field(default_factory=dict)
     leaving: frozenset[ProcessName] = frozenset()
     ran: bool = False
     ending: bool = False
@@ -183,23 +183,25 @@ class Workforce:
 
     def running(self) -> list[ProcessName]:
         """Return the workers that run."""
-        posts = sorted(self.posts.items())
-        return sorted((*self.leaving, *(self.name(index, post) for index, post in posts if post.running)))
+        replicas = sorted(self.replicas.items())
+        return sorted(
+            (*self.leaving, *(self.name(index, replica) for index, replica in replicas if replica.running))
+        )
 
-    def name(self, index: int, post: Post) -> ProcessName:
+    def name(self, index: int, replica: Replica) -> ProcessName:
         """Return the name of an index's present life."""
-        return ProcessName(self.role, index, post.life)
+        return ProcessName(self.role, index, replica.life)
 
-    def cannot_start(self, post: Post) -> bool:
+    def cannot_start(self, replica: Replica) -> bool:
         """Tell whether nothing can be started at all: not one of the workers, or one of them not for the third time."""
-        nowhere = all(self.posts.get(index, Post()).unstarted for index in range(self.wanted))
-        return not self.ran and (nowhere or post.unstarted >= ATTEMPTS)
+        nowhere = all(self.replicas.get(index, Replica()).unstarted for index in range(self.wanted))
+        return not self.ran and (nowhere or replica.unstarted >= ATTEMPTS)
 
-    def _with(self, index: int, post: Post) -> Workforce:
-        return replace(self, posts={**self.posts, index: post})
+    def _with(self, index: int, replica: Replica) -> ReplicaSet:
+        return replace(self, replicas={**self.replicas, index: replica})
 
 
-def recall(state: Workforce, history: Iterable[ProcessEvent], names: Iterable[ProcessName]) -> Workforce:
+def recall(state: ReplicaSet, history: Iterable[ProcessEvent], names: Iterable[ProcessName]) -> ReplicaSet:
     """Return what is known after a restart of the master: the launcher's history, without its times.
 
     `names`: of lives that the journal tells of; the cluster may have forgotten them, and no name may be used again.
@@ -207,42 +209,42 @@ def recall(state: Workforce, history: Iterable[ProcessEvent], names: Iterable[Pr
     for event in history:
         if event.name.role is not state.role:
             continue
-        post = state.posts.get(event.name.index, Post())
+        replica = state.replicas.get(event.name.index, Replica())
         if isinstance(event, ProcessEnded):  # what an earlier life tells counts as well
             state = _with_memory(state, event)
-            post = replace(post, faults=post.faults + is_fault(event, state.most_memory))
-        if event.name.life >= post.life:
+            replica = replace(replica, faults=replica.faults + is_fault(event, state.most_memory))
+        if event.name.life >= replica.life:
             lives = not isinstance(event, ProcessEnded | ProcessGone)
-            post = replace(post, life=event.name.life, running=lives, retired=False, joined=False)
-        state = state._with(event.name.index, post)
+            replica = replace(replica, life=event.name.life, running=lives, retired=False, joined=False)
+        state = state._with(event.name.index, replica)
     for name in (name for name in names if name.role is state.role):
-        post = state.posts.get(name.index, Post())
-        if name.life > post.life:
-            state = state._with(name.index, replace(post, life=name.life, running=False))
+        replica = state.replicas.get(name.index, Replica())
+        if name.life > replica.life:
+            state = state._with(name.index, replace(replica, life=name.life, running=False))
     return state
 
 
-def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple[Instruction, ...], str]:
+def decide(now: float, state: ReplicaSet, event: Event) -> tuple[ReplicaSet, tuple[Instruction, ...], str]:
     """Take an event at time `now`; return the next state, what is to be done, and why."""
     reason = ""
     match event:
         case Wanted(workers):
             state, reason = replace(state, wanted=workers), f"{workers} of role {state.role} are wanted"
         case Joined(name):
-            post = state.posts.get(name.index)
-            if post is not None and post.life == name.life:
-                state = state._with(name.index, replace(post, joined=True, short=0))
+            replica = state.replicas.get(name.index)
+            if replica is not None and replica.life == name.life:
+                state = state._with(name.index, replace(replica, joined=True, short=0))
             state = replace(state, ran=True)
         case Unready(name, counts):
-            post = state.posts.get(name.index)
-            if post is not None and post.life == name.life:
-                state = state._with(name.index, replace(post, unready=counts))
+            replica = state.replicas.get(name.index)
+            if replica is not None and replica.life == name.life:
+                state = state._with(name.index, replace(replica, unready=counts))
         case Leaving(name):
-            post = state.posts.get(name.index)
+            replica = state.replicas.get(name.index)
             stays = name.index < state.wanted and not state.ending
-            if post is not None and post.running and post.life == name.life and stays:
+            if replica is not None and replica.running and replica.life == name.life and stays:
                 state = replace(state, leaving=state.leaving | {name})
-                state = state._with(name.index, replace(post, running=False, due=now))
+                state = state._with(name.index, replace(replica, running=False, due=now))
                 reason = f"{name} leaves; its successor takes over from it"
         case Ending(stopping):
             state = replace(state, ending=True, stopping=state.stopping or stopping)
@@ -254,32 +256,32 @@ def decide(now: float, state: Workforce, event: Event) -> tuple[Workforce, tuple
             if isinstance(event, ProcessStarted):
                 state = replace(state, ran=True)
         case ProcessEnded() | ProcessGone():
-            before = state.posts.get(event.name.index, Post())
+            before = state.replicas.get(event.name.index, Replica())
             state = replace(state, leaving=state.leaving - {event.name})
             if event.name.role is not state.role or event.name.life < before.life or not before.running:
                 return state, (), ""
             state, reason = _ended(now, state, before, event)
-            post = state.posts[event.name.index]
-            if _never_began(event) and state.cannot_start(post) and not state.over:
+            replica = state.replicas[event.name.index]
+            if _never_began(event) and state.cannot_start(replica) and not state.over:
                 why = f"{event.name} can't be started: {event.text}"
-                return replace(state, over=True), (Hopeless(event.name, why),), why
+                return replace(state, over=True), (GiveUp(event.name, why),), why
             if _had_most_memory(event, state) and not state.over:
                 why = (
                     f"{event.name} needs more memory than oom_memory_limit allows ({state.most_memory / _GIB:.3g} GiB); "
                     "allow more, or take smaller minibatches"
                 )
-                return replace(state, over=True), (Hopeless(event.name, why),), why
-            if post.faults > state.limit and post.faults > before.faults and not state.over:
+                return replace(state, over=True), (GiveUp(event.name, why),), why
+            if replica.faults > state.limit and replica.faults > before.faults and not state.over:
                 ended = (
                     "did not get ready in time (start_seconds)"
                     if before.unready
                     else f"has ended ({cause_of(event)})"
                 )
                 why = (
-                    f"{event.name} {ended}: {state.role} {event.name.index} has failed {post.faults} "
+                    f"{event.name} {ended}: {state.role} {event.name.index} has failed {replica.faults} "
                     f"times, relaunch_on_worker_failure is {state.limit}{_advice(event)}"
                 )
-                return replace(state, over=True), (Hopeless(event.name, why),), why
+                return replace(state, over=True), (GiveUp(event.name, why),), why
         case Tick():
             pass
         case _:
@@ -307,7 +309,7 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
 
 
 def is_fault(ended: ProcessEnded | ProcessGone, most_memory: int = 0) -> bool:
-    """Tell whether an end counts against the program; `most_memory` as in `Workforce`."""
+    """Tell whether an end counts against the program; `most_memory` as in `ReplicaSet`."""
     if isinstance(ended, ProcessGone) or ended.blame in (Blame.CLUSTER, Blame.START):
         return False
     if ended.blame is Blame.MEMORY:
@@ -334,7 +336,7 @@ def _never_began(ended: ProcessEnded | ProcessGone) -> TypeGuard[ProcessEnded]:
     return isinstance(ended, ProcessEnded) and ended.blame is Blame.START
 
 
-def _had_most_memory(ended: ProcessEnded | ProcessGone, state: Workforce) -> bool:
+def _had_most_memory(ended: ProcessEnded | ProcessGone, state: ReplicaSet) -> bool:
     return (
         isinstance(ended, ProcessEnded)
         and ended.blame is Blame.MEMORY
@@ -342,8 +344,8 @@ def _had_most_memory(ended: ProcessEnded | ProcessGone, state: Workforce) -> boo
     )
 
 
-def _with_memory(state: Workforce, ended: ProcessEnded) -> Workforce:
-    """Return the workforce whose next lives may use more than one that ran out of memory."""
+def _with_memory(state: ReplicaSet, ended: ProcessEnded) -> ReplicaSet:
+    """Return the replica set whose next lives may use more than one that ran out of memory."""
     if ended.blame is not Blame.MEMORY or not 0 < ended.memory < state.most_memory:
         return state
     # What one worker lacks the others will lack too: they compute the same.
@@ -351,29 +353,31 @@ def _with_memory(state: Workforce, ended: ProcessEnded) -> Workforce:
     return replace(state, memory=max(state.memory, more))
 
 
-def _started(now: float, state: Workforce, name: ProcessName) -> Workforce:
-    post = state.posts.get(name.index, Post())
-    if name.role is not state.role or name.life <= post.life:
+def _started(now: float, state: ReplicaSet, name: ProcessName) -> ReplicaSet:
+    replica = state.replicas.get(name.index, Replica())
+    if name.role is not state.role or name.life <= replica.life:
         return state  # what I have launched myself I know already
-    return state._with(name.index, replace(post, life=name.life, running=True, launched_at=now, joined=False))
+    return state._with(
+        name.index, replace(replica, life=name.life, running=True, launched_at=now, joined=False)
+    )
 
 
 def _ended(
-    now: float, state: Workforce, post: Post, ended: ProcessEnded | ProcessGone
-) -> tuple[Workforce, str]:
-    was_short = not post.joined and (now - post.launched_at < SHORT_LIFE or _never_began(ended))
-    short = post.short + 1 if was_short else 0
+    now: float, state: ReplicaSet, replica: Replica, ended: ProcessEnded | ProcessGone
+) -> tuple[ReplicaSet, str]:
+    was_short = not replica.joined and (now - replica.launched_at < SHORT_LIFE or _never_began(ended))
+    short = replica.short + 1 if was_short else 0
     delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** (short - 1)) if short else 0.0
     after = replace(
-        post,
+        replica,
         life=ended.name.life,
         running=False,
         retired=False,
         joined=False,
         unready=False,
-        faults=post.faults + (post.unready or is_fault(ended, state.most_memory)),
+        faults=replica.faults + (replica.unready or is_fault(ended, state.most_memory)),
         short=short,
-        unstarted=post.unstarted + 1 if _never_began(ended) else 0,
+        unstarted=replica.unstarted + 1 if _never_began(ended) else 0,
         due=now + delay,
     )
     reason = f"{ended.name} has ended ({cause_of(ended)})"
@@ -386,7 +390,7 @@ def _ended(
     )
 
 
-def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, ...]]:
+def _fill(now: float, state: ReplicaSet) -> tuple[ReplicaSet, tuple[Instruction, ...]]:
     """Start who is missing and due, retire who is too many: the highest indices."""
     if state.over:
         return state, ()
@@ -395,14 +399,16 @@ def _fill(now: float, state: Workforce) -> tuple[Workforce, tuple[Instruction, .
         state = replace(state, ending=False)
     instructions: list[Instruction] = []
     for index in range(1 if state.ending else state.wanted):
-        post = state.posts.get(index, Post())
-        if post.running or post.due > now or (state.ending and state.running()):
+        replica = state.replicas.get(index, Replica())
+        if replica.running or replica.due > now or (state.ending and state.running()):
             continue
-        post = replace(post, life=post.life + 1, running=True, retired=False, joined=False, launched_at=now)
-        state = state._with(index, post)
-        instructions.append(Launch(state.name(index, post), state.memory))
-    for index, post in sorted(state.posts.items(), reverse=True):
-        if index >= state.wanted and post.running and not post.retired and not state.ending:
-            state = state._with(index, replace(post, retired=True))
-            instructions.append(Retire(state.name(index, post)))
+        replica = replace(
+            replica, life=replica.life + 1, running=True, retired=False, joined=False, launched_at=now
+        )
+        state = state._with(index, replica)
+        instructions.append(Launch(state.name(index, replica), state.memory))
+    for index, replica in sorted(state.replicas.items(), reverse=True):
+        if index >= state.wanted and replica.running and not replica.retired and not state.ending:
+            state = state._with(index, replace(replica, retired=True))
+            instructions.append(Retire(state.name(index, replica)))
     return state, tuple(instructions)

@@ -15,11 +15,11 @@ from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import Enroll, Limits
 from elasticdl.control.protocol.view import MemberId
-from elasticdl.master.core import machine as keeper
+from elasticdl.master.core import machine as core
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import Beat
-from elasticdl.master.core.machine import Keeper
+from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import Server
 from elasticdl.master.core.witnesses import Statement, Witness, judge, stall_limit
 from elasticdl.master.ps import placement
@@ -30,7 +30,7 @@ ACCUSED_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Link(keeper.Link):
+class Link(core.Link):
     """A control stream of a worker or a server, and what was said on it.
 
     Attributes:
@@ -107,7 +107,7 @@ class Seen:
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Attendance(Keeper):
+class Liveness(MasterCore):
     """Workers and servers, as far as this master has heard of them.
 
     Attributes:
@@ -116,7 +116,7 @@ class Attendance(Keeper):
         members: by name, of those in `seen`; names are never used again.
         found_at: when the first process found this master: before, it is the master that can't be reached.
         accused: servers that others can't reach → when they said so first, and last.
-        condemned: names of processes that count as lost and are not proven dead → when; they are killed if they do not end.
+        pending_kills: names of processes that count as lost and are not proven dead → when; they are killed if they do not end.
     """
 
     links: Mapping[int, Link] = field(default_factory=dict)
@@ -124,14 +124,14 @@ class Attendance(Keeper):
     members: Mapping[str, MemberId] = field(default_factory=dict)
     found_at: float = math.inf
     accused: Mapping[ServerId, tuple[float, float]] = field(default_factory=dict)
-    condemned: Mapping[str, float] = field(default_factory=dict)
+    pending_kills: Mapping[str, float] = field(default_factory=dict)
 
     def state_of(self, member: MemberId) -> str:
         """Return a process's state for people, one of `WorkerStatus.state`."""
         seen = self.seen.get(member)
         if seen is None or seen.name in self.gone:
             return "ended" if seen is not None else "starting"
-        if seen.connection is None or seen.name in self.condemned:
+        if seen.connection is None or seen.name in self.pending_kills:
             return "lost"
         if seen.leaving:
             return "draining"
@@ -204,10 +204,11 @@ class Attendance(Keeper):
         after = replace(seen, beat_at=now - beat.age, beat=beat.progress, moved_at=moved_at)
         master = self._note(beat.member, after)
         is_back = beat.age < self.settings.times.heartbeat and seen.connection is not None
-        if is_back and not seen.is_server and moved_at == now and seen.name in self.condemned:
+        if is_back and not seen.is_server and moved_at == now and seen.name in self.pending_kills:
             # It hung, and goes on.
             return replace(
-                master, condemned={name: at for name, at in self.condemned.items() if name != seen.name}
+                master,
+                pending_kills={name: at for name, at in self.pending_kills.items() if name != seen.name},
             )
         return master
 
@@ -233,7 +234,7 @@ class Attendance(Keeper):
         return replace(self, links={**self.links, connection: link})
 
     def _condemn(self, now: float, name: str) -> Self:
-        return replace(self, condemned={**self.condemned, name: now})
+        return replace(self, pending_kills={**self.pending_kills, name: now})
 
     # ------------------------------------------------------------------ who is there
 
@@ -241,7 +242,7 @@ class Attendance(Keeper):
         return (
             seen.connection is not None
             and seen.name not in self.gone
-            and seen.name not in self.condemned
+            and seen.name not in self.pending_kills
             and not any(failure.name == seen.name for failure in self.failures.values())
         )
 
@@ -277,7 +278,7 @@ class Attendance(Keeper):
         """Return the workers that hold tasks and seem to be lost, each with the reason."""
         found = {}
         for seen in self.seen.values():
-            if seen.is_server or seen.name in self.gone or seen.name in self.condemned:
+            if seen.is_server or seen.name in self.gone or seen.name in self.pending_kills:
                 continue
             why = judge(now, self._statements(seen), self.settings.times)
             if why is not None:

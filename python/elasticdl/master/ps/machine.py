@@ -37,17 +37,17 @@ from elasticdl.control.protocol.psmessages import (
     CopiesVoid,
     CopyOrdered,
     CopyReady,
+    DrainRequest,
     EndTraining,
     Enroll,
     Enrolled,
     FoundModel,
     Leased,
     Leave,
-    LeaveWanted,
-    LetGo,
     Limits,
     Model,
     Placed,
+    RevokeTask,
     Settled,
     SlotAccount,
     SlotEntry,
@@ -62,7 +62,7 @@ from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE, Waves
-from elasticdl.master.core import machine as keeper
+from elasticdl.master.core import machine as core
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 from elasticdl.master.core.events import (
@@ -89,7 +89,7 @@ from elasticdl.master.ps import claims, placement
 from elasticdl.master.ps.leases import Lease, Leases
 from elasticdl.master.ps.liveness import Link
 from elasticdl.master.ps.placement import Copy
-from elasticdl.master.ps.snapshots import Cutting
+from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.spec.jobspec import PsRestore
 
 COPIES = 64
@@ -115,7 +115,7 @@ RUNS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(keeper.Settings):
+class Settings(core.Settings):
     """What the master of a job with parameter servers takes from its settings.
 
     Attributes:
@@ -142,7 +142,7 @@ class Settings(keeper.Settings):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Incident:
     """A loss from which the job has not recovered yet.
 
     Attributes:
@@ -161,7 +161,7 @@ class Trouble:
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class ServingMaster(Cutting):
+class PsMaster(Snapshots):
     """One master: events in, instructions out.
 
     Attributes:
@@ -183,7 +183,7 @@ class ServingMaster(Cutting):
         steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
         records: records of the tasks that are done.
         loss: the last known.
-        trouble: losses.
+        incident: losses.
         heard_at: when the last event came.
         back_at: when this master went on after it had been stopped.
         settled_at: when the last step was settled, None if none was in this life.
@@ -208,7 +208,7 @@ class ServingMaster(Cutting):
     steps: int = 0
     records: int = 0
     loss: float | None = None
-    trouble: tuple[Trouble, ...] = ()
+    incident: tuple[Incident, ...] = ()
     heard_at: float | None = None
     back_at: float = -math.inf
     settled_at: float | None = None
@@ -276,7 +276,7 @@ class ServingMaster(Cutting):
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
-        master = self._doubt_workers(now, out)._kill_condemned(now, out)
+        master = self._doubt_workers(now, out)._carry_out_kills(now, out)
         return master._give_up_last(out)._complete_cut(out)
 
     # ------------------------------------------------------------------ the journal
@@ -475,15 +475,15 @@ class ServingMaster(Cutting):
         # What a master hears first when it goes on may have been settled long ago.
         return master if now - self.back_at < ECHO_SECONDS else replace(master, settled_at=now)
 
-    def _new_trouble(self, now: float, name: str, cause: str) -> Trouble:
+    def _open_incident(self, now: float, name: str, cause: str) -> Incident:
         """Return a loss with the time since which nothing is trained: that of the last step, whenever its first sign came."""
         if self.settled_at is not None:
-            return Trouble(self.settled_at, name, cause)
+            return Incident(self.settled_at, name, cause)
         is_later_life = self.journal.epoch > (1 if self.opened else 0)
-        return Trouble(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
+        return Incident(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
 
     def _note_recovery(self, now: float, out: Out) -> Self:
-        over = [trouble for trouble in self.trouble if trouble.journalled]
+        over = [incident for incident in self.incident if incident.journalled]
         for one in over:
             seconds = now - one.since
             cause = self.gone.get(one.name, one.cause)
@@ -493,7 +493,9 @@ class ServingMaster(Cutting):
             text = f"training goes on {seconds:.2f} s after {after} ({cause})"
             out.append(Announce("recovered", one.name, 0, self.steps_done, text, seconds, cause))
         return (
-            replace(self, trouble=tuple(one for one in self.trouble if not one.journalled)) if over else self
+            replace(self, incident=tuple(one for one in self.incident if not one.journalled))
+            if over
+            else self
         )
 
     # ------------------------------------------------------------------ tasks
@@ -739,12 +741,12 @@ class ServingMaster(Cutting):
             else:
                 text += "the tasks since then are trained once more"
         out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
-        trouble = next(
-            (one for one in self.trouble if one.name == server.name),
-            self._new_trouble(now, server.name, cause),
+        incident = next(
+            (one for one in self.incident if one.name == server.name),
+            self._open_incident(now, server.name, cause),
         )
-        others = tuple(one for one in self.trouble if one.name != server.name)
-        master = replace(self, trouble=(*others, replace(trouble, journalled=True)))
+        others = tuple(one for one in self.incident if one.name != server.name)
+        master = replace(self, incident=(*others, replace(incident, journalled=True)))
         return master if server.name in self.gone else master._condemn(now, server.name)
 
     def _order_copies(self, out: Out) -> Self:
@@ -778,20 +780,20 @@ class ServingMaster(Cutting):
     def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
         if name in self.gone:
             return self
-        condemned = {other: at for other, at in self.condemned.items() if other != name}
-        master = replace(self, gone={**self.gone, name: cause}, condemned=condemned)
+        pending_kills = {other: at for other, at in self.pending_kills.items() if other != name}
+        master = replace(self, gone={**self.gone, name: cause}, pending_kills=pending_kills)
         seen = self._process(name)
         number = self._number_of(name)
         is_empty = number is None or placement.is_empty(self.journal.pairs, number)
         if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
             return master._release(name)
         if number is not None:
-            return replace(master, trouble=(*self.trouble, self._new_trouble(now, name, cause)))
+            return replace(master, incident=(*self.incident, self._open_incident(now, name, cause)))
         took_part = name in self.settings.present if seen is None else not seen.is_server
-        if took_part and name not in self.condemned:
+        if took_part and name not in self.pending_kills:
             out.append(Announce("lost", name, 0, self.steps_done, self._loss_of(name, cause), None, cause))
-            trouble = replace(self._new_trouble(now, name, cause), journalled=True)
-            master = replace(master, trouble=(*self.trouble, trouble))
+            incident = replace(self._open_incident(now, name, cause), journalled=True)
+            master = replace(master, incident=(*self.incident, incident))
         return master._release(name)
 
     def _loss_of(self, name: str, cause: str) -> str:
@@ -817,10 +819,10 @@ class ServingMaster(Cutting):
             master = master._release(name)._condemn(now, name)
         return master
 
-    def _kill_condemned(self, now: float, out: Out) -> Self:
-        due = [name for name, at in self.condemned.items() if now - at >= self.settings.times.alone]
+    def _carry_out_kills(self, now: float, out: Out) -> Self:
+        due = [name for name, at in self.pending_kills.items() if now - at >= self.settings.times.alone]
         out += [Kill(name, "it was left out of the job and has not ended") for name in due]
-        return replace(self, condemned={**self.condemned, **dict.fromkeys(due, now)}) if due else self
+        return replace(self, pending_kills={**self.pending_kills, **dict.fromkeys(due, now)}) if due else self
 
     # ------------------------------------------------------------------ the end
 
@@ -849,7 +851,8 @@ class ServingMaster(Cutting):
             account.slot: account
             for account in accounts.slots
             if account.slot < len(entries)
-            and (entries[account.slot].primary, entries[account.slot].reign) == (server, account.reign)
+            and (entries[account.slot].primary, entries[account.slot].primary_epoch)
+            == (server, account.primary_epoch)
         }
         is_of_now = accounts.roll_back == self.journal.roll_back
         applied = max(self.applied, accounts.steps) if is_of_now else self.applied
@@ -928,7 +931,7 @@ class ServingMaster(Cutting):
             self._tell(connection, Enrolled(self.journal.epoch, number), out)
             link = replace(link, welcomed=True)
         if not link.left and process_name(link.name).index >= self.wanted_servers:
-            self._tell(connection, LeaveWanted(), out)
+            self._tell(connection, DrainRequest(), out)
             link = replace(link, left=True)
         link = self._tell_placement(connection, link, out)
         link = self._tell_limits(connection, link, out)
@@ -994,7 +997,7 @@ class ServingMaster(Cutting):
         over = {task for task in link.leased if task in self.leases.done or self._is_another_s(task, mine)}
         for task in sorted(over):
             if task >= said:  # otherwise the watermark has told it
-                self._tell(connection, LetGo(task, roll_back), out)
+                self._tell(connection, RevokeTask(task, roll_back), out)
         for lease in mine.values():
             if lease.task not in link.leased:
                 self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)
@@ -1028,7 +1031,7 @@ class ServingMaster(Cutting):
             return link
         since = -1 if link.placed is None else link.placed[1]
         entries = tuple(
-            SlotEntry(slot, one.term, one.reign, one.primary, one.backup, one.restored)
+            SlotEntry(slot, one.term, one.primary_epoch, one.primary, one.backup, one.restored)
             for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
             if at > since
         )

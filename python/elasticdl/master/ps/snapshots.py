@@ -27,7 +27,7 @@ from elasticdl.master.core.events import Announce, DropSnapshot, ManifestWritten
 from elasticdl.master.core.machine import Out
 from elasticdl.master.core.records import CutRecord, Record, SavedRecord
 from elasticdl.master.ps.leases import Leases
-from elasticdl.master.ps.liveness import Attendance, Link
+from elasticdl.master.ps.liveness import Link, Liveness
 
 LATER_SECONDS = 60.0
 """Before a snapshot is begun once more, if one could not be written and not enough is trained meanwhile for the next."""
@@ -41,7 +41,7 @@ FRUITLESS = 10
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Cutting(Attendance):
+class Snapshots(Liveness):
     """Snapshots, as far as this master knows.
 
     Attributes:
@@ -202,7 +202,7 @@ class Cutting(Attendance):
         return replace(self, unkept=True)
 
     def _take_cut(self, now: float, link: Link, cut: SlotsCut, out: Out) -> Self:
-        """Take what a server has written; only slots of which it is the primary, in the reign that they have now."""
+        """Take what a server has written; only slots of which it is the primary, in the primary epoch that they have now."""
         under_way = self.cut
         if under_way is None or cut.snapshot != under_way.number:
             return self
@@ -216,7 +216,8 @@ class Cutting(Attendance):
             for section in cut.sections
             if section.slot < len(entries)
             and not (is_bounded and section.until > under_way.position.low)
-            and (entries[section.slot].primary, entries[section.slot].reign) == (server, section.reign)
+            and (entries[section.slot].primary, entries[section.slot].primary_epoch)
+            == (server, section.primary_epoch)
         }
         master = replace(
             self, sections={**mine, **self.sections}, fruitless=0 if mine else self.fruitless + 1
@@ -252,14 +253,16 @@ class Cutting(Attendance):
             return link
         link = replace(link, cut=cut.number, cut_at=now)
         missing = [
-            (slot, entry.reign)
+            (slot, entry.primary_epoch)
             for slot, entry in enumerate(self.journal.entries)
             if entry.primary == number and slot not in self.sections
         ]
         if not missing:
             return link
-        slots, reigns = zip(*missing, strict=True)
+        slots, primary_epochs = zip(*missing, strict=True)
         low, above = int(cut.position.low), tuple(map(int, cut.position.above))
-        order = CutOrdered(cut.number, self._directory(cut.number), slots, reigns, low, above, cut.step)
+        order = CutOrdered(
+            cut.number, self._directory(cut.number), slots, primary_epochs, low, above, cut.step
+        )
         self._tell(connection, order, out)
         return link

@@ -1,6 +1,6 @@
 """What is told of a job: events and figures in, the status and the summary that people read out.
 
-It decides nothing and does no I/O; the shell gives it what the machine announces, keeps the events in the job's folder, and gives them
+It decides nothing and does no I/O; the runner gives it what the machine announces, keeps the events in the job's folder, and gives them
 back after a restart of the master, so that the summary is of the whole job.
 """
 
@@ -39,7 +39,7 @@ class Extent(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class HistoryEvent:
     """An event, and what only the summary wants of it.
 
     Attributes:
@@ -57,7 +57,7 @@ class Told:
         return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
 
 
-def taking_part(told: Iterable[Told]) -> frozenset[str]:
+def taking_part(told: Iterable[HistoryEvent]) -> frozenset[str]:
     """Return the names of the workers that are said to have joined, and not to have left or to be lost."""
     joined, left = set[str](), set[str]()
     for event in (one.event for one in told):
@@ -68,17 +68,17 @@ def taking_part(told: Iterable[Told]) -> frozenset[str]:
     return frozenset(joined - left)
 
 
-def told_from_line(line: str) -> Told | None:
+def event_from_line(line: str) -> HistoryEvent | None:
     """Read a line of the events file; None if it is torn, or not one that a master wrote."""
     try:
         body = reading.fields(reading.load(line))
         cause, redone = reading.text(body.pop("cause")), reading.integer(body.pop("redone"))
-        return Told(reading.record(JobEvent, body), cause, redone)
+        return HistoryEvent(reading.record(JobEvent, body), cause, redone)
     except (ValueError, KeyError):
         return None
 
 
-class Story:
+class EventHistory:
     """The figures of one job so far.
 
     Attributes:
@@ -113,7 +113,7 @@ class Story:
         self._idle_steps: set[int] = set()
         self._ended_at: float | None = None
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: HistoryEvent) -> None:
         """Take an event, new or read back."""
         event = told.event
         self._last_time = event.time
@@ -213,7 +213,7 @@ class Story:
         return max(0.0, min(times)) if times else None
 
     def summary(self, now: float) -> dict[str, Any]:
-        """Return the part of the summary that the story knows; `now`: seconds since the Unix epoch."""
+        """Return the part of the summary that the history knows; `now`: seconds since the Unix epoch."""
         body: dict[str, Any] = {
             "epochs": self.epoch,
             "steps": self.step,

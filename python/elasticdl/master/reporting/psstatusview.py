@@ -10,36 +10,36 @@ from elasticdl.control.protocol.status import JobStatus, WorkerStatus, how_many
 from elasticdl.master.core.entry import Entry
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
-from elasticdl.master.processes.replicas import Workforce
-from elasticdl.master.ps.machine import ServingMaster
-from elasticdl.master.reporting.history import Story
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import SHOWN_AFTER_END
 from elasticdl.spec.jobspec import JobSpec
 
 
 @dataclass(frozen=True, slots=True)
-class ServingSight:
+class PsStatusView:
     """One moment of a job.
 
     Attributes:
         spec: the job's settings.
         machine: the master's state.
-        story: what has happened.
+        history: what has happened.
         forces: which workers should run, and which servers.
         processes: which do.
         stuck: the journal can't be written.
     """
 
     spec: JobSpec
-    machine: ServingMaster
-    story: Story
-    forces: Sequence[Workforce]
+    machine: PsMaster
+    history: EventHistory
+    forces: Sequence[ReplicaSet]
     processes: Processes
     stuck: bool
 
     def status(self, job_name: str, now: float) -> JobStatus:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
-        machine, story = self.machine, self.story
+        machine, history = self.machine, self.history
         state, reason = self._state(now)
         return JobStatus(
             job_name=job_name,
@@ -47,13 +47,13 @@ class ServingSight:
             reason=reason,
             view=0,
             step=machine.steps_done,
-            epoch=story.epoch,
+            epoch=history.epoch,
             num_epochs=self.spec.num_epochs,
-            done=story.done(machine.order),
-            loss=story.loss,
+            done=history.done(machine.order),
+            loss=history.loss,
             records=machine.records_done,
-            records_per_second=story.rate(now),
-            seconds_left=story.seconds_left(now, machine.order),
+            records_per_second=history.rate(now),
+            seconds_left=history.seconds_left(now, machine.order),
             wanted_workers=self.forces[0].wanted,
             workers=tuple(self._processes(now)),
             wanted_servers=self.forces[1].wanted,
@@ -116,7 +116,7 @@ class ServingSight:
                 state = "pending" if name in self.processes.pending else "starting"
                 if member is not None:
                     state = self.machine.state_of(member)
-                if force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
+                if force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
                     state = "draining"
                 why = ""
                 if state in ("pending", "starting"):

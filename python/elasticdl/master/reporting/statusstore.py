@@ -19,7 +19,7 @@ from elasticdl.cluster.kubernetes.items import Item, Stale
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.files.drafts import replace_file
-from elasticdl.master.reporting.history import Told, told_from_line
+from elasticdl.master.reporting.history import HistoryEvent, event_from_line
 
 _log = logging.getLogger(__name__)
 
@@ -59,13 +59,13 @@ def _newest(lines: list[str]) -> list[str]:
     return lines[first:]
 
 
-class Board(Protocol):
+class StatusStore(Protocol):
     """Where people look, and where the next master finds what was told before."""
 
-    def recall(self) -> list[Told]:
+    def recall(self) -> list[HistoryEvent]:
         """Return the events that masters before this one told."""
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: HistoryEvent) -> None:
         """Keep an event."""
 
     def show(self, status: JobStatus) -> None:
@@ -75,14 +75,14 @@ class Board(Protocol):
         """Keep the summary, and return when all that was told is kept."""
 
 
-class FileBoard:
+class FileStatusStore:
     """A local job's: `events.jsonl` and `summary.json` in its folder; the status is asked for over the control plane."""
 
     def __init__(self, place: JobPlace) -> None:
         self._events = place.path / "events.jsonl"
         self._summary = place.summary_path
 
-    def recall(self) -> list[Told]:
+    def recall(self) -> list[HistoryEvent]:
         """Read the events; a torn last line is given an end, so that the next event does not continue it."""
         try:
             lines = self._events.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
@@ -91,9 +91,9 @@ class FileBoard:
         if lines and not lines[-1].endswith("\n"):
             with open(self._events, "a", encoding="utf-8") as file:
                 file.write("\n")
-        return [told for line in lines if (told := told_from_line(line)) is not None]
+        return [told for line in lines if (told := event_from_line(line)) is not None]
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: HistoryEvent) -> None:
         """Append a line."""
         try:
             with open(self._events, "a", encoding="utf-8") as file:
@@ -112,7 +112,7 @@ class FileBoard:
             _log.error("the summary can't be written: %s", error)
 
 
-class ItemBoard:
+class ObjectStatusStore:
     """A job's on Kubernetes: texts of two objects, written by a thread of their own."""
 
     def __init__(
@@ -141,20 +141,20 @@ class ItemBoard:
         self._texts: dict[str, str] = {}
         self._changed = self._told = False
         self._over = False
-        self._thread = threading.Thread(target=self._write, name="board", daemon=True)
+        self._thread = threading.Thread(target=self._write, name="status", daemon=True)
         self._thread.start()
 
-    def recall(self) -> list[Told]:
+    def recall(self) -> list[HistoryEvent]:
         """Read the events. What can't be read now is read before it is written over."""
         with contextlib.suppress(OSError):
             self._read_before()
-        return [told for line in self._before or () if (told := told_from_line(line)) is not None]
+        return [told for line in self._before or () if (told := event_from_line(line)) is not None]
 
     def _read_before(self) -> None:
         texts, _ = self._events.read()
         self._before = texts.get(EVENTS, "").splitlines(keepends=True)
 
-    def tell(self, told: Told) -> None:
+    def tell(self, told: HistoryEvent) -> None:
         """Keep an event with the next writing, if it is not one of the many that each member tells of each view."""
         if told.event.kind in _DETAILS:
             return

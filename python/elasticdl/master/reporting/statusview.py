@@ -9,11 +9,11 @@ from elasticdl.cluster.cluster import process_name
 from elasticdl.cluster.kubernetes.manifests import DEAD
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import View
-from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
-from elasticdl.master.processes.replicas import Workforce
-from elasticdl.master.reporting.history import Story
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory
 from elasticdl.spec.jobspec import JobSpec
 
 SHOWN_AFTER_END = 10.0
@@ -21,42 +21,42 @@ SHOWN_AFTER_END = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class StatusView:
     """One moment of a job.
 
     Attributes:
         spec: the job's settings.
         machine: the master's state.
-        story: what has happened.
+        history: what has happened.
         force: which workers should run.
         processes: which do.
         stuck: the next view can't be written to the journal.
     """
 
     spec: JobSpec
-    machine: Master
-    story: Story
-    force: Workforce
+    machine: AllReduceMaster
+    history: EventHistory
+    force: ReplicaSet
     processes: Processes
     stuck: bool
 
     def status(self, job_name: str, now: float) -> JobStatus:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
-        machine, story, schedule = self.machine, self.story, self.machine.schedule
+        machine, history, schedule = self.machine, self.history, self.machine.schedule
         state, reason = self._state()
         return JobStatus(
             job_name=job_name,
             state=state,
             reason=reason,
             view=machine.view.id if machine.view else 0,
-            step=story.step,
-            epoch=story.epoch,
+            step=history.step,
+            epoch=history.epoch,
             num_epochs=self.spec.num_epochs,
-            done=story.done(schedule),
-            loss=story.loss,
-            records=story.records,
-            records_per_second=story.rate(now),
-            seconds_left=story.seconds_left(now, schedule),
+            done=history.done(schedule),
+            loss=history.loss,
+            records=history.records,
+            records_per_second=history.rate(now),
+            seconds_left=history.seconds_left(now, schedule),
             wanted_workers=self.force.wanted,
             workers=tuple(self._workers(now)),
         )
@@ -101,7 +101,7 @@ class Sight:
                 state = self.machine.state_of(member)
             if state == "healing" and self._has_committed_in_view():
                 state = "training"  # a commit waits for all who heal; their next report says that they hold a state
-            if self.force.posts[process_name(name).index].retired and state not in ("starting", "pending"):
+            if self.force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
                 state = "draining"
             why = ""
             if state in ("pending", "starting"):

@@ -1,4 +1,4 @@
-"""The shell of a synchronous master: what it does when views follow each other."""
+"""The runner of a synchronous master: what it does when views follow each other."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from elasticdl.data.plan.order import ledger_of
 from elasticdl.data.plan.schedule import Schedule, policy_slots
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce.groupstate import Settings
-from elasticdl.master.allreduce.machine import Master
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core import auditmark
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.records import FinishedRecord, Record, SnapshotRecord, ViewRecord
-from elasticdl.master.processes import replicas as relaunch
-from elasticdl.master.reporting.statusview import Sight, all_lost
-from elasticdl.master.running.runner import Shell, times_of
+from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.reporting.statusview import StatusView, all_lost
+from elasticdl.master.running.runner import Runner, times_of
 from elasticdl.spec.jobspec import JobSpec
 
 
-class SynchronousShell(Shell):
+class AllReduceRunner(Runner):
     """One life of a synchronous job's master."""
 
-    _machine: Master
+    _machine: AllReduceMaster
     _tick_seconds = 0.025  # `moment_seconds` is 0.05
     _status_seconds = 0.2
     _told_lost = ""
 
-    def _make_machine(self) -> Master:
-        return Master(settings(self._spec, self._place.snapshots(self._spec)))
+    def _make_machine(self) -> AllReduceMaster:
+        return AllReduceMaster(settings(self._spec, self._place.snapshots(self._spec)))
 
     def _has_begun(self) -> bool:
         return self._machine.view is not None
@@ -46,21 +46,23 @@ class SynchronousShell(Shell):
         view = self._machine.view
         return set() if view is None else {peer.name for peer in view.members}
 
-    def _resume_story(self) -> None:
+    def _resume_history(self) -> None:
         view, schedule = self._machine.view, self._machine.schedule
         if view is not None and schedule is not None:
-            self._story.stand_at(view.position, schedule)
-            self._story.committed(view.base.step)
+            self._event_history.stand_at(view.position, schedule)
+            self._event_history.committed(view.base.step)
 
     def _hear(self, connection: int, message: MemberMessage) -> None:
         if isinstance(message, Register | NextView) and message.report.state is not None:
-            self._story.committed(message.report.state.step)
+            self._event_history.committed(message.report.state.step)
         before = self._machine.progress
         self._handle(machine_events.Heard(connection, message))
         progress = self._machine.progress
         if progress is not None and progress is not before:
-            self._story.stand(progress.position.epoch)
-            self._story.progress(time.monotonic(), progress.state.step, progress.records, progress.loss)
+            self._event_history.stand(progress.position.epoch)
+            self._event_history.progress(
+                time.monotonic(), progress.state.step, progress.records, progress.loss
+            )
             self._changed = True
 
     def _is_ready(self, name: str) -> bool:
@@ -92,13 +94,13 @@ class SynchronousShell(Shell):
     def _begin_view(self, view: View) -> None:
         before = self._machine.view
         if self._machine.schedule is not None:
-            self._story.stand_at(view.position, self._machine.schedule)
+            self._event_history.stand_at(view.position, self._machine.schedule)
         for peer in view.members:
-            self._direct(relaunch.Joined(process_name(peer.name)))
+            self._direct(replicas.Joined(process_name(peer.name)))
             if before is None:
                 self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
         if view.final:
-            self._direct(relaunch.Ending(stopping=False))
+            self._direct(replicas.Ending(stopping=False))
 
     def _drop_older_snapshot(self, path: str) -> None:
         older, view = self._machine.journal.snapshot, self._machine.view
@@ -108,8 +110,8 @@ class SynchronousShell(Shell):
 
     def _status(self, now: float) -> JobStatus:
         stuck = self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord)
-        sight = Sight(self._spec, self._machine, self._story, self._force, self._processes, stuck)
-        return sight.status(self._place.name, now)
+        view = StatusView(self._spec, self._machine, self._event_history, self._force, self._processes, stuck)
+        return view.status(self._place.name, now)
 
     def _complete_audit(self, record: FinishedRecord) -> None:
         view = self._machine.view

@@ -1,4 +1,4 @@
-"""The shell of the master of a job with parameter servers."""
+"""The runner of the master of a job with parameter servers."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.master.core import auditmark
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.records import FinishedRecord, Record, ResumedRecord, SavedRecord
-from elasticdl.master.processes import replicas as relaunch
+from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.ps import resuming
-from elasticdl.master.ps.machine import BATCH_SECONDS, ServingMaster, Settings
+from elasticdl.master.ps.machine import BATCH_SECONDS, PsMaster, Settings
 from elasticdl.master.reporting.history import taking_part
-from elasticdl.master.reporting.psstatusview import ServingSight
-from elasticdl.master.running.runner import Shell, times_of
+from elasticdl.master.reporting.psstatusview import PsStatusView
+from elasticdl.master.running.runner import Runner, times_of
 from elasticdl.spec.jobspec import JobSpec
 
 
-class ServingShell(Shell):
+class PsRunner(Runner):
     """One life of the master of a job with parameter servers."""
 
-    _machine: ServingMaster
+    _machine: PsMaster
     _tick_seconds = BATCH_SECONDS / 2
     _status_seconds = 0.5
     _checkpoint: resuming.Checkpoint | None
@@ -42,7 +42,7 @@ class ServingShell(Shell):
     _unaudited: machine_events.Append | None = None
     """The job's end, which is journalled once the audit has what servers have applied."""
 
-    def _make_machine(self) -> ServingMaster:
+    def _make_machine(self) -> PsMaster:
         """Raises BadInput for a checkpoint that the job can't go on from."""
         spec = self._spec
         self._checkpoint = None
@@ -52,7 +52,7 @@ class ServingShell(Shell):
             if self._checkpoint is not None or not self._read[1]:  # later lives find this job's own there
                 highest = resuming.highest_number(spec, self._checkpoint)
         wanted = settings(spec, self._place.snapshots(spec), self._checkpoint, highest)
-        return ServingMaster(replace(wanted, present=taking_part(self._before)))
+        return PsMaster(replace(wanted, present=taking_part(self._before)))
 
     def _has_begun(self) -> bool:
         return bool(self._machine.journal.entries)
@@ -60,7 +60,7 @@ class ServingShell(Shell):
     def _taking_part(self) -> Set[str]:
         return set()
 
-    def _resume_story(self) -> None:
+    def _resume_history(self) -> None:
         self._tell_figures()
 
     def _hear(self, connection: int, message: MemberMessage) -> None:
@@ -71,9 +71,11 @@ class ServingShell(Shell):
     def _tell_figures(self) -> None:
         machine = self._machine
         if machine.order is not None:
-            self._story.stand(machine.order.epoch(machine.leases.low))
-            self._story.step = machine.steps_done  # a roll-back takes some away
-            self._story.progress(time.monotonic(), machine.steps_done, machine.records_done, machine.loss)
+            self._event_history.stand(machine.order.epoch(machine.leases.low))
+            self._event_history.step = machine.steps_done  # a roll-back takes some away
+            self._event_history.progress(
+                time.monotonic(), machine.steps_done, machine.records_done, machine.loss
+            )
 
     def _is_ready(self, name: str) -> bool:
         machine = self._machine
@@ -125,7 +127,7 @@ class ServingShell(Shell):
         if isinstance(instruction, machine_events.Announce) and instruction.kind in ("joined", "leaving"):
             name = process_name(instruction.worker)
             joined = instruction.kind == "joined"
-            self._direct(relaunch.Joined(name) if joined else relaunch.Leaving(name), name.role)
+            self._direct(replicas.Joined(name) if joined else replicas.Leaving(name), name.role)
         super()._carry_out(instruction, events)
 
     def _tick(self) -> None:
@@ -174,15 +176,15 @@ class ServingShell(Shell):
     def _status(self, now: float) -> JobStatus:
         self._tell_figures()
         servers = self._forces[Role.PS]
-        sight = ServingSight(
+        view = PsStatusView(
             self._spec,
             self._machine,
-            self._story,
+            self._event_history,
             (self._force, servers),
             self._processes,
             self._unwritten is not None,
         )
-        return sight.status(self._place.name, now)
+        return view.status(self._place.name, now)
 
     def _complete_audit(self, record: FinishedRecord) -> None:
         auditmark.write_finished(
@@ -196,23 +198,25 @@ class ServingShell(Shell):
     def _figures(self) -> dict[str, Any]:
         self._tell_figures()
         machine = self._machine
-        workers = [name for name in self._story.joined if process_name(name).role is Role.WORKER]
+        workers = [name for name in self._event_history.joined if process_name(name).role is Role.WORKER]
         resumed, saved = machine.journal.resumed, machine.journal.saved
         figures: dict[str, Any] = {}
         if resumed is not None and machine.order is not None:
             figures["resumed_from"] = str(Path(resumed.path).parent)
             order, done = machine.order, resumed.position
-            self._story.records_before = order.records_before(done.low) + sum(map(order.records, done.above))
+            self._event_history.records_before = order.records_before(done.low) + sum(
+                map(order.records, done.above)
+            )
         if self._spec.checkpoint_dir and saved is not None:
             figures["checkpoint"] = str(Path(saved[0].path).parent)
         if self._spec.checkpoint_dir:
-            figures["checkpoints_given_up"] = self._story.unsaved
+            figures["checkpoints_given_up"] = self._event_history.unsaved
         return {
             **figures,
             "joined": len(workers),
             "servers": {
                 "joined": int(machine.journal.next_server),
-                **self._story.servers,
+                **self._event_history.servers,
                 "at_the_end": len(machine.journal.servers),
             },
             "roll_backs": machine.journal.roll_back - (0 if resumed is None else resumed.roll_back),

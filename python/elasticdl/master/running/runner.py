@@ -1,6 +1,6 @@
-"""A master's shell: brings events to the machine, and carries out what it says.
+"""A master's runner: brings events to the machine, and carries out what it says.
 
-One thread owns machine, workforces and story; all others put what happens into its queue. It decides nothing about training
+One thread owns machine, replica sets and history; all others put what happens into its queue. It decides nothing about training
 (`master/allreduce/`, `master/ps/`) nor about processes (`master/processes/`). What it keeps is either in the journal or for people. What
 depends on the way of training is in `allreduce.py` and `ps.py`.
 """
@@ -61,8 +61,8 @@ from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed
 from elasticdl.master.core import auditmark
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.journal import REPLACED, Journal
-from elasticdl.master.core.journalwriter import Outcome, Overtaken, Scribe, Unwritten, Written
-from elasticdl.master.core.machine import Keeper
+from elasticdl.master.core.journalwriter import JournalWriter, Outcome, Overtaken, Unwritten, Written
+from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.publishing import publish, remove_unpublished
 from elasticdl.master.core.records import (
     FailedRecord,
@@ -72,12 +72,12 @@ from elasticdl.master.core.records import (
     StoppingRecord,
 )
 from elasticdl.master.core.witnesses import Times
-from elasticdl.master.processes import replicas as relaunch
+from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes import starting
 from elasticdl.master.processes.observed import Processes
-from elasticdl.master.processes.replicas import Workforce
-from elasticdl.master.reporting.history import Story, Told
-from elasticdl.master.reporting.statusstore import Board
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory, HistoryEvent
+from elasticdl.master.reporting.statusstore import StatusStore
 from elasticdl.spec.jobspec import JobSpec, Strategy
 from elasticdl.spec.machine import check_scale
 
@@ -145,7 +145,7 @@ _Incoming = (
 )
 
 
-class Shell(ABC):
+class Runner(ABC):
     """One life of a job's master."""
 
     _tick_seconds: float
@@ -159,14 +159,14 @@ class Shell(ABC):
         spec: JobSpec,
         cluster: Cluster,
         journal: Journal,
-        board: Board,
+        store: StatusStore,
         read: tuple[tuple[Record, ...], int],
-        forces: Sequence[Workforce],
+        forces: Sequence[ReplicaSet],
         history: Sequence[ClusterEvent],
         monitor: Callable[[], Monitor],
         open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None],
         facts: Callable[[], Mapping[str, Any]],
-        told: Sequence[Told],
+        told: Sequence[HistoryEvent],
     ) -> None:
         """Prepare; nothing runs before `run`.
 
@@ -175,7 +175,7 @@ class Shell(ABC):
             spec: its settings.
             cluster: where its workers live.
             journal: its journal.
-            board: what it keeps for people.
+            store: what it keeps for people.
             read: what `journal.read()` returned.
             forces: of each role that the master launches, the processes that run, or were told to; workers first.
             history: what the cluster said until now.
@@ -198,8 +198,8 @@ class Shell(ABC):
 
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
         self._machine = self._make_machine()
-        self._story = Story(place.submitted_at)
-        self._board = board
+        self._event_history = EventHistory(place.submitted_at)
+        self._status_store = store
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._unwritten: machine_events.Append | None = None
@@ -233,7 +233,7 @@ class Shell(ABC):
             # A job that runs does not end because its last master still holds a socket; the next attempt comes soon.
             _log.warning("%s", error)
             return REPLACED
-        self._scribe = Scribe(self._journal, self._inbox.put)
+        self._journal_writer = JournalWriter(self._journal, self._inbox.put)
         threading.Thread(target=self._find_data, name="data", daemon=True).start()
         threading.Thread(target=self._follow_cluster, name="cluster", daemon=True).start()
         self._recall()
@@ -241,7 +241,7 @@ class Shell(ABC):
             self._handle(machine_events.JournalRead(*self._read))
         except BadData as error:
             raise self._journal.contradicts(str(error)) from error
-        self._resume_story()
+        self._resume_history()
         for record in self._read[0]:
             if isinstance(record, ShardsRecord):
                 # A master before this one may have died between the record and the file.
@@ -251,7 +251,7 @@ class Shell(ABC):
             self._take(past)
         self._take_up()
         for role in self._forces:
-            self._direct(relaunch.Tick(), role)
+            self._direct(replicas.Tick(), role)
         tick = time.monotonic() + self._tick_seconds
         while self._end is None:
             with contextlib.suppress(queue.Empty):
@@ -278,7 +278,7 @@ class Shell(ABC):
     # ------------------------------------------------------------------ what depends on the way of training
 
     @abstractmethod
-    def _make_machine(self) -> Keeper:
+    def _make_machine(self) -> MasterCore:
         """Return the machine of a master that knows nothing yet."""
 
     @abstractmethod
@@ -290,8 +290,8 @@ class Shell(ABC):
         """Return the names of the workers whose end would be a loss."""
 
     @abstractmethod
-    def _resume_story(self) -> None:
-        """Tell the story what the journal says."""
+    def _resume_history(self) -> None:
+        """Tell the history what the journal says."""
 
     @abstractmethod
     def _hear(self, connection: int, message: MemberMessage) -> None:
@@ -334,7 +334,7 @@ class Shell(ABC):
         """Return what the summary says of the group."""
 
     @property
-    def _force(self) -> Workforce:
+    def _force(self) -> ReplicaSet:
         return self._forces[Role.WORKER]
 
     # ------------------------------------------------------------------ other threads
@@ -421,7 +421,7 @@ class Shell(ABC):
         self._direct(event, event.name.role)
 
     def _take_end(self, ended: ProcessEnded | ProcessGone) -> None:
-        name, cause = str(ended.name), relaunch.cause_of(ended)
+        name, cause = str(ended.name), replicas.cause_of(ended)
         if isinstance(ended, ProcessEnded):  # otherwise the group judges by its own witnesses (D2)
             self._handle(machine_events.WorkerEnded(name, cause))
             start = self._processes.starts.pop(name, None)
@@ -441,7 +441,7 @@ class Shell(ABC):
         self._listen()
         self._handle(machine_events.Tick())
         for role in self._forces:
-            self._direct(relaunch.Tick(), role)
+            self._direct(replicas.Tick(), role)
         if now - self._status_at >= (self._status_seconds if self._changed else _LONGEST_STATUS_SECONDS):
             self._show_status()
 
@@ -477,7 +477,7 @@ class Shell(ABC):
             starts[late.name] = replace(starts[late.name], killed_at=now)
             name = process_name(late.name)
             if not late.hangs:
-                self._direct(relaunch.Unready(name, counts=not self._has_begun()), name.role)
+                self._direct(replicas.Unready(name, counts=not self._has_begun()), name.role)
             self._tell("replaced", f"{name} is killed while it starts: {late.reason}", worker=late.name)
             self._cluster.signal(name, signal.SIGKILL)
 
@@ -502,7 +502,7 @@ class Shell(ABC):
     ) -> None:
         match instruction:
             case machine_events.Append() | machine_events.Check():
-                self._scribe.take(instruction)
+                self._journal_writer.take(instruction)
             case machine_events.Tell(connection, message):
                 self._server.send(connection, message)
             case machine_events.Refuse(connection, reason):
@@ -552,12 +552,12 @@ class Shell(ABC):
             case ShardsRecord(shards):
                 events.extend(self._write_manifest(shards, again=False))
             case StoppingRecord():
-                self._direct(relaunch.Ending(stopping=True))
+                self._direct(replicas.Ending(stopping=True))
                 if not self._has_begun():
                     events.append(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
             case FinishedRecord() | FailedRecord():
                 for role in self._forces:
-                    self._direct(relaunch.Over(), role)
+                    self._direct(replicas.Over(), role)
             case _:
                 self._after_record(record)
         events.append(machine_events.Appended(record))
@@ -572,28 +572,28 @@ class Shell(ABC):
         if number != self._forces[role].wanted:
             said = how_many(number, None) if role is Role.WORKER else how_many(None, number)
             self._tell("scaled", f"the job wants {said} from now on")
-        self._direct(relaunch.Wanted(number), role)
+        self._direct(replicas.Wanted(number), role)
 
-    def _direct(self, event: relaunch.Event, role: Role = Role.WORKER) -> None:
+    def _direct(self, event: replicas.Event, role: Role = Role.WORKER) -> None:
         """Ask which processes of a role should run, and see to it."""
         before = self._forces[role]
-        force, instructions, reason = relaunch.decide(time.monotonic(), before, event)
+        force, instructions, reason = replicas.decide(time.monotonic(), before, event)
         self._forces[role] = force
-        post = force.posts.get(event.name.index) if isinstance(event, ProcessEnded) else None
-        if (post is not None and post.short > 1) or force.memory > before.memory:
+        replica = force.replicas.get(event.name.index) if isinstance(event, ProcessEnded) else None
+        if (replica is not None and replica.short > 1) or force.memory > before.memory:
             # People wait for a worker that ends again and again before it joins, and pay for memory.
             self._tell("note", reason)
         elif reason:
             _log.debug("%s", reason)
         for instruction in instructions:
             match instruction:
-                case relaunch.Launch(name, memory):
+                case replicas.Launch(name, memory):
                     self._cluster.launch(name, memory)
                     self._tell("launched", f"{name} is started", worker=str(name))
-                case relaunch.Retire(name):
+                case replicas.Retire(name):
                     if not self._leaves_when_told(name):
                         self._cluster.signal(name, signal.SIGTERM)
-                case relaunch.Hopeless(name, why):
+                case replicas.GiveUp(name, why):
                     self._handle(machine_events.GiveUp(why, "program", str(name), self._last_words(name)))
                 case _:
                     assert_never(instruction)
@@ -607,14 +607,14 @@ class Shell(ABC):
 
     def _announce(self, announce: machine_events.Announce) -> None:
         kind, step = announce.kind, announce.step
-        if kind == "step" and (step < 1 or self._story.first_step_at is not None):
+        if kind == "step" and (step < 1 or self._event_history.first_step_at is not None):
             return  # the status shows steps; only the first one is an event
         if kind == "snapshot" and not self._spec.checkpoint_dir:
             # Epochs may last milliseconds; what matters to people is that there is a recent one. Checkpoints are there to stay.
             if time.monotonic() < self._next_snapshot_at:
                 return
             self._next_snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
-        given_up = self._story.begin_again(step) if kind in ("view", "rolled-back") else 0
+        given_up = self._event_history.begin_again(step) if kind in ("view", "rolled-back") else 0
         self._tell(
             kind,
             announce.text,
@@ -640,13 +640,13 @@ class Shell(ABC):
         cause: str = "",
         redone: int = 0,
     ) -> None:
-        now = self._story.next_time(time.time())
-        told = Told(JobEvent(now, kind, worker, view, step, text, seconds), cause, redone)
-        self._story.tell(told)
+        now = self._event_history.next_time(time.time())
+        told = HistoryEvent(JobEvent(now, kind, worker, view, step, text, seconds), cause, redone)
+        self._event_history.tell(told)
         self._server.publish(told.event)
         _log.info("%s: %s", kind, text)
         self._changed = True
-        self._board.tell(told)
+        self._status_store.tell(told)
 
     def _recall(self) -> None:
         """Take up what masters before this one told."""
@@ -655,7 +655,7 @@ class Shell(ABC):
         for told in self._before:
             if told.event.kind == "ended":
                 self._told_ends.add(told.event.worker)
-            self._story.tell(told)
+            self._event_history.tell(told)
             self._server.publish(told.event)
         self._tell("master", "the master is back and has read its journal")
 
@@ -672,7 +672,7 @@ class Shell(ABC):
         self._status_at, self._changed = time.monotonic(), False
         status = self._status(self._status_at)
         self._server.publish(status)
-        self._board.show(status)
+        self._status_store.show(status)
 
     # ------------------------------------------------------------------ files
 
@@ -725,7 +725,7 @@ class Shell(ABC):
                 records_per_task=spec.minibatch_size * spec.num_minibatches_per_task,
                 minibatch_size=spec.minibatch_size,
                 num_epochs=spec.num_epochs,
-                serving=spec.num_ps_pods > 0,
+                has_servers=spec.num_ps_pods > 0,
                 again=again,
             )
         except BadInput as error:
@@ -763,7 +763,7 @@ class Shell(ABC):
     def _finish(self, end: machine_events.End) -> int:
         if end.status == "replaced":
             # The socket and the files are the other master's by now.
-            self._scribe.close()
+            self._journal_writer.close()
             _log.warning("this master is replaced: %s", end.reason)
             return REPLACED
         status, code = end.status, end.exit_code
@@ -775,7 +775,7 @@ class Shell(ABC):
             status, code = "interrupted", 130
         self._show_status()
         self._write_summary(status, reason, code)
-        self._scribe.close()
+        self._journal_writer.close()
         self._server.close()
         self._monitor.close()
         self._clean()
@@ -790,7 +790,7 @@ class Shell(ABC):
             "reason": reason,
             "exit_code": code,
         }
-        body |= self._story.summary(time.time())
+        body |= self._event_history.summary(time.time())
         body.update(self._facts())
         body["members"] = {"joined": figures.pop("joined"), **body["members"]}
         body["refused_connections"] = self._server.refused + self._monitor.refused
@@ -803,7 +803,7 @@ class Shell(ABC):
             body |= {"steps": record.state.step, "metrics": dict(record.metrics), "digest": record.digest}
         if isinstance(record, FailedRecord):
             body |= {"traceback": record.traceback, "failed_worker": record.worker}
-        self._board.conclude(body)
+        self._status_store.conclude(body)
 
     def _clean(self) -> None:
         """Remove what only a running job needs."""

@@ -84,7 +84,7 @@ class _Item:
     instruction: Instruction | _Load
 
 
-class SynchronousWorker:
+class AllReduceWorker:
     """One member: its machine, its model, its data plane."""
 
     def __init__(

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from elasticdl._core import Batch
 from elasticdl.catalog.catalog import Catalog
-from elasticdl.catalog.tablereader import Learnt
+from elasticdl.catalog.tablereader import TableReader
 from elasticdl.worker.contract.records import Records
 
 
 @dataclass(frozen=True, slots=True)
-class ServedBatch:
+class PsBatch:
     """A chunk as a model with parameter servers takes it.
 
     Attributes:
@@ -49,7 +49,7 @@ class Gradients:
     rows: Sequence[npt.NDArray[np.float32]]
 
 
-class ServedAdapter(Protocol):
+class PsAdapter(Protocol):
     """One framework's side of a worker with parameter servers. All calls come from one thread, except `convert`."""
 
     catalog: Catalog
@@ -71,7 +71,7 @@ class ServedAdapter(Protocol):
         Raises BadModel, naming the first difference, if that is of another model.
         """
 
-    def convert(self, records: Records) -> ServedBatch:
+    def convert(self, records: Records) -> PsBatch:
         """Run the user's `feed` over one chunk and look up its ids; called from the prefetching thread. Raises BadData."""
 
     def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
@@ -81,7 +81,7 @@ class ServedAdapter(Protocol):
         """Replace a variable's value by that of the servers."""
 
     def compute(
-        self, batch: ServedBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
+        self, batch: PsBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
     ) -> Gradients:
         """Return a chunk's gradients at the variables taken and these rows; seeds are of (job seed, task, chunk)."""
 
@@ -94,7 +94,7 @@ class ServedAdapter(Protocol):
         `steps`: of the job. `writes`: whether this worker writes what callbacks write to files; the one that writes the result does.
         """
 
-    def export(self, path: str, kind: str, learnt: Learnt) -> str:
+    def export(self, path: str, kind: str, reader: TableReader) -> str:
         """Write the model for plain users of the framework, or tables and variables as `parquet`; return a digest of its weights.
 
         Without a path nothing is written, and the digest is of the dense variables only: tables may be larger than memory.

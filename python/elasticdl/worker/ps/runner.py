@@ -44,9 +44,9 @@ from elasticdl.control.protocol.psmessages import (
     Holding,
     Leased,
     Leave,
-    LetGo,
     Model,
     Placed,
+    RevokeTask,
     Settled,
     TaskDone,
     Unreached,
@@ -59,12 +59,12 @@ from elasticdl.data.plan.waves import WHOLE
 from elasticdl.data.prefetch import ChunkKey, ChunkSource
 from elasticdl.errors import BadModel
 from elasticdl.files.output import output_unwritable, unpublished_path
-from elasticdl.worker.auditlog import ServedAuditLog
-from elasticdl.worker.contract.ps import Gradients, ServedAdapter, ServedBatch
+from elasticdl.worker.auditlog import PsAuditLog
+from elasticdl.worker.contract.ps import Gradients, PsAdapter, PsBatch
 from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
 from elasticdl.worker.ps.localcopy import LocalCopy
 from elasticdl.worker.ps.pacing import Needed, Pacing
-from elasticdl.worker.ps.tablereader import Pulled
+from elasticdl.worker.ps.tablereader import ServerTableReader
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.settings import AHEAD, LoopSettings
 
@@ -102,7 +102,7 @@ class _Fetched:
     chunk: _Chunk
     records: int
     bad: int
-    batch: ServedBatch
+    batch: PsBatch
     ticket: int | None = None
 
 
@@ -153,19 +153,19 @@ class _Over(Exception):
         self.end = end
 
 
-class ServingWorker:
+class PsWorker:
     """One worker: its leases, its model, its connections to parameter servers."""
 
     def __init__(
         self,
         member: MemberId,
         name: str,
-        adapter: ServedAdapter,
+        adapter: PsAdapter,
         client: ParameterClient,
         chunks: ChunkSource,
         order: TaskOrder,
         pacing: Pacing,
-        audit: ServedAuditLog | None,
+        audit: PsAuditLog | None,
         heart: Heart,
         send: Callable[[MemberMessage], bool],
         settings: LoopSettings,
@@ -289,7 +289,7 @@ class ServingWorker:
                     self._done = {task: at for task, at in self._done.items() if task >= low}
                     self._leases = {task: lease for task, lease in self._leases.items() if task >= low}
                     self._confirm(roll_back, dict.fromkeys(above, WHOLE))
-            case LetGo(task, roll_back):
+            case RevokeTask(task, roll_back):
                 if roll_back == self._roll_back:
                     self._leases.pop(task, None)
                     self._done.pop(task, None)
@@ -456,7 +456,7 @@ class ServingWorker:
                     lease.begun = chunk.chunk + 1
             fetched = _Fetched(chunk, *self._chunks.get((task.epoch, task.id, chunk.chunk)))
             if fetched.batch is None:  # all of its records were bad
-                fetched.batch = ServedBatch(0, (), None)
+                fetched.batch = PsBatch(0, (), None)
         if computed is not None:
             self._push(computed, fetched, pushed)
         elif fetched is not None and fetched.batch.examples:
@@ -491,7 +491,7 @@ class ServingWorker:
             self._write_line(fetched, set())
         return gradients
 
-    def _touched(self, batch: ServedBatch) -> set[int]:
+    def _touched(self, batch: PsBatch) -> set[int]:
         return self._dense_slots.union(*(one.slots() for one in batch.batches))
 
     def _await_rows(
@@ -606,7 +606,7 @@ class ServingWorker:
             ticket = self._client.push(head, rows, dense, confirms=confirms)
         pushed.append(_Pushed(fetched, ticket, gradients.loss))
 
-    def _parts(self, chunk: _Chunk, batch: ServedBatch, gradients: Gradients) -> _Parts:
+    def _parts(self, chunk: _Chunk, batch: PsBatch, gradients: Gradients) -> _Parts:
         """Return what a push of a chunk consists of."""
         step = self._pacing.step(chunk.task, chunk.chunk)
         stamp = (chunk.task, chunk.chunk)
@@ -721,7 +721,7 @@ class ServingWorker:
 
         try:
             digest = self._adapter.export(
-                path, self._settings.output_format, Pulled(self._adapter.catalog, read, listing)
+                path, self._settings.output_format, ServerTableReader(self._adapter.catalog, read, listing)
             )
         except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
             assert output is not None, "without a path nothing is written"

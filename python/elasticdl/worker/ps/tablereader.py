@@ -18,8 +18,8 @@ _SLOTS = 8
 """Slots of which ids are listed together."""
 
 
-class Pulled:
-    """Implements `elasticdl.catalog.tablereader.Learnt`."""
+class ServerTableReader:
+    """Implements `elasticdl.catalog.tablereader.TableReader`."""
 
     def __init__(self, catalog: Catalog, read: Read, listing: List) -> None:
         """`read` pulls rows of a table by their ids, `listing` the ids of a table in slots from, to; what they raise goes through."""

@@ -25,7 +25,7 @@ use crate::net::admission::{Admission, Dismissal, Ticket};
 use crate::net::endpoint::lock;
 use crate::net::error::{Error, Result};
 use crate::net::frame::{Inbound, Lost, Outbound};
-use crate::net::handshake::{Acceptor, Heard, Hello, Token};
+use crate::net::handshake::{Heard, Hello, Responder, Token};
 use crate::net::tls::Identity;
 use crate::net::wake::{ignore_signals, readable, wait};
 
@@ -56,12 +56,12 @@ impl Refusals {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Return whom the door has refused since the last call.
+    /// Return whom the acceptor has refused since the last call.
     pub fn take(&self) -> Told {
         std::mem::take(&mut lock(&self.told))
     }
 
-    /// Count a connection that was refused behind the door.
+    /// Count a connection that was refused behind the acceptor.
     pub(crate) fn count(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
@@ -106,7 +106,7 @@ impl<E: Examination> Stranger<E> {
 
 /// A listener and the strangers before it, each in the middle of its examination.
 #[derive(Debug)]
-pub(crate) struct Lobby<E> {
+pub(crate) struct Unauthenticated<E> {
     listener: Listener,
     refusals: Arc<Refusals>,
     admission: Admission,
@@ -114,9 +114,9 @@ pub(crate) struct Lobby<E> {
     strangers: BTreeMap<Ticket, Stranger<E>>,
 }
 
-impl<E: Examination> Lobby<E> {
-    pub fn new(listener: Listener, refusals: Arc<Refusals>) -> Lobby<E> {
-        Lobby {
+impl<E: Examination> Unauthenticated<E> {
+    pub fn new(listener: Listener, refusals: Arc<Refusals>) -> Unauthenticated<E> {
+        Unauthenticated {
             listener,
             refusals,
             admission: Admission::new(getrlimit(Resource::Nofile).current),
@@ -243,7 +243,7 @@ pub(crate) fn why(lost: Lost) -> String {
 /// The token's handshake, after TLS's if there is one.
 #[derive(Debug)]
 struct Introduction {
-    acceptor: Acceptor,
+    responder: Responder,
     inbound: Inbound,
     outbound: Outbound,
 }
@@ -265,7 +265,7 @@ impl Examination for Introduction {
                 None => return Ok(None),
                 Some((header, payload)) => {
                     match self
-                        .acceptor
+                        .responder
                         .hear(&header, &payload)
                         .map_err(|denied| denied.to_string())?
                     {
@@ -280,14 +280,14 @@ impl Examination for Introduction {
 
 /// The reception of those who know the job's token.
 #[derive(Debug)]
-pub struct Door {
-    lobby: Lobby<Introduction>,
+pub struct Acceptor {
+    unauthenticated: Unauthenticated<Introduction>,
     token: Token,
     member: String,
     identity: Option<Identity>,
 }
 
-impl Door {
+impl Acceptor {
     /// Without an identity a listener that other hosts can reach is a `BadSetting`.
     pub fn new(
         listener: Listener,
@@ -295,15 +295,15 @@ impl Door {
         member: String,
         identity: Option<Identity>,
         refusals: Arc<Refusals>,
-    ) -> Result<Door> {
+    ) -> Result<Acceptor> {
         if identity.is_none() && !listener.is_local() {
             return Err(Error::BadSetting(format!(
                 "the data plane leaves this machine only with the job's certificates; received {} without any",
                 listener.address()
             )));
         }
-        Ok(Door {
-            lobby: Lobby::new(listener, refusals),
+        Ok(Acceptor {
+            unauthenticated: Unauthenticated::new(listener, refusals),
             token,
             member,
             identity,
@@ -312,7 +312,7 @@ impl Door {
 
     /// Return the descriptors to poll and the time of the next deadline.
     pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
-        self.lobby.interest()
+        self.unauthenticated.interest()
     }
 
     /// Go on with everybody; call `admit` for each that is authenticated.
@@ -324,12 +324,12 @@ impl Door {
                 stream.secure(identity.answer()?);
             }
             Ok(Introduction {
-                acceptor: Acceptor::new(self.token.clone(), self.member.clone())?,
+                responder: Responder::new(self.token.clone(), self.member.clone())?,
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
             })
         };
-        self.lobby
+        self.unauthenticated
             .serve(begin, |hello, stream, _| admit(hello, stream))
     }
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::net::acceptor::{Door, Refusals};
+use crate::net::acceptor::{Acceptor, Refusals};
 use crate::net::address::{Address, Listener, Stream};
 use crate::net::dial::{Dialer, PARKED};
 use crate::net::error::{Error, Result};
@@ -153,7 +153,7 @@ impl Endpoint {
             wake: Wake::new()?,
             closed: Wake::new()?,
         });
-        let door = Door::new(
+        let acceptor = Acceptor::new(
             listener,
             token,
             member.into(),
@@ -164,7 +164,7 @@ impl Endpoint {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("edl-endpoint".into())
-                .spawn(move || shared.serve(door))
+                .spawn(move || shared.serve(acceptor))
                 .map_err(|error| Error::io("no thread for the endpoint", error))?
         };
         Ok(Endpoint {
@@ -324,11 +324,11 @@ impl Views {
 }
 
 impl Shared {
-    fn serve(&self, mut door: Door) {
+    fn serve(&self, mut acceptor: Acceptor) {
         let mut parked: Vec<Parked> = Vec::new();
         while !self.closed.is_raised() {
             let mut arrived = Vec::new();
-            let served = door.serve(|hello, stream| arrived.push((hello, stream)));
+            let served = acceptor.serve(|hello, stream| arrived.push((hello, stream)));
             if served.is_err() {
                 break;
             }
@@ -353,13 +353,13 @@ impl Shared {
                     })
                 })
                 .collect();
-            let (mut polls, door_deadline) = door.interest();
+            let (mut polls, acceptor_deadline) = acceptor.interest();
             polls.push(readable(&self.wake));
             polls.push(readable(&self.closed));
             let until = parked
                 .iter()
                 .map(|waiting| waiting.deadline)
-                .chain(door_deadline)
+                .chain(acceptor_deadline)
                 .min();
             let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
             if wait(&mut polls, limit, &ignore_signals).is_err() {

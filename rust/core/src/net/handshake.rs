@@ -5,9 +5,9 @@
 //! servers hold. Not encryption: TLS is a matter of the transport between hosts.
 //!
 //! ```text
-//! dialer                                   acceptor
+//! dialer                                   responder
 //! Nonce(a)                             →
-//!                                      ←   Challenge(b, proof of the acceptor, its member id)
+//!                                      ←   Challenge(b, proof of the responder, its member id)
 //! Hello(purpose, ids, digest, proof)   →   (header: view)
 //!                                      ←   Verdict(parked)*, Verdict(ok | stale | refused)
 //! ```
@@ -142,14 +142,14 @@ pub struct Hello {
     pub digest: u64,
 }
 
-/// The acceptor's answer to a hello.
+/// The responder's answer to a hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Verdict {
     Ok = 1,
-    /// The dialer's view is ahead of the acceptor's; an answer follows.
+    /// The dialer's view is ahead of the responder's; an answer follows.
     Parked = 2,
-    /// The acceptor has left that view behind.
+    /// The responder has left that view behind.
     Stale = 3,
     /// Same view, other content; or not the purpose or the member that this end serves.
     Refused = 4,
@@ -193,14 +193,14 @@ fn nonce() -> Result<[u8; NONCE]> {
 
 /// The accepting side; frames in, frames out, no I/O.
 #[derive(Debug)]
-pub struct Acceptor {
+pub struct Responder {
     token: Token,
     member: String,
     nonce: [u8; NONCE],
     theirs: Option<[u8; NONCE]>,
 }
 
-/// What the acceptor does next.
+/// What the responder does next.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Heard {
     Reply(Vec<u8>),
@@ -208,9 +208,9 @@ pub enum Heard {
     Hello(Hello),
 }
 
-impl Acceptor {
-    pub fn new(token: Token, member: String) -> Result<Acceptor> {
-        Ok(Acceptor {
+impl Responder {
+    pub fn new(token: Token, member: String) -> Result<Responder> {
+        Ok(Responder {
             token,
             member,
             nonce: nonce()?,
@@ -301,7 +301,7 @@ impl Caller {
         Header::frame(Kind::Nonce, 0, 0, &self.nonce)
     }
 
-    /// Take the acceptor's next frame.
+    /// Take the responder's next frame.
     pub fn hear(&mut self, header: &Header, payload: &[u8]) -> std::result::Result<Said, Denied> {
         match (self.challenged, header.kind) {
             (false, Kind::Challenge) => {

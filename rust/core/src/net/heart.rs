@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::net::acceptor::{Door, Refusals};
+use crate::net::acceptor::{Acceptor, Refusals};
 use crate::net::address::{Address, Listener, Stream};
 use crate::net::dial::Dialer;
 use crate::net::endpoint::{check_member, lock};
@@ -244,7 +244,7 @@ impl HeartMonitor {
             refusals: Arc::default(),
             stop: Wake::new()?,
         });
-        let door = Door::new(
+        let acceptor = Acceptor::new(
             listener,
             token,
             MASTER.into(),
@@ -255,7 +255,7 @@ impl HeartMonitor {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("edl-monitor".into())
-                .spawn(move || shared.run(door))
+                .spawn(move || shared.run(acceptor))
                 .map_err(|error| Error::io("no thread for the heartbeats", error))?
         };
         Ok(HeartMonitor {
@@ -324,13 +324,13 @@ struct Beating {
 }
 
 impl MonitorShared {
-    fn run(&self, mut door: Door) {
+    fn run(&self, mut acceptor: Acceptor) {
         let mut beating: Vec<Beating> = Vec::new();
         // Of the first ones whether something has come; of those that follow it is not known yet.
         let mut ready: Vec<bool> = Vec::new();
         while !self.stop.is_raised() {
             let mut arrived = Vec::new();
-            if door
+            if acceptor
                 .serve(|hello, stream| arrived.push((hello, stream)))
                 .is_err()
             {
@@ -356,7 +356,7 @@ impl MonitorShared {
             }
             let mut ready_ones = ready.iter().copied().chain(std::iter::repeat(true));
             beating.retain_mut(|heart| {
-                // Asked only when there is something: strangers at the door may wake this thread much more often than hearts do.
+                // Asked only when there is something: strangers at the acceptor may wake this thread much more often than hearts do.
                 if !ready_ones.next().unwrap_or(true) {
                     return true;
                 }
@@ -380,7 +380,7 @@ impl MonitorShared {
                     }
                 }
             });
-            let (mut polls, deadline) = door.interest();
+            let (mut polls, deadline) = acceptor.interest();
             polls.push(readable(&self.stop));
             let others = polls.len();
             polls.extend(beating.iter().map(|heart| readable(&heart.stream)));

@@ -1,7 +1,7 @@
 //! The wires between members: frames, endpoint, ring, state transfer, heartbeats.
 //!
-//! From below: `address` (sockets) and `tls` (sessions beside them), `frame` (bytes), `handshake` (who is there), `dial` and `door` (the two ends of making a
-//! connection; `admission` decides who may wait at the latter), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`. `gate` is the control plane's: gRPC's way out.
+//! From below: `address` (sockets) and `tls` (sessions beside them), `frame` (bytes), `handshake` (who is there), `dial` and `acceptor` (the two ends of making a
+//! connection; `admission` decides who may wait at the latter), `endpoint` (which view it is for); on these stand `ring`, `transfer` and `heart`. `proxy` is the control plane's: gRPC's way out.
 pub mod acceptor;
 pub mod address;
 pub mod admission;

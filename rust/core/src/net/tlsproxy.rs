@@ -1,6 +1,6 @@
-//! The control plane's door: TLS towards other machines, and behind it the Unix socket on which gRPC listens without.
+//! The control plane's acceptor: TLS towards other machines, and behind it the Unix socket on which gRPC listens without.
 //!
-//! gRPC turns strangers away without a word to anybody; here they are refused like those at the data plane's door, with a reason and a count.
+//! gRPC turns strangers away without a word to anybody; here they are refused like those at the data plane's acceptor, with a reason and a count.
 //! Only who has shown a worker's certificate of the job reaches gRPC, over a connection of its own that is called as the address that it comes
 //! from. One thread carries for all; it holds no more than one chunk for each direction, and takes the next one when that is gone.
 // What is read here comes from others.
@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::net::acceptor::{Examination, Lobby, Refusals, why};
+use crate::net::acceptor::{Examination, Refusals, Unauthenticated, why};
 use crate::net::address::{Address, Listener, Stream, is_own_lack};
 use crate::net::admission::PATIENCE;
 use crate::net::endpoint::lock;
@@ -56,19 +56,19 @@ struct Shared {
 
 /// Where other machines reach the master's gRPC.
 #[derive(Debug)]
-pub struct Gate {
+pub struct TlsProxy {
     shared: Arc<Shared>,
     address: Address,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Gate {
+impl TlsProxy {
     /// Listen at `address` for workers of the job, and connect each to the Unix socket `to`, whose folder nobody else can enter.
-    pub fn open(address: &str, to: &Path, identity: Identity) -> Result<Gate> {
+    pub fn open(address: &str, to: &Path, identity: Identity) -> Result<TlsProxy> {
         let folder = to.parent().unwrap_or(to);
         if folder.as_os_str().len() > FOLDER {
             return Err(Error::BadSetting(format!(
-                "{}: the path of a folder for the gate's sockets has at most {FOLDER} bytes",
+                "{}: the path of a folder for the proxy's sockets has at most {FOLDER} bytes",
                 folder.display(),
             )));
         }
@@ -81,15 +81,15 @@ impl Gate {
             stop: Wake::new()?,
             until: Mutex::new(None),
         });
-        let lobby = Lobby::new(listener, shared.refusals.clone());
+        let unauthenticated = Unauthenticated::new(listener, shared.refusals.clone());
         let thread = {
             let shared = shared.clone();
             std::thread::Builder::new()
-                .name("edl-gate".into())
-                .spawn(move || shared.run(lobby))
+                .name("edl-proxy".into())
+                .spawn(move || shared.run(unauthenticated))
                 .map_err(|error| Error::io("no thread for the control plane", error))?
         };
-        Ok(Gate {
+        Ok(TlsProxy {
             shared,
             address,
             thread: Mutex::new(Some(thread)),
@@ -120,7 +120,7 @@ impl Gate {
     }
 }
 
-impl Drop for Gate {
+impl Drop for TlsProxy {
     fn drop(&mut self) {
         self.end(Duration::ZERO);
     }
@@ -158,7 +158,7 @@ struct Arrived {
 }
 
 impl Shared {
-    fn run(&self, mut lobby: Lobby<Shake>) {
+    fn run(&self, mut unauthenticated: Unauthenticated<Shake>) {
         let mut carried = Carried::default();
         let mut arrived: Vec<Arrived> = Vec::new();
         while !self.stop.is_raised() {
@@ -167,7 +167,7 @@ impl Shared {
                 stream.secure(self.identity.answer_web()?);
                 Ok(Shake)
             };
-            let served = lobby.serve(begin, |(), outer, from| {
+            let served = unauthenticated.serve(begin, |(), outer, from| {
                 arrived.push(Arrived {
                     outer,
                     from,
@@ -191,7 +191,7 @@ impl Shared {
                 }
             }
             carried.advance();
-            let (mut polls, deadline) = lobby.interest();
+            let (mut polls, deadline) = unauthenticated.interest();
             polls.push(readable(&self.stop));
             let again = (!arrived.is_empty()).then(|| now + CROWDED);
             if carried
@@ -201,7 +201,7 @@ impl Shared {
                 break;
             }
         }
-        drop((lobby, arrived));
+        drop((unauthenticated, arrived));
         // There is none after an error: then nothing more can be done.
         let Some(until) = *lock(&self.until) else {
             return;

@@ -1,8 +1,8 @@
-//! Every reader of what a peer sends or a file holds, behind one door: what is no message is an error, whatever the bytes.
+//! Every reader of what a peer sends or a file holds, behind one acceptor: what is no message is an error, whatever the bytes.
 //!
 //! Shared by the property tests, the replayed corpus and the fuzz target (`rust/fuzz`).
 use elasticdl_core::net::frame::{HEADER, Header, Kind};
-use elasticdl_core::net::handshake::{Acceptor, Caller, Heard, Hello, Purpose, Said, Token};
+use elasticdl_core::net::handshake::{Caller, Heard, Hello, Purpose, Responder, Said, Token};
 use elasticdl_core::ps::memory::initial::Initial;
 use elasticdl_core::ps::memory::optimizer::Rule;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Table, Variable};
@@ -93,7 +93,7 @@ pub fn catalog() -> Catalog {
 pub fn asked() -> Vec<Pull<'static>> {
     let known = |variable| Known {
         variable,
-        reign: 1,
+        primary_epoch: 1,
         version: 2,
     };
     let pull = |slot, rows, dense| Pull {
@@ -230,7 +230,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
     node.bound(&Bounds::NONE);
     let entry = Entry {
         term: 1,
-        reign: 1,
+        primary_epoch: 1,
         primary: 0,
         backup: None,
         restored: 0,
@@ -273,7 +273,7 @@ fn is_pushed(words: &[u64], catalog: Catalog) -> bool {
 /// that knows the token; tells whether anybody understood the frame.
 fn is_heard(bytes: &[u8]) -> bool {
     let token = Token::new(b"token").expect("it is not empty");
-    let acceptor = || Acceptor::new(token.clone(), "acceptor".into()).expect("random bytes");
+    let responder = || Responder::new(token.clone(), "acceptor".into()).expect("random bytes");
     let caller = |member: String| {
         let hello = Hello {
             purpose: Purpose::Heal,
@@ -291,9 +291,9 @@ fn is_heard(bytes: &[u8]) -> bool {
         step: 0,
     };
     let shake = |member: &str| {
-        let (mut acceptor, mut caller) = (acceptor(), caller(member.into()));
+        let (mut responder, mut caller) = (responder(), caller(member.into()));
         let nonce = caller.open();
-        let challenge = match acceptor.hear(&header(Kind::Nonce, &nonce), &payload(&nonce)) {
+        let challenge = match responder.hear(&header(Kind::Nonce, &nonce), &payload(&nonce)) {
             Ok(Heard::Reply(challenge)) => challenge,
             other => panic!("no challenge: {other:?}"),
         };
@@ -301,7 +301,7 @@ fn is_heard(bytes: &[u8]) -> bool {
             Ok(Said::Reply(hello)) => hello,
             other => panic!("no hello: {other:?}"),
         };
-        (acceptor, caller, hello)
+        (responder, caller, hello)
     };
     let (mut named, _, hello) = shake(&String::from_utf8_lossy(bytes));
     let _ = named.hear(&header(Kind::Hello, &hello), &payload(&hello));
@@ -312,7 +312,7 @@ fn is_heard(bytes: &[u8]) -> bool {
         return false;
     };
     let (mut challenging, mut challenged, _) = shake("caller");
-    let (mut fresh, mut calling) = (acceptor(), caller("caller".into()));
+    let (mut fresh, mut calling) = (responder(), caller("caller".into()));
     let heard = [fresh.hear(&head, rest), challenging.hear(&head, rest)];
     let said = [calling.hear(&head, rest), challenged.hear(&head, rest)];
     heard.iter().any(Result::is_ok) || said.iter().any(Result::is_ok)

@@ -7,7 +7,7 @@ use elasticdl_core::net::endpoint::Endpoint;
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
 use elasticdl_core::net::ring::Ring;
 use elasticdl_core::net::ring::sum::Element;
-use elasticdl_core::net::tlsproxy::Gate;
+use elasticdl_core::net::tlsproxy::TlsProxy;
 use elasticdl_core::net::transfer::{StateId, StateServer, StateTransfer};
 use elasticdl_core::net::wake::Interrupt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -362,17 +362,17 @@ impl PyHeartMonitor {
     }
 }
 
-#[pyclass(name = "Gate", module = "elasticdl._core", frozen)]
-struct PyGate(Gate);
+#[pyclass(name = "TlsProxy", module = "elasticdl._core", frozen)]
+struct PyTlsProxy(TlsProxy);
 
 #[pymethods]
-impl PyGate {
+impl PyTlsProxy {
     #[new]
     fn new(py: Python<'_>, address: &str, to: PathBuf, identity: PyIdentity) -> PyResult<Self> {
         identity
             .to_core()
-            .and_then(|identity| Gate::open(address, &to, identity))
-            .map(PyGate)
+            .and_then(|identity| TlsProxy::open(address, &to, identity))
+            .map(PyTlsProxy)
             .map_err(|error| to_python(py, error))
     }
 
@@ -402,5 +402,5 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyStateTransfer>()?;
     m.add_class::<PyHeart>()?;
     m.add_class::<PyHeartMonitor>()?;
-    m.add_class::<PyGate>()
+    m.add_class::<PyTlsProxy>()
 }

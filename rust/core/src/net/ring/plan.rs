@@ -4,6 +4,11 @@
 //! them in rank order. Large ones are cut in blocks and each block in one part per member; a part's owner gets the others' contributions
 //! to it (scatter), sums them in rank order, and sends the sum to all (gather). Each member sends and receives 2 (n-1)/n of the message,
 //! as in a ring, but in two dependent hops instead of 2 (n-1), and one member alone decides the bits of each part.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "all numbers are of this member's own operation"
+)]
 use std::ops::Range;
 
 use crate::net::frame::Kind;

@@ -1,4 +1,9 @@
 //! Sums of tensors. Plain loops over slices, which the compiler turns into vector instructions.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::indexing_slicing,
+    reason = "slices are of this member's own operation, and adding up is what they are for"
+)]
 use bytemuck::Pod;
 
 /// What a ring can add up.

@@ -1,7 +1,7 @@
-//! A worker's end: the connections to all parameter servers, around the machine in `asking.rs`.
+//! A worker's end: the connections to all parameter servers, around the machine in `tracker.rs`.
 //!
 //! One thread has all connections and the machine. It never waits for one server with another one's parts; Python waits for what it has
-//! asked. What is between them lies on a board.
+//! asked. What is between them lies in `Shared`.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),
@@ -28,7 +28,7 @@ use crate::net::handshake::{Hello, Purpose, Token};
 use crate::net::tls::{Identity, Role};
 use crate::net::wake::{Wake, ignore_signals, readable, wait};
 use crate::ps::client::push::Pushed;
-use crate::ps::client::tracker::{Asking, End, Found, News, Ticket, Wanted};
+use crate::ps::client::tracker::{End, Found, News, RequestTracker, Ticket, Wanted};
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::server::process::name_of;
@@ -47,13 +47,13 @@ enum Said {
 }
 
 #[derive(Debug, Default)]
-struct Board {
+struct Exchange {
     said: Vec<Said>,
     addresses: BTreeMap<Server, Address>,
     next: Ticket,
     /// What came, or why it can't.
     found: HashMap<Ticket, Option<std::result::Result<Found, String>>>,
-    /// Reign and version of each variable as it was taken last.
+    /// PrimaryEpoch and version of each variable as it was taken last.
     taken: HashMap<usize, (u64, u64)>,
     ended: HashMap<Ticket, Option<End>>,
     /// Servers that could not be reached since the last look, and whether newer entries are needed.
@@ -67,7 +67,7 @@ struct Shared {
     name: String,
     token: Token,
     identity: Option<Identity>,
-    board: Mutex<Board>,
+    exchange: Mutex<Exchange>,
     changed: Condvar,
     wake: Wake,
     closed: Wake,
@@ -103,7 +103,7 @@ impl Client {
             name: name.into(),
             token: Token::new(token)?,
             identity,
-            board: Mutex::default(),
+            exchange: Mutex::default(),
             changed: Condvar::new(),
             wake: Wake::new()?,
             closed: Wake::new()?,
@@ -112,7 +112,7 @@ impl Client {
             let shared = shared.clone();
             std::thread::Builder::new()
                 .name("edl-ps-client".into())
-                .spawn(move || Hand::new(&shared).run())
+                .spawn(move || ClientThread::new(&shared).run())
                 .map_err(|error| Error::io("no thread for a client of parameter servers", error))?
         };
         Ok(Client {
@@ -134,18 +134,18 @@ impl Client {
         entries: impl IntoIterator<Item = (u32, Entry)>,
         roll_back: u64,
     ) {
-        let mut board = lock(&self.shared.board);
-        board.addresses.extend(addresses);
+        let mut exchange = lock(&self.shared.exchange);
+        exchange.addresses.extend(addresses);
         let entries = entries.into_iter().collect();
-        board.said.push(Said::Learn(entries, roll_back));
-        board.is_astray = false;
-        drop(board);
+        exchange.said.push(Said::Learn(entries, roll_back));
+        exchange.is_astray = false;
+        drop(exchange);
         self.shared.wake.raise();
     }
 
     /// Let all servers know how far tasks are settled in a roll-back: all before `low`, and so many chunks of others.
     pub fn confirm(&self, roll_back: u64, low: u64, tasks: Vec<(u64, u16)>) {
-        lock(&self.shared.board)
+        lock(&self.shared.exchange)
             .said
             .push(Said::Confirm(roll_back, low, tasks));
         self.shared.wake.raise();
@@ -153,43 +153,43 @@ impl Client {
 
     /// Give up waiting for all rows that were asked for.
     pub fn forget(&self) {
-        let mut board = lock(&self.shared.board);
-        board.found.clear();
-        board.said.push(Said::Forget);
-        drop(board);
+        let mut exchange = lock(&self.shared.exchange);
+        exchange.found.clear();
+        exchange.said.push(Said::Forget);
+        drop(exchange);
         self.shared.wake.raise();
     }
 
     /// Ask for rows, and for a push to be applied; both go to a server in one message.
     pub fn ask(&self, wanted: Option<Wanted>, pushed: Option<Pushed>) -> Ticket {
-        let mut board = lock(&self.shared.board);
-        let ticket = board.next;
-        board.next = ticket.wrapping_add(1);
+        let mut exchange = lock(&self.shared.exchange);
+        let ticket = exchange.next;
+        exchange.next = ticket.wrapping_add(1);
         if wanted.is_some() {
-            board.found.insert(ticket, None);
+            exchange.found.insert(ticket, None);
         }
         if pushed.is_some() {
-            board.ended.insert(ticket, None);
+            exchange.ended.insert(ticket, None);
         }
-        board
+        exchange
             .said
             .push(Said::Begin(ticket, wanted.map(Box::new), pushed));
-        drop(board);
+        drop(exchange);
         self.shared.wake.raise();
         ticket
     }
 
     /// Return the rows that were asked for, with those variables that are newer than what was taken before, once, or nothing if they have not all come within `limit` or the job was rolled back. `BadArgument`: a server can't answer, and says why.
     pub fn take_found(&self, ticket: Ticket, limit: Duration) -> Result<Option<Found>> {
-        let mut board = self.wait(limit, |board| {
-            !matches!(board.found.get(&ticket), Some(None))
+        let mut exchange = self.wait(limit, |exchange| {
+            !matches!(exchange.found.get(&ticket), Some(None))
         });
-        match board.found.remove(&ticket) {
+        match exchange.found.remove(&ticket) {
             None => Ok(None),
-            Some(Some(Ok(found))) => Ok(Some(board.take(found))),
+            Some(Some(Ok(found))) => Ok(Some(exchange.take(found))),
             Some(Some(Err(why))) => Err(Error::BadArgument(why)),
             Some(None) => {
-                board.found.insert(ticket, None);
+                exchange.found.insert(ticket, None);
                 Ok(None)
             }
         }
@@ -197,13 +197,13 @@ impl Client {
 
     /// Return how a push ended, once, or nothing if it has not ended within `limit`.
     pub fn take_end(&self, ticket: Ticket, limit: Duration) -> Option<End> {
-        let mut board = self.wait(limit, |board| {
-            !matches!(board.ended.get(&ticket), Some(None))
+        let mut exchange = self.wait(limit, |exchange| {
+            !matches!(exchange.ended.get(&ticket), Some(None))
         });
-        match board.ended.remove(&ticket)? {
+        match exchange.ended.remove(&ticket)? {
             Some(end) => Some(end),
             None => {
-                board.ended.insert(ticket, None);
+                exchange.ended.insert(ticket, None);
                 None
             }
         }
@@ -212,22 +212,22 @@ impl Client {
     fn wait(
         &self,
         limit: Duration,
-        is_there: impl Fn(&Board) -> bool,
-    ) -> std::sync::MutexGuard<'_, Board> {
-        let board = lock(&self.shared.board);
+        is_there: impl Fn(&Exchange) -> bool,
+    ) -> std::sync::MutexGuard<'_, Exchange> {
+        let exchange = lock(&self.shared.exchange);
         self.shared
             .changed
-            .wait_timeout_while(board, limit, |board| !is_there(board))
+            .wait_timeout_while(exchange, limit, |exchange| !is_there(exchange))
             .unwrap_or_else(std::sync::PoisonError::into_inner)
             .0
     }
 
     /// Return what has been noticed of servers since the last call.
     pub fn notice(&self) -> Noticed {
-        let mut board = lock(&self.shared.board);
+        let mut exchange = lock(&self.shared.exchange);
         Noticed {
-            lost: std::mem::take(&mut board.lost),
-            is_astray: board.is_astray,
+            lost: std::mem::take(&mut exchange.lost),
+            is_astray: exchange.is_astray,
         }
     }
 
@@ -246,14 +246,14 @@ impl Drop for Client {
     }
 }
 
-impl Board {
+impl Exchange {
     /// Leave out variables of which the same or something newer has been taken, whatever it was asked for.
     fn take(&mut self, mut found: Found) -> Found {
         found.variables.retain(|(variable, came)| {
             let Some(came) = came else { return true };
             let taken = self.taken.entry(*variable).or_default();
-            let is_newer = *taken < (came.reign, came.version);
-            *taken = (came.reign, came.version).max(*taken);
+            let is_newer = *taken < (came.primary_epoch, came.version);
+            *taken = (came.primary_epoch, came.version).max(*taken);
             is_newer
         });
         found
@@ -297,18 +297,18 @@ enum Line {
 }
 
 /// The thread's own.
-struct Hand<'a> {
+struct ClientThread<'a> {
     shared: &'a Shared,
     lines: BTreeMap<Server, Line>,
-    asking: Asking,
+    tracker: RequestTracker,
 }
 
-impl<'a> Hand<'a> {
-    fn new(shared: &'a Shared) -> Hand<'a> {
-        Hand {
+impl<'a> ClientThread<'a> {
+    fn new(shared: &'a Shared) -> ClientThread<'a> {
+        ClientThread {
             shared,
             lines: BTreeMap::new(),
-            asking: Asking::new(shared.catalog.clone()),
+            tracker: RequestTracker::new(shared.catalog.clone()),
         }
     }
 
@@ -319,8 +319,8 @@ impl<'a> Hand<'a> {
             self.advance();
             let due = self.send();
             let is_news = self.receive();
-            let doubt = self.asking.doubt(Instant::now());
-            let news = self.asking.take_news();
+            let doubt = self.tracker.doubt(Instant::now());
+            let news = self.tracker.take_news();
             self.tell(news);
             if is_news {
                 // What came may be due again, sooner than anything that was known before.
@@ -348,15 +348,15 @@ impl<'a> Hand<'a> {
 
     /// Let the machine know what was said.
     fn listen(&mut self) {
-        let said = std::mem::take(&mut lock(&self.shared.board).said);
+        let said = std::mem::take(&mut lock(&self.shared.exchange).said);
         for one in said {
             match one {
-                Said::Learn(entries, roll_back) => self.asking.learn(entries, roll_back),
-                Said::Confirm(roll_back, low, tasks) => self.asking.confirm(roll_back, low, tasks),
-                Said::Forget => self.asking.forget(),
+                Said::Learn(entries, roll_back) => self.tracker.learn(entries, roll_back),
+                Said::Confirm(roll_back, low, tasks) => self.tracker.confirm(roll_back, low, tasks),
+                Said::Forget => self.tracker.forget(),
                 Said::Begin(ticket, wanted, pushed) => {
                     let wanted = wanted.map(|wanted| *wanted);
-                    self.asking.begin(Instant::now(), ticket, wanted, pushed);
+                    self.tracker.begin(Instant::now(), ticket, wanted, pushed);
                 }
             }
         }
@@ -366,7 +366,7 @@ impl<'a> Hand<'a> {
     fn tell(&self, news: News) {
         let is_awaited =
             !news.found.is_empty() || !news.refused.is_empty() || !news.ended.is_empty();
-        lock(&self.shared.board).put_up(news);
+        lock(&self.shared.exchange).put_up(news);
         if is_awaited {
             self.shared.changed.notify_all();
         }
@@ -393,9 +393,9 @@ impl<'a> Hand<'a> {
     /// Send what is due to servers that can be reached; returns when something will be due.
     fn send(&mut self) -> Option<Instant> {
         let now = Instant::now();
-        let (errands, mut later) = self.asking.due(now);
-        for errand in errands {
-            let server = errand.server;
+        let (requests, mut later) = self.tracker.due(now);
+        for request in requests {
+            let server = request.server;
             match self.reach(server) {
                 Ok(()) => {}
                 Err(Some(time)) => {
@@ -405,7 +405,7 @@ impl<'a> Hand<'a> {
                 Err(None) => continue,
             }
             if let Some(Line::Standing(channel)) = self.lines.get_mut(&server)
-                && let Some((number, words)) = self.asking.ask(now, errand)
+                && let Some((number, words)) = self.tracker.ask(now, request)
             {
                 let sent = channel.send(Packet {
                     kind: Kind::Ask,
@@ -429,9 +429,9 @@ impl<'a> Hand<'a> {
             Some(Line::Broken(until)) if *until > Instant::now() => return Err(Some(*until)),
             _ => {}
         }
-        let address = lock(&self.shared.board).addresses.get(&server).cloned();
+        let address = lock(&self.shared.exchange).addresses.get(&server).cloned();
         let Some(address) = address else {
-            lock(&self.shared.board).is_astray = true;
+            lock(&self.shared.exchange).is_astray = true;
             return Err(None);
         };
         let hello = Hello {
@@ -476,7 +476,7 @@ impl<'a> Hand<'a> {
                             ..
                         } = packet;
                         let now = Instant::now();
-                        let taken = self.asking.take(now, server, kind, number, &words);
+                        let taken = self.tracker.take(now, server, kind, number, &words);
                         if taken.is_none() {
                             self.lose(server);
                         } else if let Some(Line::Standing(channel)) = self.lines.get_mut(&server) {
@@ -494,7 +494,7 @@ impl<'a> Hand<'a> {
     fn lose(&mut self, server: Server) {
         let now = Instant::now();
         self.lines.insert(server, Line::Broken(now + UNREACHABLE));
-        self.asking.lose(now, server);
+        self.tracker.lose(now, server);
     }
 }
 
@@ -505,10 +505,10 @@ mod tests {
 
     #[test]
     fn a_variable_is_taken_once_and_nothing_older_after_it() {
-        let mut board = Board::default();
-        let mut take = |reign, version| {
+        let mut exchange = Exchange::default();
+        let mut take = |primary_epoch, version| {
             let came = Came {
-                reign,
+                primary_epoch,
                 version,
                 weights: Arc::new([1.0]),
             };
@@ -516,7 +516,7 @@ mod tests {
                 variables: vec![(0, Some(came))],
                 ..Found::default()
             };
-            board.take(found).variables.len() == 1
+            exchange.take(found).variables.len() == 1
         };
         assert!(take(1, 7));
         assert!(!take(1, 7) && !take(1, 6));

@@ -74,7 +74,7 @@ pub struct Found {
 /// A dense variable as it came last: servers say only that it is unchanged, until it is not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Came {
-    pub reign: u64,
+    pub primary_epoch: u64,
     pub version: u64,
     pub weights: Arc<[f32]>,
 }
@@ -107,7 +107,7 @@ pub struct News {
 
 /// Parts of one ask that go to one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Errand {
+pub struct OutboundRequest {
     pub server: Server,
     /// Nothing, if it only says what is confirmed.
     ticket: Option<Ticket>,
@@ -161,7 +161,7 @@ struct Request {
 
 /// All that a worker has asked and that is not settled.
 #[derive(Debug)]
-pub struct Asking {
+pub struct RequestTracker {
     catalog: Catalog,
     entries: Vec<Option<Entry>>,
     roll_back: u64,
@@ -181,10 +181,10 @@ pub struct Asking {
     news: News,
 }
 
-impl Asking {
+impl RequestTracker {
     /// Know no servers yet.
-    pub fn new(catalog: Catalog) -> Asking {
-        Asking {
+    pub fn new(catalog: Catalog) -> RequestTracker {
+        RequestTracker {
             entries: vec![None; catalog.slots() as usize],
             roll_back: 0,
             moved: BTreeSet::new(),
@@ -318,10 +318,10 @@ impl Asking {
     }
 
     /// Return what may be sent now, and when more may be.
-    pub fn due(&mut self, now: Instant) -> (Vec<Errand>, Option<Instant>) {
+    pub fn due(&mut self, now: Instant) -> (Vec<OutboundRequest>, Option<Instant>) {
         self.follow_moved(now);
         let mut later: Option<Instant> = None;
-        let mut errands = Vec::new();
+        let mut requests = Vec::new();
         for (ticket, job) in self.jobs.iter_mut().filter(|(_, job)| job.may_be_due) {
             job.may_be_due = false;
             let mut of_server: BTreeMap<Server, (Vec<u32>, Vec<usize>)> = BTreeMap::new();
@@ -356,7 +356,7 @@ impl Asking {
                 } else {
                     vec![(pulls, pushes)]
                 };
-                errands.extend(loads.into_iter().map(|(pulls, pushes)| Errand {
+                requests.extend(loads.into_iter().map(|(pulls, pushes)| OutboundRequest {
                     server,
                     ticket: Some(*ticket),
                     pulls,
@@ -365,13 +365,13 @@ impl Asking {
             }
         }
         if self.learned > 0 {
-            self.pass_on(&mut errands);
+            self.pass_on(&mut requests);
         }
-        (errands, later)
+        (requests, later)
     }
 
     /// Let all servers know what is confirmed, also those of which nothing is wanted: others wait there (rule A3).
-    fn pass_on(&self, errands: &mut Vec<Errand>) {
+    fn pass_on(&self, requests: &mut Vec<OutboundRequest>) {
         let mut unaware: BTreeSet<Server> = self
             .entries
             .iter()
@@ -379,10 +379,10 @@ impl Asking {
             .map(|entry| entry.primary)
             .filter(|server| self.told.get(server) != Some(&self.learned))
             .collect();
-        for errand in errands.iter() {
-            unaware.remove(&errand.server);
+        for request in requests.iter() {
+            unaware.remove(&request.server);
         }
-        errands.extend(unaware.into_iter().map(|server| Errand {
+        requests.extend(unaware.into_iter().map(|server| OutboundRequest {
             server,
             ticket: None,
             pulls: Vec::new(),
@@ -413,14 +413,14 @@ impl Asking {
         }
     }
 
-    /// Return the number and the words of the message that an errand is, which is sent now; `None` if it means nothing any more.
-    pub fn ask(&mut self, now: Instant, errand: Errand) -> Option<(u32, Vec<u64>)> {
-        let Errand {
+    /// Return the number and the words of the message that an request is, which is sent now; `None` if it means nothing any more.
+    pub fn ask(&mut self, now: Instant, request: OutboundRequest) -> Option<(u32, Vec<u64>)> {
+        let OutboundRequest {
             server,
             ticket,
             pulls,
             pushes,
-        } = errand;
+        } = request;
         let number = self.next_request;
         // A server has 24 bits for it.
         self.next_request = number.wrapping_add(1) & 0xff_ffff;
@@ -758,10 +758,10 @@ fn pull_of<'a>(
 
 /// Return what a server has to know of a variable so that it need not come again.
 fn known(variable: usize, came: Option<&Came>) -> Known {
-    let (reign, version) = came.map_or((0, 0), |came| (came.reign, came.version));
+    let (primary_epoch, version) = came.map_or((0, 0), |came| (came.primary_epoch, came.version));
     Known {
         variable,
-        reign,
+        primary_epoch,
         version,
     }
 }
@@ -852,7 +852,7 @@ fn take_rows(
             Dense::Unchanged => {}
             Dense::Changed { version, weights } => {
                 *came = Some(Came {
-                    reign: pulled.reign,
+                    primary_epoch: pulled.primary_epoch,
                     version,
                     weights: weights.into(),
                 });
@@ -874,7 +874,7 @@ mod tests {
 
     const ENTRY: Entry = Entry {
         term: 1,
-        reign: 1,
+        primary_epoch: 1,
         primary: 1,
         backup: None,
         restored: 0,
@@ -897,28 +897,32 @@ mod tests {
     }
 
     /// Ask for the one variable; return the message's number and what the server hears that is known of it.
-    fn ask(asking: &mut Asking, catalog: &Catalog, ticket: Ticket) -> (u32, (u64, u64)) {
+    fn ask(tracker: &mut RequestTracker, catalog: &Catalog, ticket: Ticket) -> (u32, (u64, u64)) {
         let now = Instant::now();
         let wanted = Wanted {
             variables: vec![0],
             ..Wanted::default()
         };
-        asking.begin(now, ticket, Some(wanted), None);
-        let errand = asking.due(now).0.remove(0);
-        let (number, words) = asking.ask(now, errand).expect("it is asked");
+        tracker.begin(now, ticket, Some(wanted), None);
+        let request = tracker.due(now).0.remove(0);
+        let (number, words) = tracker.ask(now, request).expect("it is asked");
         let known = Ask::read(&words, catalog).expect("an ask").pulls[0].dense[0];
-        (number, (known.reign, known.version))
+        (number, (known.primary_epoch, known.version))
     }
 
     /// Answer, and return what came for whom.
-    fn answer(asking: &mut Asking, number: u32, dense: Dense<'_>) -> Vec<(Ticket, Vec<f32>)> {
+    fn answer(
+        tracker: &mut RequestTracker,
+        number: u32,
+        dense: Dense<'_>,
+    ) -> Vec<(Ticket, Vec<f32>)> {
         let mut words = Vec::new();
         wire::put_rows(&mut words, 0, false, (1, 5), 0);
         wire::put_dense(&mut words, 0, dense);
-        asking
+        tracker
             .take(Instant::now(), 1, Kind::Rows, number.into(), &words)
             .expect("an answer");
-        let found = asking.take_news().found.into_iter();
+        let found = tracker.take_news().found.into_iter();
         let weights = |found: Found| found.variables[0].1.clone().expect("a value").weights;
         found
             .map(|(ticket, found)| (ticket, weights(found).to_vec()))
@@ -928,61 +932,61 @@ mod tests {
     #[test]
     fn a_variable_that_came_with_another_ticket_is_told_with_each() {
         let catalog = catalog(1, &["bias"], 1);
-        let mut asking = Asking::new(catalog.clone());
-        asking.learn([(0, ENTRY)], 0);
-        let (first, _) = ask(&mut asking, &catalog, 1);
-        let (second, known) = ask(&mut asking, &catalog, 2);
+        let mut tracker = RequestTracker::new(catalog.clone());
+        tracker.learn([(0, ENTRY)], 0);
+        let (first, _) = ask(&mut tracker, &catalog, 1);
+        let (second, known) = ask(&mut tracker, &catalog, 2);
         assert_eq!(known, (0, 0));
         let weights = &[2.0][..];
         let changed = Dense::Changed {
             version: 5,
             weights,
         };
-        assert_eq!(answer(&mut asking, second, changed), [(2, vec![2.0])]);
+        assert_eq!(answer(&mut tracker, second, changed), [(2, vec![2.0])]);
         // The slot was elsewhere at first, and is asked for again.
         let mut words = Vec::new();
         wire::put_elsewhere(&mut words, 0);
         let now = Instant::now();
-        asking.take(now, 1, Kind::Rows, first.into(), &words);
-        let errand = asking.due(now + MOVED).0.remove(0);
-        let (first, words) = asking.ask(now + MOVED, errand).expect("it is asked");
+        tracker.take(now, 1, Kind::Rows, first.into(), &words);
+        let request = tracker.due(now + MOVED).0.remove(0);
+        let (first, words) = tracker.ask(now + MOVED, request).expect("it is asked");
         let known = Ask::read(&words, &catalog).expect("an ask").pulls[0].dense[0];
-        assert_eq!((known.reign, known.version), (1, 5));
-        let found = answer(&mut asking, first, Dense::Unchanged);
+        assert_eq!((known.primary_epoch, known.version), (1, 5));
+        let found = answer(&mut tracker, first, Dense::Unchanged);
         assert_eq!(found, [(1, vec![2.0])]);
         // What is forgotten has come all the same.
-        asking.forget();
-        let (third, known) = ask(&mut asking, &catalog, 3);
+        tracker.forget();
+        let (third, known) = ask(&mut tracker, &catalog, 3);
         assert_eq!(known, (1, 5));
-        let found = answer(&mut asking, third, Dense::Unchanged);
+        let found = answer(&mut tracker, third, Dense::Unchanged);
         assert_eq!(found, [(3, vec![2.0])]);
         // After a roll-back it is another one's.
         let entry = Entry {
             term: 2,
-            reign: 2,
+            primary_epoch: 2,
             restored: 1,
             ..ENTRY
         };
-        asking.learn([(0, entry)], 1);
-        assert_eq!(ask(&mut asking, &catalog, 4).1, (0, 0));
+        tracker.learn([(0, entry)], 1);
+        assert_eq!(ask(&mut tracker, &catalog, 4).1, (0, 0));
     }
 
     #[test]
     fn what_can_never_be_answered_is_asked_for_once() {
         let catalog = catalog(2, &["a", "b", "c", "d", "e", "f", "g", "h"], 1);
-        let mut asking = Asking::new(catalog.clone());
+        let mut tracker = RequestTracker::new(catalog.clone());
         let of = |primary| Entry { primary, ..ENTRY };
-        asking.learn([(0, of(1)), (1, of(2))], 0);
+        tracker.learn([(0, of(1)), (1, of(2))], 0);
         let now = Instant::now();
         let wanted = Wanted {
             variables: (0..8).collect(),
             ..Wanted::default()
         };
-        asking.begin(now, 7, Some(wanted), None);
-        let sent: Vec<_> = asking.due(now).0.into_iter().collect();
+        tracker.begin(now, 7, Some(wanted), None);
+        let sent: Vec<_> = tracker.due(now).0.into_iter().collect();
         let numbers: Vec<u32> = sent
             .into_iter()
-            .map(|errand| asking.ask(now, errand).expect("it is asked").0)
+            .map(|request| tracker.ask(now, request).expect("it is asked").0)
             .collect();
         let [first, second] = numbers[..] else {
             panic!("one server has all variables: {numbers:?}");
@@ -990,16 +994,16 @@ mod tests {
         let mut words = Vec::new();
         wire::put_impossible(&mut words, 0, "too long");
         let number = u64::from(first);
-        asking.take(now, 1, Kind::Rows, number, &words).unwrap();
+        tracker.take(now, 1, Kind::Rows, number, &words).unwrap();
         let why = "server 1, slot 0: too long";
-        assert_eq!(asking.take_news().refused, [(7, why.to_string())]);
+        assert_eq!(tracker.take_news().refused, [(7, why.to_string())]);
         // What another server has still to say of it is passed over, and nothing is due.
         let number = u64::from(second);
-        asking.take(now, 2, Kind::Rows, number, &[]).unwrap();
-        assert_eq!(asking.take_news(), News::default());
-        let (errands, later) = asking.due(now + SILENCE);
-        assert!(errands.is_empty() && later.is_none());
-        assert!(asking.doubt(now + SILENCE).is_none());
+        tracker.take(now, 2, Kind::Rows, number, &[]).unwrap();
+        assert_eq!(tracker.take_news(), News::default());
+        let (requests, later) = tracker.due(now + SILENCE);
+        assert!(requests.is_empty() && later.is_none());
+        assert!(tracker.doubt(now + SILENCE).is_none());
     }
 
     #[test]
@@ -1007,8 +1011,8 @@ mod tests {
         let length = 10 << 20;
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
         let catalog = catalog(64, &names, length);
-        let mut asking = Asking::new(catalog.clone());
-        asking.learn((0..64).map(|slot| (slot, ENTRY)), 0);
+        let mut tracker = RequestTracker::new(catalog.clone());
+        tracker.learn((0..64).map(|slot| (slot, ENTRY)), 0);
         let now = Instant::now();
         let numbers = vec![1.0; length];
         let dense: Vec<(usize, &[f32])> =
@@ -1022,13 +1026,13 @@ mod tests {
             variables: (0..12).collect(),
             ..Wanted::default()
         };
-        asking.begin(now, 1, Some(wanted), Some(pushed));
-        let (errands, _) = asking.due(now);
+        tracker.begin(now, 1, Some(wanted), Some(pushed));
+        let (requests, _) = tracker.due(now);
         let (mut pulls, mut pushes) = (Vec::new(), Vec::new());
-        for errand in errands {
-            pulls.extend(errand.pulls.iter().copied());
-            pushes.extend(errand.pushes.iter().copied());
-            let (_, words) = asking.ask(now, errand).expect("it is asked");
+        for request in requests {
+            pulls.extend(request.pulls.iter().copied());
+            pushes.extend(request.pushes.iter().copied());
+            let (_, words) = tracker.ask(now, request).expect("it is asked");
             assert!(words.len() * 8 <= MESSAGE);
             let ask = Ask::read(&words, &catalog).expect("a server answers it");
             let answer: usize = ask.pulls.iter().map(|pull| pull.answer(&catalog)).sum();
@@ -1046,12 +1050,12 @@ mod tests {
         let catalog = catalog(1, &["bias"], 1);
         let entry = Entry {
             term: 2,
-            reign: 2,
+            primary_epoch: 2,
             restored: 1,
             ..ENTRY
         };
-        let mut asking = Asking::new(catalog.clone());
-        asking.learn([(0, entry)], 1);
+        let mut tracker = RequestTracker::new(catalog.clone());
+        tracker.learn([(0, entry)], 1);
         let now = Instant::now();
         for roll_back in [0, 1] {
             let head = Head {
@@ -1060,11 +1064,11 @@ mod tests {
                 ..NOTHING
             };
             let pushed = Pushed::new(&catalog, head, &[], &[(0, &[1.0])], false);
-            asking.begin(now, roll_back as u32, None, Some(pushed));
+            tracker.begin(now, roll_back as u32, None, Some(pushed));
         }
-        assert_eq!(asking.take_news().ended, [(0, End::RolledBack)]);
-        let (errands, _) = asking.due(now);
-        let tickets: Vec<Option<Ticket>> = errands.iter().map(|errand| errand.ticket).collect();
+        assert_eq!(tracker.take_news().ended, [(0, End::RolledBack)]);
+        let (requests, _) = tracker.due(now);
+        let tickets: Vec<Option<Ticket>> = requests.iter().map(|request| request.ticket).collect();
         assert_eq!(tickets, [Some(1)]);
     }
 }

@@ -22,7 +22,7 @@ pub struct Entry {
     /// Counts the entries of this slot, from 1.
     pub term: u64,
     /// The term in which this primary took over.
-    pub reign: u64,
+    pub primary_epoch: u64,
     pub primary: Server,
     pub backup: Option<Server>,
     /// The roll-back by which the primary has restored the slot from a snapshot, 0 if it did not.
@@ -39,11 +39,11 @@ impl Entry {
         self.primary == server || self.backup == Some(server)
     }
 
-    /// Append it: term, reign, primary, backup (all bits set for none), restored.
+    /// Append it: term, primary epoch, primary, backup (all bits set for none), restored.
     pub fn write(&self, words: &mut Vec<u64>) {
         words.extend([
             self.term,
-            self.reign,
+            self.primary_epoch,
             self.primary,
             self.backup.unwrap_or(NOBODY),
             self.restored,
@@ -52,10 +52,10 @@ impl Entry {
 
     /// Read what `write` wrote.
     pub fn read(reader: &mut Reader<'_>) -> Result<Entry, Malformed> {
-        let [term, reign, primary, backup, restored] = *reader.array::<ENTRY>()?;
+        let [term, primary_epoch, primary, backup, restored] = *reader.array::<ENTRY>()?;
         Ok(Entry {
             term,
-            reign,
+            primary_epoch,
             primary,
             backup: (backup != NOBODY).then_some(backup),
             restored,

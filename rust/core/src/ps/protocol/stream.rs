@@ -178,7 +178,7 @@ pub struct Receipt {
     /// Its place in the stream.
     pub number: u64,
     pub slot: u32,
-    pub reign: u64,
+    pub primary_epoch: u64,
     pub version: u64,
 }
 
@@ -187,7 +187,7 @@ impl Receipt {
         Receipt {
             number,
             slot: message.slot,
-            reign: message.entry.reign,
+            primary_epoch: message.entry.primary_epoch,
             version: message.version,
         }
     }

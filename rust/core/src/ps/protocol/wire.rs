@@ -48,11 +48,11 @@ pub struct Pull<'a> {
     pub listed: Option<usize>,
 }
 
-/// What a client has of a dense variable: the reign and the version of its last change, zeros for nothing.
+/// What a client has of a dense variable: the primary epoch and the version of its last change, zeros for nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
     pub variable: usize,
-    pub reign: u64,
+    pub primary_epoch: u64,
     pub version: u64,
 }
 
@@ -98,7 +98,7 @@ fn stamp(reader: &mut Reader<'_>) -> Result<Option<Stamp>, Malformed> {
 
 impl<'a> Ask<'a> {
     /// Return it in words: the pushes' stamp, low, roll-back, rate (bits of an f32), step; the pulls' stamp, and their need (`steps`); what is confirmed (`steps`);
-    /// (pulls, pushes); for each pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, reign, version;
+    /// (pulls, pushes); for each pull (slot, tables), term, (variables, number behind the table of which ids are listed, or 0), for each table (table, ids) and the ids, for each variable itself, primary epoch, version;
     /// for each push (slot, words), term, version with which its rows came, and the words.
     pub fn write(&self) -> Vec<u64> {
         let mut words = Vec::with_capacity(self.room());
@@ -124,7 +124,7 @@ impl<'a> Ask<'a> {
                 words.extend_from_slice(ids);
             }
             for known in &pull.dense {
-                words.extend([known.variable as u64, known.reign, known.version]);
+                words.extend([known.variable as u64, known.primary_epoch, known.version]);
             }
         }
         for push in &self.pushes {
@@ -240,14 +240,14 @@ impl<'a> Pull<'a> {
                 .push((table as usize, reader.words(count as usize)?));
         }
         for _ in 0..variables {
-            let [variable, reign, version] = *reader.array()?;
+            let [variable, primary_epoch, version] = *reader.array()?;
             let variable = usize::try_from(variable).unwrap_or(usize::MAX);
             if variable >= catalog.variables().len() {
                 return Err(Malformed("a pull names a variable that is not there"));
             }
             pull.dense.push(Known {
                 variable,
-                reign,
+                primary_epoch,
                 version,
             });
         }
@@ -260,7 +260,7 @@ impl<'a> Pull<'a> {
 pub struct PulledRows<'a> {
     /// The slot, and all servers that must, hold the chunk that the pull is for.
     pub has_chunk: bool,
-    pub reign: u64,
+    pub primary_epoch: u64,
     /// Of the slot.
     pub version: u64,
     /// The weights of all rows, table by table as they were asked for.
@@ -311,16 +311,16 @@ pub fn put_impossible(words: &mut Vec<u64>, slot: u32, why: &str) {
     words.extend(text(why));
 }
 
-/// Append the head of a slot's rows, (slot, kind), reign, version and number of numbers; returns where the numbers belong.
+/// Append the head of a slot's rows, (slot, kind), primary epoch, version and number of numbers; returns where the numbers belong.
 pub fn put_rows(
     words: &mut Vec<u64>,
     slot: u32,
     has_chunk: bool,
-    (reign, version): (u64, u64),
+    (primary_epoch, version): (u64, u64),
     count: usize,
 ) -> &mut [f32] {
     words.push(pair(slot, if has_chunk { ROWS_AND_CHUNK } else { ROWS }));
-    words.extend([reign, version, count as u64]);
+    words.extend([primary_epoch, version, count as u64]);
     let at = words.len();
     words.resize(at.saturating_add(count.div_ceil(2)), 0);
     let (_, room) = words.split_at_mut(at);
@@ -369,7 +369,7 @@ pub fn pulled<'a>(
         ROWS_AND_CHUNK => true,
         _ => return Err(Malformed("an answer to a pull is of no known kind")),
     };
-    let (reign, version) = (reader.word()?, reader.word()?);
+    let (primary_epoch, version) = (reader.word()?, reader.word()?);
     let expected = asked.numbers(catalog);
     if reader.word()? != expected as u64 {
         return Err(Malformed("not as many rows as were asked for"));
@@ -401,7 +401,7 @@ pub fn pulled<'a>(
     };
     Ok(Pulled::Rows(PulledRows {
         has_chunk,
-        reign,
+        primary_epoch,
         version,
         rows,
         dense,

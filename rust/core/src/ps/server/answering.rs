@@ -108,7 +108,7 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 &mut words,
                 pull.slot,
                 has_chunk,
-                (entry.reign, data.version),
+                (entry.primary_epoch, data.version),
                 count,
             );
             for (table, ids) in &pull.rows {
@@ -120,7 +120,8 @@ fn read(node: &Node, ask: &Ask<'_>) -> Vec<u64> {
                 let dense = match data.variable(catalog, known.variable) {
                     None => Dense::Missing,
                     Some((_, version))
-                        if (entry.reign, version) == (known.reign, known.version) =>
+                        if (entry.primary_epoch, version)
+                            == (known.primary_epoch, known.version) =>
                     {
                         Dense::Unchanged
                     }
@@ -219,7 +220,7 @@ mod tests {
         node.bound(&Bounds::NONE);
         let entry = Entry {
             term: 1,
-            reign: 1,
+            primary_epoch: 1,
             primary: 0,
             backup: None,
             restored: 0,

@@ -303,15 +303,17 @@ impl Node {
         }
     }
 
-    /// Apply the steps before this one in a slot, as the master orders it for a snapshot (rule A6); nothing if the slot has another reign
+    /// Apply the steps before this one in a slot, as the master orders it for a snapshot (rule A6); nothing if the slot has another primary epoch
     /// by now: after a roll-back those steps are not complete.
     pub fn step_for_cut(
         &self,
         slot: u32,
-        reign: u64,
+        primary_epoch: u64,
         steps: u64,
     ) -> std::result::Result<(), Broken> {
-        let roll_back = self.look(slot, |slot| Some(slot.cut(reign)?.stamps.roll_back()));
+        let roll_back = self.look(slot, |slot| {
+            Some(slot.cut(primary_epoch)?.stamps.roll_back())
+        });
         match roll_back.flatten() {
             Some(roll_back) => self.step_to(slot, roll_back, steps),
             None => Ok(()),
@@ -417,7 +419,7 @@ impl Node {
         let roll_back = slot.data().map(|data| data.stamps.roll_back());
         drop(slot);
         match (heard, &message.deed, roll_back) {
-            (Heard::Deposed, ..) => incoming.refused.push(number),
+            (Heard::Fenced, ..) => incoming.refused.push(number),
             (Heard::Accepted, Deed::Step(steps), Some(roll_back)) => self.follow(*steps, roll_back),
             (Heard::Accepted, ..) => {}
         }

@@ -1,7 +1,7 @@
 //! A parameter server's process: connections of workers and of other servers around a `Node`.
 //!
 //! A thread for each connection, which never waits for another one's peer: what happens elsewhere and concerns a connection is put into
-//! its desk, and its wake is raised. Python tells what the master has decided, and asks what the master must know.
+//! its response queue, and its wake is raised. Python tells what the master has decided, and asks what the master must know.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),
@@ -20,7 +20,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::net::acceptor::{Door, Refusals};
+use crate::net::acceptor::{Acceptor, Refusals};
 use crate::net::address::{Address, Listener, Stream};
 use crate::net::channel::{Channel, Packet};
 use crate::net::dial::{Dialer, PARKED};
@@ -80,7 +80,7 @@ pub struct Load {
 
 /// Answers for one connection, until its thread comes for them.
 #[derive(Debug)]
-struct Desk {
+struct ResponseQueue {
     answers: Mutex<Vec<(u32, u32, Answer)>>,
     wake: Wake,
 }
@@ -115,8 +115,8 @@ struct Shared {
     token: Token,
     identity: Option<Identity>,
     refusals: Arc<Refusals>,
-    desks: Mutex<HashMap<u32, Arc<Desk>>>,
-    next_desk: AtomicU32,
+    queues: Mutex<HashMap<u32, Arc<ResponseQueue>>>,
+    next_queue: AtomicU32,
     guests: Mutex<Guests>,
     addresses: Mutex<BTreeMap<placement::Server, Address>>,
     /// Other servers to which a thread sends.
@@ -163,7 +163,7 @@ impl Server {
         let token = Token::of_server(token)?;
         let address = listener.address().to_string();
         let refusals = Arc::new(Refusals::default());
-        let door = Door::new(
+        let acceptor = Acceptor::new(
             listener,
             token.clone(),
             name,
@@ -175,8 +175,8 @@ impl Server {
             token,
             identity,
             refusals,
-            desks: Mutex::default(),
-            next_desk: AtomicU32::new(0),
+            queues: Mutex::default(),
+            next_queue: AtomicU32::new(0),
             guests: Mutex::default(),
             addresses: Mutex::default(),
             streams: Mutex::default(),
@@ -187,7 +187,7 @@ impl Server {
             threads: Mutex::default(),
             closed: Wake::new()?,
         });
-        shared.spawn("edl-ps-door", move |shared| shared.receive(door))?;
+        shared.spawn("edl-ps-acceptor", move |shared| shared.receive(acceptor))?;
         shared.spawn("edl-ps-copy", |shared| shared.copy_slots())?;
         Ok(Server { shared, address })
     }
@@ -224,7 +224,7 @@ impl Server {
     /// Learn which tasks are done, and how many steps can be complete; rows that waited for it are sent.
     pub fn limit(&self, limits: &Limits) {
         if self.shared.node.limit(limits) {
-            self.shared.wake_desks();
+            self.shared.wake_queues();
         }
     }
 
@@ -286,7 +286,7 @@ impl Server {
         std::mem::take(&mut lock(&self.shared.news).lost)
     }
 
-    /// Write slots, each if it has this reign, to a new file; returns where each lies.
+    /// Write slots, each if it has this primary epoch, to a new file; returns where each lies.
     ///
     /// `steps`: so many are complete, and are applied before; a slot that holds more than these is left out (rule A6).
     pub fn cut(
@@ -296,8 +296,8 @@ impl Server {
         position: &Position,
         steps: u64,
     ) -> std::io::Result<Vec<Section>> {
-        for (slot, reign) in slots {
-            if let Err(broken) = self.shared.node.step_for_cut(*slot, *reign, steps) {
+        for (slot, primary_epoch) in slots {
+            if let Err(broken) = self.shared.node.step_for_cut(*slot, *primary_epoch, steps) {
                 self.shared.dispatch(Err(broken));
                 return Ok(Vec::new());
             }
@@ -333,12 +333,12 @@ impl Server {
         }
     }
 
-    /// Return what the slots of which this server is the primary have applied, with their reigns.
+    /// Return what the slots of which this server is the primary have applied, with their primary epochs.
     pub fn accounts(&self) -> Vec<(u32, u64, Proof)> {
         let account = |number| {
             self.shared.node.look(number, |slot| {
                 let (entry, data) = (slot.entry()?, slot.read()?);
-                Some((number, entry.reign, data.stamps.proof()))
+                Some((number, entry.primary_epoch, data.stamps.proof()))
             })
         };
         (0..self.shared.node.catalog().slots())
@@ -388,8 +388,8 @@ impl Drop for Server {
 }
 
 /// Name the part of a push for a slot that came with a request of a connection.
-pub(super) fn ticket(desk: u32, request: u32, slot: u32) -> u64 {
-    u64::from(desk & 0xff_ffff) << 40
+pub(super) fn ticket(queue: u32, request: u32, slot: u32) -> u64 {
+    u64::from(queue & 0xff_ffff) << 40
         | u64::from(request & 0xff_ffff) << 16
         | u64::from(slot & 0xffff)
 }
@@ -424,12 +424,12 @@ impl Shared {
         for one in told {
             match one {
                 Told::Answered(ticket, answer) => {
-                    let desk = lock(&self.desks).get(&((ticket >> 40) as u32)).cloned();
-                    if let Some(desk) = desk {
+                    let queue = lock(&self.queues).get(&((ticket >> 40) as u32)).cloned();
+                    if let Some(queue) = queue {
                         let (request, slot) =
                             ((ticket >> 16) as u32 & 0xff_ffff, ticket as u32 & 0xffff);
-                        lock(&desk.answers).push((request, slot, answer));
-                        desk.wake.raise();
+                        lock(&queue.answers).push((request, slot, answer));
+                        queue.wake.raise();
                     }
                 }
                 Told::Ready {
@@ -464,12 +464,12 @@ impl Shared {
         Ok(())
     }
 
-    // ------------------------------------------------------------------ the door
+    // ------------------------------------------------------------------ the acceptor
 
-    fn receive(self: &Arc<Self>, mut door: Door) {
+    fn receive(self: &Arc<Self>, mut acceptor: Acceptor) {
         while !self.closed.is_raised() {
             let mut arrived = Vec::new();
-            if door
+            if acceptor
                 .serve(|hello, stream| arrived.push((hello, stream)))
                 .is_err()
             {
@@ -478,7 +478,7 @@ impl Shared {
             for (hello, stream) in arrived {
                 self.admit(hello, stream);
             }
-            let (mut polls, deadline) = door.interest();
+            let (mut polls, deadline) = acceptor.interest();
             polls.push(readable(&self.closed));
             let limit = deadline.map(|until| until.saturating_duration_since(Instant::now()));
             if wait(&mut polls, limit, &ignore_signals).is_err() {
@@ -548,9 +548,9 @@ impl Shared {
     }
 
     /// Wake the threads of all workers: what their asks wait for may have come.
-    fn wake_desks(&self) {
-        for desk in lock(&self.desks).values() {
-            desk.wake.raise();
+    fn wake_queues(&self) {
+        for queue in lock(&self.queues).values() {
+            queue.wake.raise();
         }
     }
 
@@ -567,21 +567,21 @@ impl Shared {
         let Ok(wake) = Wake::new() else {
             return;
         };
-        let number = self.next_desk.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
-        let desk = Arc::new(Desk {
+        let number = self.next_queue.fetch_add(1, Ordering::Relaxed) & 0xff_ffff;
+        let queue = Arc::new(ResponseQueue {
             answers: Mutex::default(),
             wake,
         });
-        lock(&self.desks).insert(number, desk.clone());
-        let end = self.serve(number, &desk, &mut channel);
+        lock(&self.queues).insert(number, queue.clone());
+        let end = self.serve(number, &queue, &mut channel);
         self.count(&end);
-        lock(&self.desks).remove(&number);
+        lock(&self.queues).remove(&number);
     }
 
     fn serve(
         self: &Arc<Self>,
         number: u32,
-        desk: &Desk,
+        queue: &ResponseQueue,
         channel: &mut Channel,
     ) -> std::result::Result<(), Lost> {
         let mut parked: Vec<Parked> = Vec::new();
@@ -598,7 +598,7 @@ impl Shared {
                     .map_err(|_| Malformed::Content)?;
                 let request = packet.number as u32;
                 if self.node.confirm(&ask.confirmed) {
-                    self.wake_desks();
+                    self.wake_queues();
                 }
                 let tickets = |slot| ticket(number, request, slot);
                 let answered = answering::answer(&self.node, request, &ask, tickets);
@@ -626,7 +626,7 @@ impl Shared {
                     return Ok(());
                 }
             }
-            desk.wake.lower();
+            queue.wake.lower();
             if !self.answer_parked(&mut parked, channel)? {
                 return Ok(());
             }
@@ -644,7 +644,7 @@ impl Shared {
                     })?;
                 }
             }
-            let mut answers = std::mem::take(&mut *lock(&desk.answers));
+            let mut answers = std::mem::take(&mut *lock(&queue.answers));
             answers.sort_by_key(|(request, slot, _)| (*request, *slot));
             for group in answers.chunk_by(|one, other| one.0 == other.0) {
                 let answers: Vec<(u32, Answer)> = group
@@ -668,7 +668,7 @@ impl Shared {
             } else {
                 channel.interest()
             };
-            let mut polls = [interest, readable(&desk.wake), readable(&self.closed)];
+            let mut polls = [interest, readable(&queue.wake), readable(&self.closed)];
             let limit = (!parked.is_empty()).then_some(HALF_SILENCE);
             if wait(&mut polls, limit, &ignore_signals).is_err() {
                 return Ok(());

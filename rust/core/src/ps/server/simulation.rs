@@ -26,8 +26,8 @@ pub enum Mistake {
     ReceiverNotRequired,
     NoFreeze,
     CopyWithoutStamps,
-    TakesOlderReign,
-    RefusesNewerReign,
+    TakesOlderEpoch,
+    RefusesNewerEpoch,
 }
 
 impl FromStr for Mistake {
@@ -40,8 +40,8 @@ impl FromStr for Mistake {
             "receiver not required" => Mistake::ReceiverNotRequired,
             "no freeze" => Mistake::NoFreeze,
             "copy without stamps" => Mistake::CopyWithoutStamps,
-            "takes older reign" => Mistake::TakesOlderReign,
-            "refuses newer reign" => Mistake::RefusesNewerReign,
+            "takes older primary_epoch" => Mistake::TakesOlderEpoch,
+            "refuses newer primary_epoch" => Mistake::RefusesNewerEpoch,
             _ => return Err(format!("no mistake is called {name:?}")),
         })
     }
@@ -105,17 +105,17 @@ impl Peer {
     }
 
     /// Take an ask that came on a connection.
-    pub fn ask(&mut self, desk: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
+    pub fn ask(&mut self, queue: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
         let words = words(bytes);
         let ask = Ask::read(&words, self.node.catalog())?;
-        let tickets = |slot| process::ticket(desk, request, slot);
+        let tickets = |slot| process::ticket(queue, request, slot);
         let is_new = self.node.confirm(&ask.confirmed);
         let (packets, waits) = answering::answer(&self.node, request, &ask, tickets)?;
         let mut outcome = self.outcome(Vec::new());
-        let packets = packets.into_iter().map(|packet| (desk, packet));
+        let packets = packets.into_iter().map(|packet| (queue, packet));
         outcome.packets.splice(0..0, packets);
         if waits {
-            self.parked.push((desk, request, words));
+            self.parked.push((queue, request, words));
         }
         if is_new {
             self.answer_parked(&mut outcome)?;
@@ -125,13 +125,13 @@ impl Peer {
 
     /// Send the rows of asks that need not wait any more.
     fn answer_parked(&mut self, outcome: &mut Outcome) -> Result<(), Stopped> {
-        for (desk, request, words) in std::mem::take(&mut self.parked) {
+        for (queue, request, words) in std::mem::take(&mut self.parked) {
             let ask = Ask::read(&words, self.node.catalog())?;
             if self.node.meets(&ask.need, ask.confirmed.roll_back()) {
                 let packet = answering::rows(&self.node, request, &ask)?;
-                outcome.packets.extend(packet.map(|packet| (desk, packet)));
+                outcome.packets.extend(packet.map(|packet| (queue, packet)));
             } else {
-                self.parked.push((desk, request, words));
+                self.parked.push((queue, request, words));
             }
         }
         Ok(())
@@ -204,10 +204,10 @@ impl Peer {
         self.outcome(told)
     }
 
-    /// Return a slot as a snapshot has it, with what it has applied, if it is whole and of this reign.
-    pub fn cut(&self, number: u32, reign: u64) -> Option<(Vec<u64>, Proof)> {
+    /// Return a slot as a snapshot has it, with what it has applied, if it is whole and of this primary epoch.
+    pub fn cut(&self, number: u32, primary_epoch: u64) -> Option<(Vec<u64>, Proof)> {
         self.node.look(number, |slot| {
-            let data = slot.cut(reign)?;
+            let data = slot.cut(primary_epoch)?;
             let mut words = Vec::new();
             snapshot::put(data, self.node.catalog(), number, &mut words);
             Some((words, data.stamps.proof()))
@@ -252,13 +252,13 @@ impl Peer {
         for one in told {
             match one {
                 Told::Answered(ticket, answer) => {
-                    let (desk, request) =
+                    let (queue, request) =
                         ((ticket >> 40) as u32, (ticket >> 16) as u32 & 0xff_ffff);
                     let answers = [(ticket as u32 & 0xffff, answer)];
                     let packets = answering::report(&self.node, request, &answers);
                     outcome
                         .packets
-                        .extend(packets.into_iter().map(|packet| (desk, packet)));
+                        .extend(packets.into_iter().map(|packet| (queue, packet)));
                 }
                 Told::Ready {
                     slot,
@@ -278,13 +278,15 @@ impl Peer {
         let Some((known, version)) = found.flatten() else {
             return;
         };
-        let sent = message.entry.reign;
+        let sent = message.entry.primary_epoch;
         match self.mistake {
-            Some(Mistake::TakesOlderReign) if sent < known.reign => {
+            Some(Mistake::TakesOlderEpoch) if sent < known.primary_epoch => {
                 message.entry = known;
                 message.version = version + 1;
             }
-            Some(Mistake::RefusesNewerReign) if sent > known.reign => message.entry.reign = 0,
+            Some(Mistake::RefusesNewerEpoch) if sent > known.primary_epoch => {
+                message.entry.primary_epoch = 0
+            }
             _ => {}
         }
     }

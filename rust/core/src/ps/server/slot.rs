@@ -1,7 +1,7 @@
 //! One slot at one server: the state machine of rules R1 to R18. No sockets, no clock, no locks: whoever calls has them.
 //!
 //! A server is a slot's primary, its backup, the receiver of a copy, or nothing. What it is follows from the newest entry of the journal
-//! that it knows and from the reign of the data it holds.
+//! that it knows and from the primary epoch of the data it holds.
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -87,7 +87,7 @@ pub enum Progress {
 pub enum Heard {
     Accepted,
     /// The sender is not the slot's primary any more.
-    Deposed,
+    Fenced,
 }
 
 /// A server whose acceptance answers wait for (rule R4).
@@ -127,13 +127,13 @@ pub struct Slot {
     entry: Option<Entry>,
     data: Option<Data>,
     /// Of the data.
-    reign: u64,
+    primary_epoch: u64,
     /// All of the data is there; false while a copy comes in.
     is_complete: bool,
     /// It has never held anything.
     is_fresh: bool,
-    /// Another server has refused this one as primary, for this reign.
-    is_deposed: bool,
+    /// Another server has refused this one as primary, for this primary epoch.
+    is_fenced: bool,
     required: Vec<Required>,
     /// Pushes that not all required servers have accepted, with the version that they made.
     pending: VecDeque<(Option<Stamp>, u64)>,
@@ -156,10 +156,10 @@ impl Slot {
             number,
             entry: None,
             data: None,
-            reign: 0,
+            primary_epoch: 0,
             is_complete: false,
             is_fresh: true,
-            is_deposed: false,
+            is_fenced: false,
             required: Vec::new(),
             pending: VecDeque::new(),
             waiting: Vec::new(),
@@ -189,12 +189,12 @@ impl Slot {
         self.data.as_ref().filter(|_| self.is_primary())
     }
 
-    /// Return the content for a snapshot, if it is whole and of this reign (rule R26).
-    pub fn cut(&self, reign: u64) -> Option<&Data> {
+    /// Return the content for a snapshot, if it is whole and of this primary epoch (rule R26).
+    pub fn cut(&self, primary_epoch: u64) -> Option<&Data> {
         let is_named = self.entry.is_some_and(|entry| entry.names(self.me));
         self.data
             .as_ref()
-            .filter(|_| self.is_complete && is_named && self.reign == reign)
+            .filter(|_| self.is_complete && is_named && self.primary_epoch == primary_epoch)
     }
 
     /// Whether all required servers have a chunk that this one holds (rules R4 and R8); no, if whoever asks knows a newer term.
@@ -204,7 +204,7 @@ impl Slot {
         };
         match data.stamps.look(stamp) {
             Memory::Closed => true,
-            Memory::Held => !self.is_deposed && self.is_settled(self.needed(Some(stamp))),
+            Memory::Held => !self.is_fenced && self.is_settled(self.needed(Some(stamp))),
             Memory::Unknown => false,
         }
     }
@@ -226,7 +226,7 @@ impl Slot {
             return Some(Answer::Busy);
         }
         let entry = match self.entry {
-            Some(entry) if entry.primary == self.me && !self.is_deposed => entry,
+            Some(entry) if entry.primary == self.me && !self.is_fenced => entry,
             _ => return Some(Answer::Moved),
         };
         let Some(data) = self.data.as_mut() else {
@@ -378,18 +378,18 @@ impl Slot {
         self.copying = None;
         self.is_frozen = false;
         if self.begins_with(entry) {
-            self.begin(Data::new(catalog), entry.reign, true);
+            self.begin(Data::new(catalog), entry.primary_epoch, true);
         }
         if entry.primary == self.me {
-            self.reign_as(entry);
+            self.primary_epoch_as(entry);
             self.settle(told);
             return Ok(());
         }
         self.move_waiting(told);
         self.required.clear();
-        self.is_deposed = false;
+        self.is_fenced = false;
         if entry.backup == Some(self.me) {
-            self.reign = entry.reign;
+            self.primary_epoch = entry.primary_epoch;
         } else {
             self.discard();
         }
@@ -400,7 +400,7 @@ impl Slot {
     pub fn load(&mut self, mut data: Data) {
         if let Some(entry) = self.entry.filter(|_| self.is_restoring()) {
             data.stamps.restored(entry.restored);
-            self.begin(data, entry.reign, true);
+            self.begin(data, entry.primary_epoch, true);
         }
     }
 
@@ -413,8 +413,8 @@ impl Slot {
     ) -> Result<Heard, Broken> {
         let sent = message.entry;
         let known = self.entry;
-        if known.is_some_and(|known| known.reign > sent.reign) {
-            return Ok(Heard::Deposed);
+        if known.is_some_and(|known| known.primary_epoch > sent.primary_epoch) {
+            return Ok(Heard::Fenced);
         }
         self.learn(sent, catalog, told)?;
         if matches!(message.deed, Deed::CopyBegin) {
@@ -422,13 +422,13 @@ impl Slot {
             if known.is_none_or(|known| known.term <= sent.term) {
                 let mut data = Data::new(catalog);
                 data.version = message.version;
-                self.begin(data, sent.reign, false);
+                self.begin(data, sent.primary_epoch, false);
             }
             return Ok(Heard::Accepted);
         }
-        // Without data of this reign it has been dropped within it, perhaps before it ever knew of it: the primary may not have heard of
+        // Without data of this primary epoch it has been dropped within it, perhaps before it ever knew of it: the primary may not have heard of
         // that and waits for an acceptance, and a refusal would read as its end.
-        if self.reign != sent.reign || self.data.is_none() {
+        if self.primary_epoch != sent.primary_epoch || self.data.is_none() {
             return Ok(Heard::Accepted);
         }
         if let Err(what) = self.carry_out(message, catalog) {
@@ -484,7 +484,7 @@ impl Slot {
 
     /// Take note that a server has accepted a message.
     pub fn accepted(&mut self, by: Server, receipt: &Receipt, told: &mut Vec<Told>) {
-        if receipt.reign != self.reign {
+        if receipt.primary_epoch != self.primary_epoch {
             return;
         }
         if let Some(required) = self.required.iter_mut().find(|one| one.server == by)
@@ -495,10 +495,10 @@ impl Slot {
         }
     }
 
-    /// Take note that a server has refused a message of this reign: nothing more is acknowledged in it, whatever comes.
+    /// Take note that a server has refused a message of this primary epoch: nothing more is acknowledged in it, whatever comes.
     pub fn depose(&mut self, receipt: &Receipt, told: &mut Vec<Told>) {
-        if receipt.reign == self.reign && self.is_primary() {
-            self.is_deposed = true;
+        if receipt.primary_epoch == self.primary_epoch && self.is_primary() {
+            self.is_fenced = true;
             self.copying = None;
             self.is_frozen = false;
             self.move_waiting(told);
@@ -610,7 +610,7 @@ impl Slot {
 
     /// Whether nobody else can have changed the slot, as far as this server knows.
     pub fn may_change(&self) -> bool {
-        self.is_primary() && !self.is_deposed && !self.is_frozen
+        self.is_primary() && !self.is_fenced && !self.is_frozen
     }
 
     fn message(&self, entry: Entry, version: u64, deed: Deed) -> Message {
@@ -657,18 +657,18 @@ impl Slot {
             .then_some("a backup was named that it has not copied to")
     }
 
-    /// Whether it was not the primary in the reign of an entry that says so.
+    /// Whether it was not the primary in the primary epoch of an entry that says so.
     fn is_new_to(&self, entry: Entry) -> bool {
-        self.data.is_none() || self.reign < entry.reign
+        self.data.is_none() || self.primary_epoch < entry.primary_epoch
     }
 
     fn version(&self) -> u64 {
         self.data.as_ref().map_or(0, |data| data.version)
     }
 
-    fn begin(&mut self, data: Data, reign: u64, is_complete: bool) {
+    fn begin(&mut self, data: Data, primary_epoch: u64, is_complete: bool) {
         self.data = Some(data);
-        self.reign = reign;
+        self.primary_epoch = primary_epoch;
         self.is_complete = is_complete;
         self.is_fresh = false;
     }
@@ -679,15 +679,15 @@ impl Slot {
     }
 
     /// Become or stay the primary under a new entry, to which there is no objection.
-    fn reign_as(&mut self, entry: Entry) {
+    fn primary_epoch_as(&mut self, entry: Entry) {
         let is_new = self.is_new_to(entry);
         if entry.restored != 0 && is_new {
             self.discard();
         }
         let version = self.version();
         if is_new {
-            self.reign = entry.reign;
-            self.is_deposed = false;
+            self.primary_epoch = entry.primary_epoch;
+            self.is_fenced = false;
             self.pending.clear();
             self.required.clear();
             // A hand-over: all that the journal may name hold the same (rule R17).
@@ -742,7 +742,7 @@ impl Slot {
 
     fn answer(&mut self, version: u64, ticket: Ticket, answer: Answer) -> Option<Answer> {
         if self.is_settled(version) {
-            self.let_go();
+            self.revoke_task();
             return Some(answer);
         }
         self.waiting.push((version, ticket, answer));
@@ -750,7 +750,7 @@ impl Slot {
     }
 
     /// Forget about pushes that all required servers have.
-    fn let_go(&mut self) {
+    fn revoke_task(&mut self) {
         while let Some((_, version)) = self.pending.front()
             && self.is_settled(*version)
         {
@@ -760,7 +760,7 @@ impl Slot {
 
     /// Give the answers that need not wait any more, and go on with a copy whose end has been accepted.
     fn settle(&mut self, told: &mut Vec<Told>) {
-        if self.is_deposed {
+        if self.is_fenced {
             return;
         }
         let waiting = std::mem::take(&mut self.waiting);
@@ -771,7 +771,7 @@ impl Slot {
                 self.waiting.push((version, ticket, answer));
             }
         }
-        self.let_go();
+        self.revoke_task();
         let version = self.version();
         let Some(copying) = self
             .copying

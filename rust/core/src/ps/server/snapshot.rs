@@ -69,7 +69,7 @@ pub enum Unreadable {
     Malformed(#[from] Malformed),
 }
 
-/// Write the slots of a node, each with the reign that it is expected to have, to a new file; slots of another reign are left out.
+/// Write the slots of a node, each with the primary epoch that it is expected to have, to a new file; slots of another primary epoch are left out.
 ///
 /// Each slot is locked only while it is copied into memory. The file is synced; after an error nothing of it is left.
 pub fn write(
@@ -94,10 +94,12 @@ fn write_sections(
 ) -> io::Result<Vec<Section>> {
     let mut sections = Vec::new();
     let mut offset = 0;
-    for (slot, reign) in slots {
+    for (slot, primary_epoch) in slots {
         let cut = node.look(*slot, |one| {
             // What is kept for a step is in no snapshot, and so its slot is not either (rule A6).
-            let data = one.cut(*reign).filter(|data| !data.lags(u64::MAX))?;
+            let data = one
+                .cut(*primary_epoch)
+                .filter(|data| !data.lags(u64::MAX))?;
             let mut words = Vec::new();
             put(data, node.catalog(), *slot, &mut words);
             let stamps = &data.stamps;
@@ -245,13 +247,13 @@ mod tests {
         )
     }
 
-    /// Return a node that has been pushed a few rows of each table, and its first reign's entries.
+    /// Return a node that has been pushed a few rows of each table, and its first primary epoch's entries.
     fn node(ids: &[u64]) -> Node {
         let node = Node::new(0, catalog());
         node.bound(&Bounds::NONE);
         let entry = Entry {
             term: 1,
-            reign: 1,
+            primary_epoch: 1,
             primary: 0,
             backup: None,
             restored: 0,
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn another_reign_is_left_out_and_a_file_is_never_overwritten() {
+    fn another_primary_epoch_is_left_out_and_a_file_is_never_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("slots");
         let node = node(&[1, 2, 3]);

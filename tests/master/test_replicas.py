@@ -23,16 +23,16 @@ from elasticdl.master.processes.replicas import (
     LONGEST_DELAY,
     Ending,
     Event,
-    Hopeless,
+    GiveUp,
     Instruction,
     Joined,
     Launch,
     Leaving,
     Over,
+    ReplicaSet,
     Retire,
     Tick,
     Wanted,
-    Workforce,
     decide,
     recall,
 )
@@ -47,10 +47,10 @@ def ended(name: ProcessName, code: int | None = None, by: int | None = None) -> 
 
 
 class Force:
-    """A workforce and a clock."""
+    """A replica set and a clock."""
 
     def __init__(self, wanted: int, limit: int = 1) -> None:
-        self.state = Workforce(wanted, limit)
+        self.state = ReplicaSet(wanted, limit)
         self.now = 0.0
 
     def __call__(self, event: Event, after: float = 0.0) -> list[Instruction]:
@@ -91,10 +91,10 @@ def test_faults_of_the_program_count_per_worker(code: int | None, by: int | None
     force(Tick())
     assert force(ended(worker(0), code, by), 20) == [Launch(worker(0, 2))]
     assert force(ended(worker(1), code, by), 20) == [Launch(worker(1, 2))]
-    (hopeless,) = force(ended(worker(0, 2), code, by), 20)
-    assert isinstance(hopeless, Hopeless)
-    assert hopeless.name == worker(0, 2)
-    assert "relaunch_on_worker_failure is 1" in hopeless.reason
+    (given_up,) = force(ended(worker(0, 2), code, by), 20)
+    assert isinstance(given_up, GiveUp)
+    assert given_up.name == worker(0, 2)
+    assert "relaunch_on_worker_failure is 1" in given_up.reason
     assert force(ended(worker(1, 2), code, by), 20) == []
 
 
@@ -166,8 +166,8 @@ def test_history_is_recalled() -> None:
     force = Force(2, limit=1)
     force.state = recall(force.state, history, [])
     assert force(Tick()) == [Launch(worker(1, 3)), Retire(worker(2))]
-    (hopeless,) = force(ended(worker(1, 3), 1), 20)
-    assert isinstance(hopeless, Hopeless)
+    (given_up,) = force(ended(worker(1, 3), 1), 20)
+    assert isinstance(given_up, GiveUp)
 
 
 def test_an_end_that_is_told_twice_counts_once() -> None:
@@ -175,7 +175,7 @@ def test_an_end_that_is_told_twice_counts_once() -> None:
     force(Tick())
     force(ended(worker(0), 1), 20)
     assert force(ended(worker(0), 1)) == []
-    assert force.state.posts[0].faults == 1
+    assert force.state.replicas[0].faults == 1
 
 
 names = st.builds(worker, st.integers(0, 3), st.integers(1, 4))
@@ -253,7 +253,7 @@ def test_workers_that_can_never_run_fail_the_job_at_once() -> None:
     force(Tick())
     assert force(unstartable(worker(1))) == []
     (said,) = force(unstartable(worker(0)))
-    assert isinstance(said, Hopeless)
+    assert isinstance(said, GiveUp)
     assert "worker-0-1 can't be started: ErrImageNeverPull: no such image" in said.reason
 
 
@@ -267,7 +267,7 @@ def test_one_node_may_lack_what_others_have(runs: bool) -> None:
         assert force(unstartable(worker(1, life))) == []
         assert force(Tick(), LONGEST_DELAY) == [Launch(worker(1, life + 1))]
     last = force(unstartable(worker(1, 3)))
-    assert [type(one) for one in last] == ([] if runs else [Hopeless])
+    assert [type(one) for one in last] == ([] if runs else [GiveUp])
 
 
 def test_a_worker_that_can_not_be_started_later_is_tried_again_and_again() -> None:
@@ -293,12 +293,12 @@ def test_what_earlier_lives_tell_counts_whatever_life_is_known() -> None:
         ended(worker(0, 2), by=signal.SIGSEGV),
         out_of_memory(worker(0, 9), 500),
     ]
-    state = recall(Workforce(1, 3, most_memory=1000), history, [worker(0, 10)])
-    assert (state.running(), state.posts[0].faults, state.memory) == ([worker(0, 10)], 1, 750)
+    state = recall(ReplicaSet(1, 3, most_memory=1000), history, [worker(0, 10)])
+    assert (state.running(), state.replicas[0].faults, state.memory) == ([worker(0, 10)], 1, 750)
 
 
 def test_names_that_the_cluster_has_forgotten_are_not_used_again() -> None:
-    state = recall(Workforce(2, 1), [ProcessStarted(worker(0, 2), None)], [worker(0), worker(1, 3)])
+    state = recall(ReplicaSet(2, 1), [ProcessStarted(worker(0, 2), None)], [worker(0), worker(1, 3)])
     assert state.running() == [worker(0, 2)]
     assert decide(0.0, state, Tick())[1] == (Launch(worker(1, 4)),)
 
@@ -310,7 +310,7 @@ def test_running_out_of_memory_counts() -> None:
     assert force(ProcessEnded(worker(0), None, 9, Blame.MEMORY, "more memory")) == [Launch(worker(0, 2))]
     force(Joined(worker(0, 2)))
     (said,) = force(ProcessEnded(worker(0, 2), None, 9, Blame.MEMORY, "more memory"))
-    assert isinstance(said, Hopeless)
+    assert isinstance(said, GiveUp)
 
 
 def out_of_memory(name: ProcessName, memory: int) -> ProcessEnded:
@@ -330,15 +330,15 @@ def test_who_ran_out_of_memory_gets_more_up_to_the_limit() -> None:
     assert force(out_of_memory(worker(0, 2), 750)) == [Launch(worker(0, 3), 1000)]
     force(Joined(worker(0, 3)))
     (said,) = force(out_of_memory(worker(0, 3), 1000))
-    assert isinstance(said, Hopeless)
+    assert isinstance(said, GiveUp)
     assert "oom_memory_limit" in said.reason
 
 
 def test_more_memory_is_remembered_by_the_next_master() -> None:
     history = [out_of_memory(worker(0), 500), ProcessStarted(worker(0, 2), None)]
-    state = recall(Workforce(2, 0, most_memory=1000), history, [])
+    state = recall(ReplicaSet(2, 0, most_memory=1000), history, [])
     assert decide(0.0, state, Tick())[1] == (Launch(worker(1), 750),)
-    assert state.posts[0].faults == 0
+    assert state.replicas[0].faults == 0
 
 
 def test_the_list_of_pods_is_the_history() -> None:
@@ -348,7 +348,7 @@ def test_the_list_of_pods_is_the_history() -> None:
         ProcessStarted(worker(1), None),
         ProcessGone(worker(2)),
     ]
-    state = recall(Workforce(3, 1), history, [])
+    state = recall(ReplicaSet(3, 1), history, [])
     assert state.running() == [worker(0, 2), worker(1)]
     assert decide(0.0, state, Tick())[1] == (Launch(worker(2, 2)),)
 

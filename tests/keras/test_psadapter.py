@@ -14,12 +14,12 @@ import tensorflow as tf
 from elasticdl.catalog.catalog import InitialKind
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import internals
-from elasticdl.keras.embedding import ServedEmbedding
+from elasticdl.keras.embedding import PsEmbedding
 from elasticdl.keras.layers import Embedding
 from elasticdl.keras.modelfile import UserModel
-from elasticdl.keras.psadapter import KerasServedAdapter
+from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.worker.ps.tablereader import Pulled
+from elasticdl.worker.ps.tablereader import ServerTableReader
 
 IDS, WIDTH = 50, 3
 
@@ -73,27 +73,25 @@ def adapter_of(
     optimizer: Callable[[], Any] = keras.optimizers.Adagrad,
     callbacks: Callable[[], Any] | None = None,
     **settings: Any,
-) -> KerasServedAdapter:
+) -> KerasPsAdapter:
     user = UserModel(
         Path("m.py"), model, {}, keras.losses.mean_squared_error, optimizer, feed, callbacks, None
     )
     given = {"model_def": "m.model", "training_data": "x", "num_ps_pods": 1, "embedding_threshold": 0}
-    adapter = KerasServedAdapter(user, build(from_arguments({**given, **settings})))
+    adapter = KerasPsAdapter(user, build(from_arguments({**given, **settings})))
     adapter.prepare(RECORDS)
     return adapter
 
 
-def pulled(adapter: KerasServedAdapter, read: Callable[[int, Any], Any]) -> Pulled:
+def pulled(adapter: KerasPsAdapter, read: Callable[[int, Any], Any]) -> ServerTableReader:
     """What a worker writes that pulls rows so; nothing is listed."""
-    return Pulled(adapter.catalog, read, lambda *_: pytest.fail("listed"))
+    return ServerTableReader(adapter.catalog, read, lambda *_: pytest.fail("listed"))
 
 
 @pytest.mark.parametrize("model", [functional, Own])
 def test_gradients_are_those_of_keras(model: Callable[[], keras.Model]) -> None:
     adapter = adapter_of(model)
-    served = {
-        layer.name for layer in internals.layers_of(adapter.model) if isinstance(layer, ServedEmbedding)
-    }
+    served = {layer.name for layer in internals.layers_of(adapter.model) if isinstance(layer, PsEmbedding)}
     assert served == {"shared", "other"}
     assert not any("embedding" in one.path for one in adapter.model.variables)
     batch = adapter.convert(RECORDS)

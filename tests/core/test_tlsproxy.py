@@ -1,4 +1,4 @@
-"""The gate's thread sleeps when there is nothing to carry, whatever state its connections are in."""
+"""The proxy's thread sleeps when there is nothing to carry, whatever state its connections are in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cluster.kubernetes.certificates import make_identities
-from tests.core.gates import gateway
+from tests.core.proxies import gateway
 
 JOB = make_identities()
 SECONDS = 20.0
@@ -20,8 +20,8 @@ SECONDS = 20.0
 
 @pytest.fixture
 def ends(tmp_path: Path) -> Iterator[tuple[ssl.SSLSocket, socket.socket]]:
-    """A worker's end of a connection that the gate carries, and the other one."""
-    with gateway(JOB, tmp_path) as gate, gate.worker() as both:
+    """A worker's end of a connection that the proxy carries, and the other one."""
+    with gateway(JOB, tmp_path) as proxy, proxy.worker() as both:
         yield both
 
 

@@ -10,15 +10,15 @@ import pytest
 
 from elasticdl.cluster.local import place as places
 from elasticdl.control.protocol.status import JobEvent, JobStatus
-from elasticdl.master.reporting.history import Told
+from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import (
     EVENTS,
     EVENTS_LIMIT,
     STATUS,
     SUMMARY,
     TOLD,
-    FileBoard,
-    ItemBoard,
+    FileStatusStore,
+    ObjectStatusStore,
     headline,
 )
 from elasticdl.spec.edge import build, from_arguments
@@ -28,8 +28,10 @@ from .shelf import Shelf, Wire
 SETTINGS = {"model_def": "m.model", "training_data": "data", "job_name": "job"}
 
 
-def told(number: int) -> Told:
-    return Told(JobEvent(float(number), "note", "worker-0-1", 1, number, f"event {number}"), cause="why")
+def told(number: int) -> HistoryEvent:
+    return HistoryEvent(
+        JobEvent(float(number), "note", "worker-0-1", 1, number, f"event {number}"), cause="why"
+    )
 
 
 def status(step: int) -> JobStatus:
@@ -49,15 +51,15 @@ def test_the_next_master_of_a_local_job_finds_what_was_told(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     place = places.create(build(from_arguments(SETTINGS)))
     try:
-        first = FileBoard(place)
+        first = FileStatusStore(place)
         assert first.recall() == []
         first.tell(told(1))
         with open(place.path / "events.jsonl", "a") as file:
             file.write('{"torn')
-        second = FileBoard(place)
+        second = FileStatusStore(place)
         assert second.recall() == [told(1)]
         second.tell(told(2))
-        assert FileBoard(place).recall() == [told(1), told(2)]
+        assert FileStatusStore(place).recall() == [told(1), told(2)]
         second.conclude({"status": "finished"})
         assert place.summary() == {"status": "finished"}
     finally:
@@ -66,8 +68,8 @@ def test_the_next_master_of_a_local_job_finds_what_was_told(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
-    shelf, story, lines, announced = Shelf(), Shelf(), list[str](), list[JobEvent]()
-    first = ItemBoard(Wire(shelf, seed), Wire(story, seed + 100), lines.append, announced.append)
+    shelf, history, lines, announced = Shelf(), Shelf(), list[str](), list[JobEvent]()
+    first = ObjectStatusStore(Wire(shelf, seed), Wire(history, seed + 100), lines.append, announced.append)
     first.tell(told(1))
     first.show(status(7))
     first.conclude({"status": "failed"})
@@ -75,58 +77,58 @@ def test_the_next_master_on_a_cluster_finds_what_was_told(seed: int) -> None:
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
     assert lines == ["training, 0/2 workers, epoch 1, 50 %"]
     mark = shelf.texts[TOLD]
-    second = ItemBoard(shelf, story, lines.append, announced.append)
+    second = ObjectStatusStore(shelf, history, lines.append, announced.append)
     assert second.recall() == [told(1)]
     second.tell(told(2))
     second.conclude({"status": "finished"})
-    assert len(story.texts[EVENTS].splitlines()) == 2
+    assert len(history.texts[EVENTS].splitlines()) == 2
     assert shelf.texts[TOLD] != mark
     assert EVENTS not in shelf.texts
     assert announced == [told(1).event, told(2).event]
 
 
 def test_a_master_that_cannot_begin_says_so_too() -> None:
-    shelf, story = Shelf(), Shelf()
-    story.texts[EVENTS] = told(1).to_line()
-    ItemBoard(shelf, story, lambda line: None, lambda event: None).conclude({"status": "failed"})
+    shelf, history = Shelf(), Shelf()
+    history.texts[EVENTS] = told(1).to_line()
+    ObjectStatusStore(shelf, history, lambda line: None, lambda event: None).conclude({"status": "failed"})
     assert json.loads(shelf.texts[SUMMARY]) == {"status": "failed"}
-    assert story.texts[EVENTS] == told(1).to_line()
+    assert history.texts[EVENTS] == told(1).to_line()
 
 
 def test_what_could_not_be_read_is_not_written_over() -> None:
-    shelf, story = Shelf(), Shelf()
-    story.texts[EVENTS] = told(1).to_line()
-    read, answers = story.read, iter([False, False, True])
+    shelf, history = Shelf(), Shelf()
+    history.texts[EVENTS] = told(1).to_line()
+    read, answers = history.read, iter([False, False, True])
 
     def unsure() -> tuple[dict[str, str], str]:
         if not next(answers, True):
             raise OSError("no answer")
         return read()
 
-    story.read = unsure  # type: ignore[method-assign]
-    board = ItemBoard(shelf, story, lambda line: None, lambda event: None)
-    assert board.recall() == []
-    board.tell(told(2))
-    board.conclude({"status": "finished"})
-    assert story.texts[EVENTS] == told(1).to_line() + told(2).to_line()
+    history.read = unsure  # type: ignore[method-assign]
+    store = ObjectStatusStore(shelf, history, lambda line: None, lambda event: None)
+    assert store.recall() == []
+    store.tell(told(2))
+    store.conclude({"status": "finished"})
+    assert history.texts[EVENTS] == told(1).to_line() + told(2).to_line()
 
 
 def test_what_each_member_tells_of_each_view_is_not_kept() -> None:
     shelf, announced = Shelf(), list[JobEvent]()
-    board = ItemBoard(Shelf(), shelf, lambda line: None, announced.append)
+    store = ObjectStatusStore(Shelf(), shelf, lambda line: None, announced.append)
     for kind in ("sealed", "lost", "committed-first"):
-        board.tell(Told(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)))
-    board.conclude({})
+        store.tell(HistoryEvent(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)))
+    store.conclude({})
     assert [json.loads(line)["kind"] for line in shelf.texts[EVENTS].splitlines()] == ["lost"]
     assert [event.kind for event in announced] == ["lost"]
 
 
 def test_old_events_make_room_for_new_ones() -> None:
     shelf = Shelf()
-    board = ItemBoard(Shelf(), shelf, lambda line: None, lambda event: None)
+    store = ObjectStatusStore(Shelf(), shelf, lambda line: None, lambda event: None)
     for number in range(1, 5001):
-        board.tell(told(number))
-    board.conclude({})
+        store.tell(told(number))
+    store.conclude({})
     kept = shelf.texts[EVENTS].splitlines()
     assert len(shelf.texts[EVENTS]) <= EVENTS_LIMIT
     assert json.loads(kept[-1])["text"] == "event 5000"

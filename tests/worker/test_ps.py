@@ -20,7 +20,7 @@ from elasticdl.control.protocol.psmessages import EndTraining, Placed, SlotEntry
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.worker.events import Exit, Received
 from elasticdl.worker.ps.pacing import Pacing
-from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.worker.ps.runner import PsWorker
 from elasticdl.worker.settings import LoopSettings
 from tests.simulation.servers.model import SLOTS, Adapter, data, model
 
@@ -58,7 +58,7 @@ class Rig:
         self.servers_are_there = True
         anything: Any = self
         settings = LoopSettings(1.0, "fail", None, "keras", None, 1)
-        self.worker = ServingWorker(
+        self.worker = PsWorker(
             MemberId("m"), "worker-0-0", anything.adapter, anything, anything, ORDER, Pacing(ORDER, None, 0), None,
             anything, self.send, settings, lambda end: None, False,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A gate with a server of this process behind it, and workers that come to it."""
+"""A proxy with a server of this process behind it, and workers that come to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Gateway:
-    """Attributes: where the gate listens, where it carries connections to, and what a worker shows it."""
+    """Attributes: where the proxy listens, where it carries connections to, and what a worker shows it."""
 
     address: str
     server: socket.socket
@@ -27,7 +27,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[tuple[ssl.SSLSocket, socket.socket]]:
-        """Yield a worker's end of a connection that the gate carries, and the other one."""
+        """Yield a worker's end of a connection that the proxy carries, and the other one."""
         host, _, port = self.address.removeprefix("tcp:").rpartition(":")
         plain = socket.create_connection((host, int(port)), timeout=SECONDS)
         with self.context.wrap_socket(plain, server_hostname="master.elasticdl") as worker:
@@ -38,7 +38,7 @@ class Gateway:
 
 @contextlib.contextmanager
 def gateway(job: Mapping[Role, Identity], folder: Path) -> Iterator[Gateway]:
-    """Open a gate of a job; `folder` gets the worker's certificate."""
+    """Open a proxy of a job; `folder` gets the worker's certificate."""
     context = ssl.create_default_context(cadata=job[Role.WORKER].authority.decode())
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     (folder / "both").write_bytes(job[Role.WORKER].certificate + job[Role.WORKER].key)
@@ -48,6 +48,6 @@ def gateway(job: Mapping[Role, Identity], folder: Path) -> Iterator[Gateway]:
         server.bind(f"{sockets}/grpc")
         server.listen()
         server.settimeout(SECONDS)
-        gate = _core.Gate("tcp:127.0.0.1:0", f"{sockets}/grpc", job[Role.MASTER])
-        with contextlib.closing(gate):
-            yield Gateway(gate.address, server, context)
+        proxy = _core.TlsProxy("tcp:127.0.0.1:0", f"{sockets}/grpc", job[Role.MASTER])
+        with contextlib.closing(proxy):
+            yield Gateway(proxy.address, server, context)

@@ -1,4 +1,4 @@
-//! The control plane's gate: who gets in, and that what it carries arrives whole, in order and to its end.
+//! The control plane's proxy: who gets in, and that what it carries arrives whole, in order and to its end.
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use certificates::{Authority, Pem, WORKER};
 use elasticdl_core::net::acceptor::Told;
 use elasticdl_core::net::error::Error;
-use elasticdl_core::net::tlsproxy::Gate;
+use elasticdl_core::net::tlsproxy::TlsProxy;
 use flood::Flood;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 use rustls::pki_types::pem::PemObject;
@@ -27,10 +27,10 @@ const MUCH: usize = 24 * 1024 * 1024;
 
 type Caller = StreamOwned<ClientConnection, TcpStream>;
 
-/// A gate, what it leads to, and the job that it is of.
+/// A proxy, what it leads to, and the job that it is of.
 struct Place {
     job: Authority,
-    gate: Gate,
+    proxy: TlsProxy,
     server: UnixListener,
     folder: tempfile::TempDir,
 }
@@ -39,17 +39,17 @@ impl Place {
     fn new() -> Place {
         let (job, folder) = (Authority::new(), tempfile::tempdir().unwrap());
         let server = UnixListener::bind(folder.path().join("grpc")).unwrap();
-        let gate = open(&job, "tcp:127.0.0.1:0", &folder.path().join("grpc"));
+        let proxy = open(&job, "tcp:127.0.0.1:0", &folder.path().join("grpc"));
         Place {
             job,
-            gate,
+            proxy,
             server,
             folder,
         }
     }
 
     fn dial(&self) -> TcpStream {
-        let address = self.gate.address();
+        let address = self.proxy.address();
         let stream = TcpStream::connect(address.strip_prefix("tcp:").unwrap()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
@@ -75,15 +75,15 @@ impl Place {
     /// Wait for the refusal of this number, and return why.
     fn refusal(&self, count: u64) -> String {
         self.refused(count);
-        let Told { first, others } = self.gate.refusals().take();
+        let Told { first, others } = self.proxy.refusals().take();
         assert_eq!((first.len(), others), (1, 0));
         assert!(first[0].0.starts_with("127.0.0.1:"), "{first:?}");
         first[0].1.clone()
     }
 
     fn refused(&self, count: u64) {
-        until(|| self.gate.refusals().total() >= count);
-        assert_eq!(self.gate.refusals().total(), count);
+        until(|| self.proxy.refusals().total() >= count);
+        assert_eq!(self.proxy.refusals().total(), count);
     }
 
     fn is_lonely(&self) -> bool {
@@ -92,8 +92,8 @@ impl Place {
     }
 }
 
-fn open(job: &Authority, address: &str, to: &Path) -> Gate {
-    Gate::open(address, to, job.identity(MASTER)).unwrap()
+fn open(job: &Authority, address: &str, to: &Path) -> TlsProxy {
+    TlsProxy::open(address, to, job.identity(MASTER)).unwrap()
 }
 
 fn config(job: &Authority, shown: Option<Pem>) -> Arc<ClientConfig> {
@@ -171,7 +171,7 @@ fn a_worker_is_served_and_its_address_is_known() {
         .map(|entry| entry.unwrap().path())
         .collect();
     assert_eq!(left, [place.folder.path().join("grpc")]);
-    assert_eq!(place.gate.refusals().total(), 0);
+    assert_eq!(place.proxy.refusals().total(), 0);
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn who_does_not_believe_the_master_is_refused() {
     stranger.write_all(&[0x16, 0x03, 0x01]).unwrap();
     drop(stranger);
     place.refused(2);
-    let told = place.gate.refusals().take();
+    let told = place.proxy.refusals().take();
     assert!(told.first[0].1.contains("it left"), "{told:?}");
 }
 
@@ -261,7 +261,7 @@ fn a_stalled_handshake_holds_nobody_up_and_ends() {
     assert!(start.elapsed() < Duration::from_secs(4), "it waited");
     assert!(is_closed(&silent) && is_closed(&halfway));
     place.refused(2);
-    let told = place.gate.refusals().take();
+    let told = place.proxy.refusals().take();
     assert!(told.first[0].1.contains("did not say who it is"));
     served.write_all(b"answer").unwrap();
     assert_eq!(read(&mut caller, 6), b"answer");
@@ -272,7 +272,7 @@ fn a_crowd_of_strangers_has_to_make_room() {
     let place = Place::new();
     let crowd: Vec<_> = (0..257).map(|_| place.dial()).collect();
     assert!(is_closed(&crowd[0]));
-    let told = place.gate.refusals().take();
+    let told = place.proxy.refusals().take();
     assert!(told.first[0].1.contains("and more came"), "{told:?}");
 }
 
@@ -280,7 +280,7 @@ fn a_crowd_of_strangers_has_to_make_room() {
 fn a_flood_of_strangers_keeps_no_worker_out() {
     let place = Place::new();
     let (mut early, mut first) = place.call();
-    let flood = Flood::begin(&place.gate.address(), "127.0.0.2", 1000);
+    let flood = Flood::begin(&place.proxy.address(), "127.0.0.2", 1000);
     flood.has_opened(1000);
     for _ in 0..20 {
         let (mut caller, mut served) = place.call();
@@ -422,10 +422,10 @@ fn closing_delivers_what_was_sent() {
         });
         served.write_all(&answer).unwrap();
         drop(served);
-        place.gate.close();
+        place.proxy.close();
         assert!(reader.join().unwrap() == answer);
     });
-    assert!(TcpStream::connect(place.gate.address().strip_prefix("tcp:").unwrap()).is_err());
+    assert!(TcpStream::connect(place.proxy.address().strip_prefix("tcp:").unwrap()).is_err());
 }
 
 #[test]
@@ -434,37 +434,37 @@ fn closing_waits_for_nobody_for_ever() {
     let (_caller, _served) = place.call();
     let stranger = place.dial();
     let start = Instant::now();
-    place.gate.close();
+    place.proxy.close();
     let taken = start.elapsed();
     assert!(taken < Duration::from_secs(5), "{taken:?}");
     assert!(is_closed(&stranger));
-    assert_eq!(place.gate.refusals().total(), 0);
+    assert_eq!(place.proxy.refusals().total(), 0);
 }
 
 #[test]
 fn the_next_gate_takes_the_place_of_the_last() {
     let place = Place::new();
     let (mut caller, served) = place.call();
-    let address = place.gate.address();
+    let address = place.proxy.address();
     let to = place.folder.path().join("grpc");
-    let error = Gate::open(&address, &to, place.job.identity(MASTER)).unwrap_err();
+    let error = TlsProxy::open(&address, &to, place.job.identity(MASTER)).unwrap_err();
     assert!(
         matches!(&error, Error::BadSetting(text) if text.contains("in use")),
         "{error}"
     );
     let Place {
         job,
-        gate,
+        proxy,
         server,
         folder,
     } = place;
-    drop(gate);
+    drop(proxy);
     let _ = caller.read(&mut [0]);
     drop(served);
-    let gate = open(&job, &address, &to);
+    let proxy = open(&job, &address, &to);
     let place = Place {
         job,
-        gate,
+        proxy,
         server,
         folder,
     };
@@ -481,11 +481,11 @@ fn a_crowd_of_workers_waits_before_a_full_socket() {
     let descriptor = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&descriptor, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     rustix::net::listen(&descriptor, 1).unwrap();
-    let gate = open(&job, "tcp:127.0.0.1:0", &path);
+    let proxy = open(&job, "tcp:127.0.0.1:0", &path);
     let server = UnixListener::from(descriptor);
     let place = Place {
         job,
-        gate,
+        proxy,
         server,
         folder,
     };
@@ -527,14 +527,14 @@ fn a_thousand_workers_are_carried() {
         served.write_all(b"answer").unwrap();
         assert_eq!(read(caller, 6), b"answer");
     }
-    assert_eq!(place.gate.refusals().total(), 0);
+    assert_eq!(place.proxy.refusals().total(), 0);
 }
 
 #[test]
 fn a_folder_without_room_for_names_is_a_bad_setting() {
     let job = Authority::new();
     let to = PathBuf::from(format!("/{}/grpc", "x".repeat(60)));
-    let error = Gate::open("tcp:127.0.0.1:0", &to, job.identity(MASTER)).unwrap_err();
+    let error = TlsProxy::open("tcp:127.0.0.1:0", &to, job.identity(MASTER)).unwrap_err();
     assert!(
         matches!(&error, Error::BadSetting(text) if text.contains("at most 42 bytes")),
         "{error}"

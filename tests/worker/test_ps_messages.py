@@ -19,7 +19,7 @@ from elasticdl.control.protocol.psmessages import (
 )
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.worker.events import Connected, Received
-from elasticdl.worker.ps.runner import ServingWorker
+from elasticdl.worker.ps.runner import PsWorker
 from elasticdl.worker.settings import LoopSettings
 from tests.simulation.servers.world import Plan, World
 
@@ -30,7 +30,7 @@ def told_by_workers(seed: int) -> list[tuple[float, str, Settled | TaskDone]]:
     """Return when a worker told what of its tasks, in a job that nothing befalls."""
     told: list[tuple[float, str, Settled | TaskDone]] = []
 
-    class Heard(ServingWorker):
+    class Heard(PsWorker):
         def __init__(self, member: MemberId, name: str, *others: Any) -> None:
             super().__init__(member, name, *others)
             self._send, send = self.say, self._send
@@ -64,7 +64,7 @@ def test_a_task_that_is_done_is_one_message_with_its_loss(seed: int) -> None:
 def test_a_watermark_lets_go_of_the_tasks_before_it() -> None:
     said: list[MemberMessage] = []
     stub: Any = mock.MagicMock()
-    worker = ServingWorker(
+    worker = PsWorker(
         MemberId("worker-0-1"), "worker-0-1", stub, stub, stub, stub, stub, None, stub,
         lambda message: bool(said.append(message)), LoopSettings(1.0, "fail", None, "keras", None, 1), lambda end: None, False,
     )  # fmt: skip

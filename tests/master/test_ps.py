@@ -25,6 +25,7 @@ from elasticdl.control.protocol.psmessages import (
     CopyOrdered,
     CopyReady,
     CutOrdered,
+    DrainRequest,
     EndTraining,
     Enroll,
     Enrolled,
@@ -32,9 +33,8 @@ from elasticdl.control.protocol.psmessages import (
     Holding,
     Leased,
     Leave,
-    LeaveWanted,
-    LetGo,
     Placed,
+    RevokeTask,
     Settled,
     SlotAccount,
     SlotsCut,
@@ -67,11 +67,11 @@ from elasticdl.master.core.records import (
 )
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.processes.observed import Processes
-from elasticdl.master.processes.replicas import Workforce
-from elasticdl.master.ps.machine import BATCH, BATCH_SECONDS, SUCCESSOR_SECONDS, ServingMaster, Settings
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.ps.machine import BATCH, BATCH_SECONDS, SUCCESSOR_SECONDS, PsMaster, Settings
 from elasticdl.master.ps.snapshots import FRUITLESS
-from elasticdl.master.reporting.history import Story
-from elasticdl.master.reporting.psstatusview import ServingSight
+from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import PsRestore
 from tests.master.models import model_of
@@ -131,7 +131,7 @@ class Rig:
 
     def begin(self) -> None:
         """Start a master: the first, or one that comes back."""
-        self.master = ServingMaster(self.settings)
+        self.master = PsMaster(self.settings)
         self.told: list[tuple[str, MasterMessage]] = []
         self.out: list[events.Instruction] = []
         self.refused: list[tuple[str, str]] = []
@@ -255,7 +255,7 @@ def test_low_follows_what_is_done_in_whatever_order() -> None:
     rig.told.clear()
     rig.finish("worker-1-1", 2)
     assert rig.journal[-1] == DoneRecord((2,), 0)
-    assert rig.heard("worker-1-1", LetGo) == [LetGo(2, 0)]
+    assert rig.heard("worker-1-1", RevokeTask) == [RevokeTask(2, 0)]
     assert rig.heard("worker-1-1", Leased) == [Leased(4, 0, 0)]
     assert rig.heard("worker-0-1", Watermark) == []
     rig.finish("worker-0-1", 0, 1)
@@ -280,7 +280,7 @@ def test_a_worker_has_its_next_task_before_the_journal_says_that_one_is_done() -
 def test_a_master_that_has_not_taken_over_leases_nothing_when_a_task_is_done() -> None:
     rig = Rig()
     rig.start("worker-0-1")
-    master, _ = ServingMaster(rig.settings).handle(0.0, events.JournalRead(tuple(rig.journal), 3))
+    master, _ = PsMaster(rig.settings).handle(0.0, events.JournalRead(tuple(rig.journal), 3))
     enroll = Enroll(member("worker-0-1"), "worker-0-1", "", 1, None, (Holding(1, 0),), 0, False)
     said: list[events.Instruction] = []
     for event in (
@@ -522,9 +522,11 @@ def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
     rig.start("worker-0-1")
 
     def reason() -> str:
-        forces = (Workforce(2, 1), Workforce(2, 1))
+        forces = (ReplicaSet(2, 1), ReplicaSet(2, 1))
         return (
-            ServingSight(spec, rig.master, Story(0.0), forces, Processes(), False).status("job", 1.0).reason
+            PsStatusView(spec, rig.master, EventHistory(0.0), forces, Processes(), False)
+            .status("job", 1.0)
+            .reason
         )
 
     assert reason() == "1 worker and 2 parameter servers"
@@ -738,11 +740,11 @@ def test_a_server_is_asked_to_leave_as_often_as_it_takes() -> None:
     rig = Rig(servers=3)
     rig.start("worker-0-1")
     rig.event(events.ScaleAsked(1, None, 2))
-    assert rig.heard("ps-2-1", LeaveWanted) == [LeaveWanted()]
+    assert rig.heard("ps-2-1", DrainRequest) == [DrainRequest()]
     rig.disconnect("ps-2-1")
     rig.connect("ps-2-1", server=2)
-    assert rig.heard("ps-2-1", LeaveWanted) == [LeaveWanted()]
-    assert rig.heard("ps-0-1", LeaveWanted) == []
+    assert rig.heard("ps-2-1", DrainRequest) == [DrainRequest()]
+    assert rig.heard("ps-0-1", DrainRequest) == []
 
 
 def test_the_only_server_hands_over_to_its_successor() -> None:
@@ -791,8 +793,8 @@ def test_a_server_that_scale_takes_away_stays_until_others_have_its_copies() -> 
     assert rig.master.journal.roll_back == 0
 
 
-def section(slot: int, reign: int, until: int = 2) -> SlotSection:
-    return SlotSection(slot, reign, 0, 8, 1, 1, 0, until, 1, 1, "0" * 32)
+def section(slot: int, primary_epoch: int, until: int = 2) -> SlotSection:
+    return SlotSection(slot, primary_epoch, 0, 8, 1, 1, 0, until, 1, 1, "0" * 32)
 
 
 def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> None:
@@ -893,8 +895,8 @@ def write_cut(rig: Rig) -> None:
     assert cut is not None
     for index in range(rig.settings.servers):
         for told in rig.heard(f"ps-{index}-1", CutOrdered):
-            pairs = zip(told.slots, told.reigns, strict=True)
-            sections = tuple(section(slot, reign) for slot, reign in pairs)
+            pairs = zip(told.slots, told.primary_epochs, strict=True)
+            sections = tuple(section(slot, primary_epoch) for slot, primary_epoch in pairs)
             rig.cut(f"ps-{index}-1", told.snapshot, f"{index}", sections, "")
     rig.event(events.ManifestWritten(cut.number, f"/checkpoints/checkpoint-{cut.number}/manifest.json"))
 
@@ -1096,7 +1098,7 @@ def train_all(rig: Rig) -> None:
 def accounts_of(rig: Rig, server: int, steps: int = 0) -> Accounts:
     journal = rig.master.journal
     slots = tuple(
-        SlotAccount(slot, entry.reign, 20, "0" * 32)
+        SlotAccount(slot, entry.primary_epoch, 20, "0" * 32)
         for slot, entry in enumerate(journal.entries)
         if entry.primary == server
     )
@@ -1303,7 +1305,7 @@ def test_workers_hear_which_tasks_of_a_wave_are_done() -> None:
     rig.start("worker-0-1", "worker-1-1")
     assert leased(rig, "worker-0-1") == [0, 1, 2, 3]  # the other one was not there yet
     assert leased(rig, "worker-1-1") == [3, 2]
-    assert rig.heard("worker-0-1", LetGo) == [LetGo(2, 0), LetGo(3, 0)]
+    assert rig.heard("worker-0-1", RevokeTask) == [RevokeTask(2, 0), RevokeTask(3, 0)]
     rig.told.clear()
     rig.finish("worker-0-1", 2)
     assert rig.heard("worker-1-1", Watermark) == [Watermark(0, 0, (2,))]

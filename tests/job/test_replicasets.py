@@ -9,10 +9,10 @@ from elasticdl.cluster.cluster import Cluster, ClusterEvent, ProcessGone, Proces
 from elasticdl.control.protocol.status import JobEvent
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position
-from elasticdl.job.master import _workforces
+from elasticdl.job.master import _replica_sets
 from elasticdl.master.core.records import EpochRecord, ViewRecord
-from elasticdl.master.processes import replicas as relaunch
-from elasticdl.master.reporting.history import Told
+from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 
 
@@ -38,12 +38,12 @@ class Silent:
 
 def test_a_name_that_was_ever_spoken_of_is_not_used_again() -> None:
     spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_workers": 2}))
-    told = [Told(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)) for kind in ("joined", "drained")]
-    (force,), _ = _workforces(spec, cast(Cluster, Silent()), ((EpochRecord(1),), 1), told)
-    _, instructions, _ = relaunch.decide(0.0, force, relaunch.Tick())
+    told = [HistoryEvent(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)) for kind in ("joined", "drained")]
+    (force,), _ = _replica_sets(spec, cast(Cluster, Silent()), ((EpochRecord(1),), 1), told)
+    _, instructions, _ = replicas.decide(0.0, force, replicas.Tick())
     assert instructions == (
-        relaunch.Launch(ProcessName(Role.WORKER, 0, 2)),
-        relaunch.Launch(ProcessName(Role.WORKER, 1, 1)),
+        replicas.Launch(ProcessName(Role.WORKER, 0, 2)),
+        replicas.Launch(ProcessName(Role.WORKER, 1, 1)),
     )
 
 
@@ -60,19 +60,19 @@ def test_the_members_of_the_last_group_have_to_be_somewhere() -> None:
         sources=("initial", "initial"),
     )
     records = (EpochRecord(1), ViewRecord(view))
-    (force,), history = _workforces(spec, cast(Cluster, Silent()), (records, 2), [])
+    (force,), history = _replica_sets(spec, cast(Cluster, Silent()), (records, 2), [])
     names = [ProcessName(Role.WORKER, 0, 1), ProcessName(Role.WORKER, 1, 3)]
     assert history == [ProcessGone(name) for name in names]
-    _, instructions, _ = relaunch.decide(0.0, force, relaunch.Tick())
+    _, instructions, _ = replicas.decide(0.0, force, replicas.Tick())
     assert instructions == (
-        relaunch.Launch(ProcessName(Role.WORKER, 0, 2)),
-        relaunch.Launch(ProcessName(Role.WORKER, 1, 4)),
+        replicas.Launch(ProcessName(Role.WORKER, 0, 2)),
+        replicas.Launch(ProcessName(Role.WORKER, 1, 4)),
     )
 
 
 def test_servers_come_before_workers_for_which_there_may_be_no_room() -> None:
     settings = {"model_def": "m.model", "training_data": "x", "num_workers": 2, "num_ps_pods": 2}
     cluster = Silent()
-    forces, _ = _workforces(build(from_arguments(settings)), cast(Cluster, cluster), ((), 0), [])
+    forces, _ = _replica_sets(build(from_arguments(settings)), cast(Cluster, cluster), ((), 0), [])
     assert [force.role for force in forces] == [Role.WORKER, Role.PS]
     assert cluster.launched == ["ps-0-1", "ps-1-1", "worker-0-1", "worker-1-1"]

@@ -1,0 +1,175 @@
+"""What is told of a job: figures, summary, and the lines that outlive a master."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.files import reading
+from elasticdl.master.core.witnesses import SUSPICION
+from elasticdl.master.reporting.history import EventHistory, HistoryEvent, event_from_line, taking_part
+
+words = st.text(max_size=20)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+whole = st.integers(0, reading.LARGEST)
+told = st.builds(
+    HistoryEvent,
+    st.builds(JobEvent, numbers, words, words, whole, whole, words, st.none() | numbers),
+    words,
+    whole,
+)
+
+
+def event(kind: str, time: float, worker: str = "", step: int = 0, seconds: float | None = None) -> JobEvent:
+    return JobEvent(time, kind, worker, 1, step, "", seconds)
+
+
+def schedule(epochs: int = 2, max_step: int = 0) -> Schedule:
+    return Schedule(Ledger([Shard("a", 0, 1000)], 10, 10, 0, True), epochs, max_step)
+
+
+@given(told)
+def test_lines_are_read_back(item: HistoryEvent) -> None:
+    line = item.to_line()
+    assert line.endswith("\n")
+    assert line.count("\n") == 1
+    assert event_from_line(line) == item
+
+
+@given(told, st.data())
+def test_a_torn_line_is_none(item: HistoryEvent, data: st.DataObject) -> None:
+    line = item.to_line()
+    assert event_from_line(line[: data.draw(st.integers(0, len(line) - 3))]) is None
+
+
+def test_the_rate_of_slow_steps_is_steady() -> None:
+    history = EventHistory(0.0)
+    rates = []
+    for step in range(1, 20):
+        history.progress(8.0 * step, step, 13 * step, None)
+        rates += [history.rate(8.0 * step + later) for later in (0.1, 4.0, 7.9)]
+    assert {round(rate or 0.0, 3) for rate in rates[3:]} == {13 / 8}
+    assert history.rate(8.0 * 19 + 40) == pytest.approx(13 / 8 / 2)
+
+
+def test_the_rate_is_of_the_last_seconds() -> None:
+    history = EventHistory(0.0)
+    assert history.rate(0.0) is None
+    for second in range(20):
+        history.progress(float(second), second, second * (10 if second < 10 else 100), None)
+    assert history.rate(19.0) == pytest.approx(100)
+    assert history.rate(30.0) == pytest.approx(100 * 6 / 17, rel=0.2)  # it falls while nothing comes
+
+
+def test_time_left_and_share() -> None:
+    history = EventHistory(0.0)
+    assert history.done(None) is None
+    assert history.done(schedule()) == 0.0
+    for second in range(11):
+        history.progress(float(second), second, second * 10, None)
+    assert history.done(schedule()) == pytest.approx(0.05)
+    assert history.seconds_left(10.0, schedule()) == pytest.approx(190)
+    assert history.seconds_left(10.0, schedule(max_step=20)) == pytest.approx(10)
+    assert history.done(schedule(max_step=20)) == 0.5
+    assert history.done(schedule(epochs=0)) is None
+    assert history.seconds_left(10.0, schedule(epochs=0)) is None
+
+
+def test_steps_that_are_given_up_are_counted() -> None:
+    history = EventHistory(0.0)
+    history.committed(7)
+    assert history.begin_again(7) == 0
+    history.progress(1.0, 9, 90, None)
+    assert history.begin_again(8) == 1
+    assert history.step == 8
+    history.tell(HistoryEvent(event("view", 1.0), redone=1))
+    assert history.summary(2.0)["redone_steps"] == 1
+
+
+def test_a_bad_record_that_several_workers_met_counts_once() -> None:
+    history = EventHistory(0.0)
+    for text in ("record 3 of a", "record 4 of a", "record 3 of a"):
+        history.tell(HistoryEvent(replace(event("bad-record", 1.0), text=text)))
+    assert history.summary(2.0)["bad_records"] == 2
+
+
+def test_where_a_view_stands_is_exact() -> None:
+    history = EventHistory(0.0)
+    history.progress(1.0, 9, 90, None)
+    history.stand_at(Position(1, 3, 1, 0), schedule())
+    assert history.records == 1030
+    history.stand_at(Position(2, 0, 0, 0), schedule())
+    assert history.records == 2000
+    assert history.summary(1.0)["epochs"] == 2
+
+
+def test_the_summary_is_of_all_masters_lives() -> None:
+    happened = [
+        HistoryEvent(event("step", 104.0, step=1)),
+        HistoryEvent(event("recovered", 106.0, "worker-1-1", 30, 0.123456), cause="killed by SIGKILL"),
+        HistoryEvent(event("lost", 105.0, "worker-1-1")),
+        HistoryEvent(event("evicted", 105.5, "worker-2-1")),
+        HistoryEvent(event("drained", 107.0, "worker-0-1")),
+        HistoryEvent(event("lost", 107.0, "ps-0-1")),
+        HistoryEvent(event("unsaved", 108.0)),
+        HistoryEvent(event("finished", 114.0)),
+    ]
+    history = EventHistory(100.0)
+    for item in happened:
+        again = event_from_line(item.to_line())
+        assert again is not None
+        history.tell(again)
+    history.stand_at(Position(1, 0, 1, 0), schedule())
+    summary = history.summary(115.0)
+    assert summary["seconds_to_first_step"] == 4.0
+    assert summary["seconds"] == 15.0
+    assert summary["members"] == {"drained": 1, "lost": 2}
+    assert history.servers == {"drained": 0, "lost": 1}
+    assert history.unsaved == 1
+    assert summary["recoveries"] == [
+        {"cause": "killed by SIGKILL", "member": "worker-1-1", "step": 30, "seconds": 0.1235}
+    ]
+    assert summary["records_per_second"] == 100.0
+
+
+def test_who_takes_part_has_joined_and_not_left() -> None:
+    happened = [
+        *(HistoryEvent(event("joined", 1.0, f"worker-{index}-1")) for index in range(4)),
+        HistoryEvent(event("joined", 1.0, "ps-0-1")),
+        HistoryEvent(event("lost", 2.0, "worker-0-1")),
+        HistoryEvent(event("drained", 3.0, "worker-1-1")),
+        HistoryEvent(event("evicted", 4.0, "worker-2-1")),
+        HistoryEvent(event("joined", 5.0, "worker-2-1")),
+    ]
+    assert taking_part(happened) == {"worker-3-1"}
+
+
+@pytest.mark.parametrize("end_first", [True, False])
+def test_the_summary_says_what_became_of_a_suspect(end_first: bool) -> None:
+    happened = [
+        HistoryEvent(event("recovered", 106.0, "worker-1-1", 30, 0.1), cause=SUSPICION),
+        HistoryEvent(event("ended", 106.1, "worker-1-1"), cause="killed by SIGKILL"),
+        HistoryEvent(event("recovered", 107.0, "worker-2-1", 40, 0.1), cause=SUSPICION),
+    ]
+    history = EventHistory(100.0)
+    for item in sorted(happened, key=lambda told: told.event.kind == "recovered") if end_first else happened:
+        history.tell(item)
+    causes = [recovery["cause"] for recovery in history.summary(115.0)["recoveries"]]
+    assert causes == [f"{SUSPICION}, then killed by SIGKILL", SUSPICION]
+
+
+def test_times_only_grow() -> None:
+    history = EventHistory(0.0)
+    times = []
+    for now in (5.0, 5.0, 4.0, 6.0):
+        times.append(history.next_time(now))
+        history.tell(HistoryEvent(event("note", times[-1])))
+    assert times == sorted(set(times))
+    assert times[-1] == 6.0
