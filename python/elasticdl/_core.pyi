@@ -385,7 +385,7 @@ class ParameterClient:
 
         `head`: (task, chunk) or none, low, roll-back, learning rate, schedule step. `rows`: float32 gradients of a batch, of its distinct
         ids if the flag is true, else of each id, which are summed. `is_first`: `dense` are first values, which only count once.
-        `need` is that of what is pulled. `confirms`: once the push is settled all servers are told that so many chunks of its task are.
+        `need` is that of what is pulled. `confirms`: so many chunks of its task are settled once the push is; all servers learn that.
         """
     def confirm(self, roll_back: int, low: int, tasks: Sequence[tuple[int, int]]) -> None:
         """Tell all servers how far tasks are settled: all before `low`, and of others (task, chunks)."""
@@ -416,7 +416,7 @@ class LocalVariables:
 
     def __init__(self, catalog: Catalog) -> None: ...
     def take(self, variable: int, weights: ReadableBuffer) -> None:
-        """Replace a variable's weights (float32); the optimizer's state goes on. Raises ValueError for another number of them."""
+        """Replace a variable's weights (float32); the optimizer's state is kept. Raises ValueError for another number of them."""
     def change(self, pushed: Sequence[tuple[int, ReadableBuffer]], rate: float) -> None:
         """Change variables as a server does, by what is pushed for them (float32); those that were never taken are passed over."""
     def weights(self, variable: int) -> bytearray | None:

@@ -74,7 +74,7 @@ class History:
         self._serial = 0
 
     def bad(self, task: int, chunk: int, records: int) -> int:
-        """Return how many records of a chunk are corrupt: the same whoever reads it."""
+        """Return how many records of a chunk are corrupt: the same for every reader."""
         return min(records, (task + chunk) % 3) if self.leaves_out else 0
 
     @property

@@ -1,4 +1,4 @@
-"""The proof for a job that went on from a checkpoint: what was left is trained exactly once, on top of what slots had."""
+"""The proof for a job that continued from a checkpoint: what was left is trained exactly once, on top of what slots had."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A log that is followed goes on where its stream broke off."""
+"""A log that is followed continues where its stream broke off."""
 
 from __future__ import annotations
 

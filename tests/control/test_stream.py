@@ -512,7 +512,7 @@ def eventually(holds: Callable[[], object]) -> None:
 
 
 def next_refusals(server: ControlServer) -> list[str]:
-    """Return why somebody was refused: whoever it is may know before it is written down."""
+    """Return why a caller was refused: it may know before it is written down."""
     found: list[str] = []
 
     def come() -> bool:

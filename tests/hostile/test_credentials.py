@@ -429,7 +429,7 @@ def test_a_watcher_that_does_not_read_is_disconnected(
     reader = begin()
     seen: list[str] = []
     published = 0
-    while "does not read what it is told" not in caplog.text:
+    while "does not read what it is sent" not in caplog.text:
         published += 1
         assert published < 1000, "it is never noticed"
         server.publish(JobEvent(float(published), "note", "", 0, 0, text))
@@ -437,7 +437,7 @@ def test_a_watcher_that_does_not_read_is_disconnected(
     with pytest.raises(grpc.RpcError) as caught:
         list(sleeper)
     assert caught.value.code() is grpc.StatusCode.CANCELLED
-    # The other one goes on.
+    # The other one continues.
     server.publish(JobEvent(1000.0, "end", "", 0, 0, ""))
     while (kind := codec.decode_seen(next(reader)).kind) != "end":
         seen.append(kind)

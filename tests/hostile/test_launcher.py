@@ -1,4 +1,4 @@
-"""Attacks on a local job's launcher, and accidents in it: the job ends with a reason or goes on, and nothing of it stays."""
+"""Attacks on a local job's launcher, and accidents in it: the job ends with a reason or continues, and nothing of it stays."""
 
 from __future__ import annotations
 

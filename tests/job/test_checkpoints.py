@@ -1,4 +1,4 @@
-"""Checkpoints of jobs with parameter servers: a job that is killed, or has ended, goes on as another one, exactly where it was."""
+"""Checkpoints of jobs with parameter servers: a job that is killed, or has ended, continues as another one, exactly where it was."""
 
 from __future__ import annotations
 

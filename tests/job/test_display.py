@@ -65,10 +65,10 @@ def test_clock(seconds: float, text: str) -> None:
     [
         (event("joined", "worker-2-1 has joined", "worker-2-1"), "worker-2-1 has joined"),
         (event("lost", "killed by SIGKILL", "worker-1-1"), "worker-1-1 killed by SIGKILL"),
-        (event("recovered", "the group goes on", seconds=0.1234), "the group goes on (0.12 s)"),
+        (event("recovered", "the group continues", seconds=0.1234), "the group continues (0.12 s)"),
         (
-            event("recovered", "the group goes on after 0.12 s", seconds=0.1234),
-            "the group goes on after 0.12 s",
+            event("recovered", "the group continues after 0.12 s", seconds=0.1234),
+            "the group continues after 0.12 s",
         ),
         (event("view", "view 2: …"), None),
         (event("step", "step 5"), None),

@@ -1,4 +1,4 @@
-"""A table three times larger than what one server may use trains over four, and whoever writes it never has all of it in memory."""
+"""A table three times larger than what one server may use trains over four, and the process that writes it never has all of it."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ def test_a_cluster_that_does_not_answer_is_waited_for_aloud(monkeypatch: pytest.
 
     assert patiently(ask, said.append) == 7
     assert said == [
-        "the API is away; the job goes on without, and this command waits",
+        "the API is away; the job continues without it, and this command waits",
         "the cluster's API answers again",
     ]
 
@@ -276,7 +276,7 @@ def test_whoever_is_not_known_any_more_leaves_the_job_alone(
     summary = podrun.run(in_pods())
     assert (summary["status"], summary["exit_code"]) == ("detached", 130)
     assert summary["reason"] == (
-        "the job job can't be looked at: who are you?; the job goes on. Sign in to the cluster again; "
+        "the job job can't be looked at: who are you?; the job continues. Sign in to the cluster again; "
         "`elasticdl status job --namespace=default` shows it"
     )
 

@@ -1,4 +1,4 @@
-"""Synchronous accumulation: steps of several minibatches, the same to the last bit whoever computes them and whoever is killed."""
+"""Synchronous accumulation: steps of several minibatches, the same to the last bit, which workers ever compute them and are killed."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def check(job: Job, tmp_path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 
 def recovered(job: Job, member: str) -> None:
-    """Wait until the job has told that it goes on after the loss of a member."""
+    """Wait until the job has told that it continues after the loss of a member."""
     for item in seen(job):
         if isinstance(item, JobEvent) and (item.kind, item.worker) == ("recovered", member):
             return

@@ -176,7 +176,7 @@ def test_one_member_writes(adapter: Make, tmp_path: Path) -> None:
     one.writes = True
     for made in (one, other):
         epochs(made, [3.0, 2.0])
-    # the first writer is lost; the other one goes on in the same file
+    # the first writer is lost; the other one continues in the same file
     del one
     other.writes = True
     epochs(other, [1.0], first=2)

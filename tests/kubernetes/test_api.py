@@ -286,7 +286,7 @@ def test_what_takes_room_is_deleted_in_the_end(rig: Rig) -> None:
         rig.place(worker(index))
     rig.container(worker(1), "Pending", waiting={"reason": "ImagePullBackOff", "message": "away"})
     rig.until(ProcessEnded(worker(1), None, None, Blame.START, "ImagePullBackOff: away"))
-    # Its own container has ended, and another one in the pod goes on.
+    # Its own container has ended, and another one in the pod continues.
     rig.container(worker(2), "Running", ("mesh",), terminated={"exitCode": 1, "reason": "Error"})
     rig.until(ProcessEnded(worker(2), 1, None))
     rig.container(worker(3), "Failed", terminated={"exitCode": 1, "reason": "Error"})

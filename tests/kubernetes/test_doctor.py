@@ -105,7 +105,7 @@ def test_no_rights(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     assert str(found[0]) == (
         f"in the namespace {api.namespace} you may not create jobs, patch jobs, delete jobs, create services, create secrets, "
         "create configmaps, get jobs, get configmaps, list pods; "
-        "whoever administers the namespace can allow it; the Role `edit` of most clusters does"
+        "the namespace's administrator can allow it; the Role `edit` of most clusters does"
     )
     assert [(one.level, one.text) for one in found[1:]] == [
         (Level.WARNING, f"in the namespace {api.namespace} you may not read logs of pods"),

@@ -1,4 +1,4 @@
-"""What the client shows of a job that fails in its pods: the reason, and the last words of whoever failed, once."""
+"""What the client shows of a job that fails in its pods: the reason, and the end of the log of the process that failed, once."""
 
 from __future__ import annotations
 

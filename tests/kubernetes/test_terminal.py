@@ -1,4 +1,4 @@
-"""Ctrl-C on a terminal while a job runs on a cluster: the person decides whether it ends or goes on alone."""
+"""Ctrl-C on a terminal while a job runs on a cluster: the person decides whether it ends or continues alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The journal: durable, one writer per number, whatever is killed and whoever else writes (J1 to J3)."""
+"""The journal: durable, one writer per number, whatever is killed and whatever other masters write (J1 to J3)."""
 
 from __future__ import annotations
 

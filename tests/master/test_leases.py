@@ -1,4 +1,4 @@
-"""Leases: each task is computed until it is done, whoever goes; nothing counts that a roll-back has taken back."""
+"""Leases: each task is computed until it is done, whichever workers leave; nothing counts that a roll-back has taken back."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_a_roll_back_goes_to_the_beginning_of_a_wave() -> None:
 
 
 class WorkersInWaves(RuleBasedStateMachine):
-    """Workers that come and go, snapshots, roll-backs and masters: whoever is left has all that a step waits for, and it ends."""
+    """Workers that come and go, snapshots, roll-backs and masters: those that are left have all that a step waits for, and it ends."""
 
     size, tasks, epochs = 4, 6, 3
 

@@ -578,7 +578,7 @@ def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     assert rig.heard("worker-0-1", Watermark) == [Watermark(0, 1, ())]
     assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 1), Leased(1, 0, 1)]
     (rolled_back,) = rig.announced("rolled-back")
-    assert rolled_back.text == "the job stands at step 0 once more; steps that are redone: 4"
+    assert rolled_back.text == "rolled back to step 0: 4 steps will be recomputed"
     assert rolled_back.redone == 4
     # what was begun before does not count
     rig.say("worker-0-1", TaskDone(2, 0))
@@ -1249,8 +1249,8 @@ def test_what_a_worker_failed_with_is_said_of_its_end() -> None:
     rig.die("worker-0-1")
     rig.die("worker-1-1")
     assert [lost.text for lost in rig.announced("lost")] == [
-        "worker-0-1 is lost: it failed (ValueError at m.py); others go on with its tasks",
-        "worker-1-1 is lost: killed by SIGKILL; its next life goes on with its tasks",
+        "worker-0-1 is lost: it failed (ValueError at m.py); others continue with its tasks",
+        "worker-1-1 is lost: killed by SIGKILL; its next life continues with its tasks",
     ]
 
 

@@ -1,4 +1,4 @@
-"""Where a job goes on from a checkpoint, and what is refused."""
+"""Where a job continues from a checkpoint, and what is refused."""
 
 from __future__ import annotations
 

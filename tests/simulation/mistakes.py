@@ -512,7 +512,7 @@ class StopNotFinal(Mistaken):
 
 
 class StopOnce(Mistaken):
-    """Only the first view after `stopping` is final; when it breaks, training goes on."""
+    """Only the first view after `stopping` is final; when it breaks, training continues."""
 
     class master_class(AllReduceMaster):
         __slots__ = ()

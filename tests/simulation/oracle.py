@@ -188,7 +188,7 @@ class Oracle:
         if before is not None and view.id != before.id + 1:
             raise Violation(f"view {view.id} follows view {before.id}")
         if self.stopping and not view.final:
-            raise Violation(f"a stop was acknowledged, and view {view.id} goes on training")
+            raise Violation(f"a stop was acknowledged, and view {view.id} continues training")
         base = self.states.get(view.base)
         if base is None:
             if view.base.step:

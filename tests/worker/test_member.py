@@ -432,7 +432,7 @@ def test_a_wish_to_stop_is_repeated_until_it_is_acknowledged() -> None:
 
 
 def test_a_callback_that_stops_ends_the_view_at_this_very_step() -> None:
-    """All members run the same callbacks, so nobody goes on to the next step; the wish comes before the promise."""
+    """All members run the same callbacks, so nobody continues to the next step; the wish comes before the promise."""
     member, _ = run(trained(), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
     member, said = run(member, StopRequested("loss is low"))
     wish, promise = sent(said)

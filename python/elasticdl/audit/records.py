@@ -1,6 +1,6 @@
 """Reading what a job has left: whole lines whose checksums hold, the master's files, and what there was to train.
 
-Nothing is concluded here. The format stands in the package's docstring.
+Nothing is concluded here. The format is in the package's docstring.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MOST_EPOCHS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """What the master says of the end; the format stands in the package's docstring."""
+    """What the master says of the end; the format is in the package's docstring."""
 
     view: View
     step: Step
@@ -51,7 +51,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """From where the job went on; the format stands in the package's docstring."""
+    """From where the job continued; the format is in the package's docstring."""
 
     checkpoint: str
     low: int
@@ -254,7 +254,7 @@ def read_finished(directory: Path) -> Finished | None:
 
 
 def read_beginning(directory: Path) -> Beginning | None:
-    """Read from where the job went on, None if it began anew. Raises AuditFailed."""
+    """Read from where the job continued, None if it began anew. Raises AuditFailed."""
     path = directory / "beginning"
     if not path.exists():
         return None
@@ -423,7 +423,7 @@ def epochs_of(
 ) -> tuple[EpochReport, ...]:
     """Check that every epoch that must be whole is whole: all of a complete job, or all but the last that was begun if they go in order.
 
-    Of a job that went on from a checkpoint, as many tasks are left out as that has; which these are, the checkpoint's numbers do not say.
+    Of a job that continued from a checkpoint, as many tasks are left out as that has; which these are, the checkpoint's numbers do not say.
     """
     left_out: dict[int, int] = {}
 

@@ -16,7 +16,7 @@ class EpochReport:
         expected: records of the epoch.
         counted: records that were trained, each exactly once.
         chunks: chunks that hold them.
-        before: tasks of it that were done before the job, at the checkpoint from which it went on; where all that is left was
+        before: tasks of it that were done before the job, at the checkpoint from which it continued; where all that is left was
             trained, `expected` is without them.
     """
 
@@ -52,7 +52,7 @@ class Report:
         idle_records: the records in them, corrupt ones left out.
         slots: of a job with parameter servers, the slots whose sums were compared; None for others.
         cut_files: names of the files that end in a cut line that does not count.
-        checkpoint: from which the job went on; empty if it began anew.
+        checkpoint: from which the job continued; empty if it began anew.
         held_records: of the records, those that slots held at that checkpoint, in minibatches of tasks that were not done.
     """
 

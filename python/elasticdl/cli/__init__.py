@@ -48,7 +48,7 @@ def run(argv: Sequence[str] | None = None) -> int:
     except ElasticDLError as error:
         return _error(str(error), 1)
     except BrokenPipeError:
-        # Whoever read the output has gone; Python would complain once more when it flushes at the end.
+        # The reader of the output has gone; Python would complain once more when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -60,7 +60,7 @@ def run(argv: Sequence[str] | None = None) -> int:
 
 
 def _of_the_cluster(error: Exception) -> str | None:
-    """Return what a person is told of an error of the cluster's API, None if it is another one.
+    """Return what a person reads about an error of the cluster's API, None if it is another one.
 
     Those errors stand outside ElasticDL's exception tree, because a master must not take them for its job's end.
     """

@@ -49,7 +49,7 @@ class Blame(StrEnum):
     """Who ended a process."""
 
     PROGRAM = "program"
-    """Itself, or whoever sent the signal that the event tells."""
+    """The process itself, or the sender of the signal in the event."""
     CLUSTER = "cluster"
     """Preemption, eviction, the loss of its node, or somebody who deleted it."""
     MEMORY = "memory"

@@ -1,7 +1,7 @@
 """Directories in which only this user and root can put, replace or remove things, whatever the umask was when they were made.
 
 As OpenSSH's StrictModes looks at the files of a user (`safe_path` in its misc.c), but at every directory on the way, links included:
-whoever may write in one of them can put another directory in the place of the next. A sticky directory such as /tmp is good enough,
+a user who may write in one of them can put another directory in the place of the next. A sticky directory such as /tmp is good enough,
 because there nobody can take away what belongs to somebody else.
 """
 

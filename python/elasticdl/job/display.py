@@ -1,7 +1,7 @@
 """What a person sees of a running job: lines for what happens, live figures where there is a terminal, and the summary.
 
 Turning values into text is pure and the same for both displays; they differ only in how they put it on the screen. Nothing here
-asks the master: whoever watches the job gives what it sees.
+asks the master: the process that watches the job gives what it sees.
 """
 
 from __future__ import annotations
@@ -327,7 +327,7 @@ def print_traceback(summary: Mapping[str, Any], stream: TextIO | None = None) ->
 
 
 def print_log_end(summary: Mapping[str, Any], stream: TextIO | None = None) -> None:
-    """Print the end of the log of whoever failed, without what `print_traceback` prints."""
+    """Print the end of the log of the process that failed, without what `print_traceback` prints."""
     lines, traceback = summary.get("log"), str(summary.get("traceback") or "")
     known = {line.strip() for line in traceback.splitlines()}
     new = [line for line in lines if line.strip() not in known] if isinstance(lines, list) else []

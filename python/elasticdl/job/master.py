@@ -132,7 +132,7 @@ def _replica_sets(
         servers = spec.num_ps_pods if said.wanted_servers is None else said.wanted_servers
         forces[1] = replace(forces[1], wanted=servers)
     processes = [event for event in history if not isinstance(event, (StopAsked, ScaleAsked))]
-    # The first lives are launched before anything is told, so whatever was told of a life counts.
+    # The first lives are launched before anything is reported, so all that was reported of a life counts.
     spoken_of = [one.event.worker for one in told if one.event.worker]
     lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors), *spoken_of)]
     over = said.terminal is not None

@@ -1,4 +1,4 @@
-"""A job on Kubernetes from the side of whoever submits it: create its objects, watch it, steer it, end with its exit code.
+"""A job on Kubernetes from the submitter's side: create its objects, watch it, steer it, end with its exit code.
 
 Nothing of this is needed by the job: a client may go at any time. What it sees, it reads from the objects that the master writes; what
 it wants, it says by annotations of the Job. So a client needs no way to the pods, only to the cluster's API.
@@ -45,7 +45,7 @@ _ZOO_LIMIT = 700_000
 LOOK_SECONDS = 0.5
 """Between two looks at a job."""
 _SILENT_SECONDS = 15.0
-"""After so long without news of a master, which writes about once a second, people are told."""
+"""After so long without news of a master, which writes about once a second, people are notified."""
 _NO_REASONS = frozenset({"MissingClusterDNS"})
 """Warnings about a pod that keep it from nothing."""
 _LOG_LINES = 20
@@ -153,7 +153,7 @@ class PodJob:
         return time.monotonic() - self._heard_at < _SILENT_SECONDS
 
     def explained(self, summary: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the summary of a failed job with the end of the log of whoever failed: `log_of` and `log`, or nothing more."""
+        """Return the summary of a failed job with the end of the log of the process that failed: `log_of` and `log`, or nothing more."""
         whole = dict(summary)
         if summary.get("exit_code") not in (1, 2):
             return whole
@@ -353,7 +353,7 @@ class PodJob:
             return "the master has ended, and another one is made", False
         waits_for, stuck = master_state(masters[-1:] if told else masters)
         if waits_for:
-            # A job that trains goes on meanwhile, and its master may come yet.
+            # A job that trains continues meanwhile, and its master may come yet.
             return waits_for, stuck and not told
         if said := self._warning("Pod", name):
             return f"the master's pod waits: {said}", False
@@ -522,7 +522,7 @@ _T = TypeVar("_T")
 
 
 def patiently(ask: Callable[[], _T], say: Callable[[str], None]) -> _T:
-    """Return what the cluster answers; one that does not answer is waited for, and `say` is told when that takes long."""
+    """Return what the cluster answers; one that does not answer is waited for, and `say` is called when that takes long."""
     until, said = time.monotonic() + _SILENT_SECONDS, False
     while True:
         try:
@@ -530,7 +530,7 @@ def patiently(ask: Callable[[], _T], say: Callable[[str], None]) -> _T:
         except Unreachable as error:
             if not said and time.monotonic() >= until:
                 said = True
-                say(f"{error}; the job goes on without, and this command waits")
+                say(f"{error}; the job continues without it, and this command waits")
             time.sleep(LOOK_SECONDS)
         else:
             if said:
@@ -539,7 +539,7 @@ def patiently(ask: Callable[[], _T], say: Callable[[str], None]) -> _T:
 
 
 def watch(job: PodJob, show: Callable[[Seen], None], say: Callable[[str], None]) -> Mapping[str, Any]:
-    """Show a job until it has ended, or can't begin by itself, and return its summary; `say` is told of a cluster that does not answer."""
+    """Show a job until it has ended, or can't begin by itself, and return its summary; `say` hears of a cluster that does not answer."""
     while True:
         seen = patiently(job.look, say)
         show(seen)
@@ -567,7 +567,7 @@ def _check(spec: JobSpec) -> None:
             check_image(flag, image)
     if spec.distribution_strategy is Strategy.LOCAL:
         raise BadSetting(
-            "--distribution_strategy: Local trains in the process of whoever starts it, and not on Kubernetes; leave it out, "
+            "--distribution_strategy: Local trains in the process that starts it, and not on Kubernetes; leave it out, "
             "or take --num_workers=1"
         )
     check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")

@@ -1,4 +1,4 @@
-"""Run a job on Kubernetes as a person does: submit it, watch it, and decide at Ctrl-C whether it ends or goes on without you."""
+"""Run a job on Kubernetes as a person does: submit it, watch it, and decide at Ctrl-C whether it ends or continues without you."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def check(spec: JobSpec) -> None:
     """Check the summary's place, and the model file if it is here. Raises BadInput."""
     if spec.summary and spec.detach:
         raise BadSetting(
-            "--summary is written by whoever watches the job, and --detach leaves nobody; `elasticdl status` shows it"
+            "--summary is written by the command that watches the job, and --detach leaves none; `elasticdl status` shows it"
         )
     edge.check_summary(spec)
     if Path(spec.model_zoo).is_dir():
@@ -102,7 +102,7 @@ def stop(job: PodJob, say: Callable[[str], None]) -> None:
     if summary is None and seen.status is not None:
         job.ask_to_stop("stopped by `elasticdl stop`")
         summary = podjob.watch(job, _waiting(say), say)
-        # Whoever else watches reads how the job ended from what is removed now, and nobody knows who does.
+        # Others who watch read how the job ended from what is removed now, and there is no list of them.
         time.sleep(4 * podjob.LOOK_SECONDS)
     if summary is None:
         ended = f"{job.name} had not begun"
@@ -173,9 +173,9 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
             if not asked and _wants_stop(job, display):
                 asked = True
                 continue
-            return _left_alone(job, "the job ends at its next step" if asked else "the job goes on")
+            return _left_alone(job, "the job ends at its next step" if asked else "the job continues")
         except SignedOut as error:
-            return _left_alone(job, f"{error}; the job goes on. Sign in to the cluster again")
+            return _left_alone(job, f"{error}; the job continues. Sign in to the cluster again")
 
 
 def _left_alone(job: PodJob, why: str) -> Mapping[str, Any]:

@@ -70,7 +70,7 @@ from elasticdl.errors import BadData
 _log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.2
-"""How often copies that could not be begun are tried again, and servers that can't be reached are told."""
+"""How often copies that could not be begun are tried again, and servers that can't be reached are reported."""
 
 
 @dataclass(frozen=True, slots=True)

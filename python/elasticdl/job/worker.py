@@ -163,7 +163,7 @@ class WorkerProcess:
         return self._leave(ended)
 
     def _attach(self, feed: Callable[[Event], None]) -> None:
-        """Connect the member to what happens; what happened before is told now."""
+        """Connect the member to what happens; what happened before is delivered now."""
         with self._lock:
             self._worker = feed
             connected, draining, verdict = self._connected, self._draining, self._verdict

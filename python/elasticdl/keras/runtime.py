@@ -56,7 +56,7 @@ def start(threads: int) -> None:
 def import_keras(log: Path | None = None) -> None:
     """Import TensorFlow and Keras, and say no more than has to be said.
 
-    `log`: where TensorFlow's lines of information go, in a process whose standard error is a person's; whoever wants to see them sets
+    `log`: where TensorFlow's lines of information go, in a process whose standard error is a person's; to see them set
     TF_CPP_MIN_LOG_LEVEL to 0 or 1.
     """
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")

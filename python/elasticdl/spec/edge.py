@@ -76,7 +76,7 @@ def from_file(path: str | os.PathLike[str]) -> dict[str, Given]:
 
 
 def build(given: Mapping[str, Given]) -> JobSpec:
-    """Build a job's settings. Raises BadSetting for the first mistake, in the words of whoever wrote it."""
+    """Build a job's settings. Raises BadSetting for the first mistake, in the words of its author."""
     values: dict[str, Any] = {}
     known = [*SETTINGS, *refused.SETTINGS, *refused.ACCEPTED]
     for name, raw in given.items():

@@ -147,7 +147,7 @@ class JobSpec:
     )  # fmt: skip
     custom_data_reader: str = setting(
         kinds.text("SYMBOL"), "custom_data_reader", group="model",
-        what="Function that returns a reader of one's own, if defined.", why="The name that model files use.",
+        what="Function that returns a custom reader, if defined.", why="The name that model files use.",
     )  # fmt: skip
 
     # ------------------------------------------------------------------ data
@@ -237,7 +237,7 @@ class JobSpec:
     )  # fmt: skip
     grads_to_wait: int = setting(
         kinds.integer(1), 1, group="parameter servers", unit="gradients",
-        what="With --use_async=false: gradients of minibatches whose mean makes one step, whoever computes them; fewer where an epoch "
+        what="With --use_async=false: gradients of minibatches whose mean makes one step, from any workers; fewer where an epoch "
         "ends. More workers than this have nothing to do.",
         why="The number of workers changes while a job runs, and what a step is must not.",
     )  # fmt: skip
@@ -282,7 +282,7 @@ class JobSpec:
     )  # fmt: skip
     get_model_steps: int = setting(
         kinds.integer(1), 1, group="parameter servers", unit="chunks",
-        what="Minibatches from one with which a worker fetches the dense variables to the next; in between it goes on with a copy of its "
+        what="Minibatches from one with which a worker fetches the dense variables to the next; in between it continues with a copy of its "
         "own, to which it applies its own gradients. Rows are fetched for each minibatch, and each is pushed.",
         why="What others have changed is to be seen at once, unless fetching it takes longer than computing.",
     )  # fmt: skip
@@ -683,6 +683,6 @@ def _check_accumulation(spec: JobSpec) -> None:
             )
     if spec.ps_restore is PsRestore.SKIP:
         raise BadSetting(
-            "--ps_restore: with --use_async=false all parts of the model are of the same step, so none goes on without what the others "
+            "--ps_restore: with --use_async=false all parts of the model are of the same step, so none continues without what the others "
             "have; use redo or stop"
         )

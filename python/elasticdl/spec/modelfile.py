@@ -47,7 +47,7 @@ class _Call:
     """How a symbol is going to be called.
 
     Attributes:
-        shown: the call as it stands in messages.
+        shown: the call as it appears in messages.
         positional: number of positional arguments.
         keywords: names of keyword arguments.
     """

@@ -11,7 +11,7 @@ _EVALUATION = "needs evaluation, which this version does not have; evaluate the 
 _PREDICTION = (
     "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
 )
-_LOOPS = "needs loops of one's own as a library, which this version does not have; write a model file"
+_LOOPS = "needs custom training loops, which this version does not have; write a model file"
 
 
 def _all(names: str, sentence: str) -> dict[str, str]:

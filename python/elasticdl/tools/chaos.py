@@ -261,7 +261,7 @@ def inject(place: JobPlace, plan: Plan, tell: Callable[[str], None], until: floa
 
     Args:
         place: the job.
-        plan: what to do; how it went stands in `plan.injected`.
+        plan: what to do; how it went is in `plan.injected`.
         tell: called with a sentence when a fault begins or ends.
         until: the latest end, by the monotonic clock.
 

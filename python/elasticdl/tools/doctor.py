@@ -219,7 +219,7 @@ def _rights(spec: JobSpec, facts: Facts) -> Iterator[Finding]:
         yield Finding(
             Level.WRONG,
             f"in the namespace {spec.namespace} you may not {_list(lacking)}",
-            "whoever administers the namespace can allow it; the Role `edit` of most clusters does",
+            "the namespace's administrator can allow it; the Role `edit` of most clusters does",
         )
     else:
         yield Finding(Level.OK, f"you may submit jobs{'' if spec.detach else ' and watch them'}")
@@ -409,7 +409,7 @@ def _refusals(facts: Facts) -> Iterator[Finding]:
             yield Finding(
                 Level.WRONG,
                 f"the cluster refuses the {what}: {said}",
-                "change the settings of pods, or ask whoever administers the namespace",
+                "change the settings of pods, or ask the namespace's administrator",
             )
 
 

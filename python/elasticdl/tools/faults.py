@@ -513,7 +513,7 @@ def _unacknowledged(observation: Observation, dice: random.Random) -> Script:
     killed = yield Until(lambda observation: observation.killed(victim) or None, 10)
     for other in others:
         yield Send(other, signal.SIGCONT)
-    # Whoever trains has pushed, and nothing was settled: what this server applied waited for the others.
+    # All that train have pushed, and nothing was settled: what this server applied waited for the others.
     waited = first.status.step == last.status.step and bool(last.training)
     return killed is not None and waited and last.heard("lost", "ended") is None
 

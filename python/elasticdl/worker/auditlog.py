@@ -1,9 +1,9 @@
 """What a member writes for the auditor: one file per member, one line per fact.
 
-The format stands in `elasticdl/audit.py`, in words; no code is shared, so that one's mistakes are not the other's. Lines reach the
+The format is in `elasticdl/audit/__init__.py`, in words; no code is shared, so that one's mistakes are not the other's. Lines reach the
 kernel before the fact they announce (one `write` each, no buffer of ours), which is what a killed process can't lose; they are not
-synced, because what is proven is exactly-once under killed processes, not under lost power. So whoever writes a line that the disk
-does not take waits with the fact, and goes on when there is room.
+synced, because what is proven is exactly-once under killed processes, not under lost power. So a process that writes a line that the disk
+does not take waits with the fact, and continues when there is room.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-//! Heartbeats while a crowd of strangers stands at the master's acceptor.
+//! Heartbeats while a crowd of strangers waits at the master's acceptor.
 use std::time::{Duration, Instant};
 
 use elasticdl_core::net::heart::{Heart, HeartMonitor};

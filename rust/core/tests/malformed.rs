@@ -1,4 +1,4 @@
-//! Malformed messages to parameter servers: read by every reader without a panic or much memory, and sent to a server that goes on.
+//! Malformed messages to parameter servers: read by every reader without a panic or much memory, and sent to a server that continues.
 //!
 //! The files of `corpus` are what fuzzing (`rust/fuzz`) and these tests have found worth keeping: a byte for the reader, then what it reads.
 //! Those whose name begins with `refused` are no messages.
@@ -978,7 +978,7 @@ fn a_client_that_is_further_than_the_master_says_is_not_believed() {
             assert_eq!(pulled, Ok(Pulled::Elsewhere), "{ask:?}");
         }
     }
-    // A job's own worker goes on: no task of its is closed, and the server knows nothing that is not so.
+    // A job's own worker continues: no task of its is closed, and the server knows nothing that is not so.
     worker.push();
     assert_eq!(server.complete(), (0, 0));
     assert!(
@@ -1120,7 +1120,7 @@ fn a_stream_with_wrong_versions_ends_and_its_server_goes_on() {
             "the server is broken"
         );
     }
-    // The same stream goes on where it should have, over a new connection.
+    // The same stream continues where it should have, over a new connection.
     go_on(2, 2);
     assert_eq!(content().0, 3);
 }

@@ -662,7 +662,7 @@ impl World {
         }
     }
 
-    /// A snapshot is begun, or goes on: any slot at any time, of its present primary epoch (rule R26).
+    /// A snapshot is begun, or continues: any slot at any time, of its present primary epoch (rule R26).
     fn cut(&mut self) {
         let Some(mut cutting) = self.cutting.take() else {
             if self.dice.below(4) == 0 {

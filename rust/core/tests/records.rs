@@ -222,7 +222,7 @@ fn records_far_apart_are_found_as_those_together() {
     ));
 }
 
-/// Two that index the same file at once, as masters of two jobs do: both have a whole index, whoever is last.
+/// Two that index the same file at once, as masters of two jobs do: both have a whole index, in whichever order they write.
 #[test]
 fn two_writers_of_one_index_do_not_disturb_each_other() {
     let records: Vec<_> = (0..50_000u32).map(|n| n.to_le_bytes().to_vec()).collect();

@@ -140,7 +140,7 @@ struct Worker {
     found: BTreeMap<u32, Found>,
     ended: BTreeMap<u32, End>,
     learned: usize,
-    /// How many tasks it was told to be done.
+    /// How many tasks it learned to be done.
     heard: usize,
 }
 

@@ -37,7 +37,7 @@ pub fn to_python(py: Python<'_>, error: Error) -> PyErr {
         Error::TransferFailed(_) => build(py, &TRANSFER_FAILED, "TransferFailed", (text,)),
         Error::BadSetting(_) => build(py, &BAD_SETTING, "BadSetting", (text,)),
         Error::BadArgument(_) => PyValueError::new_err(text),
-        // What the signal's handler raised stands in its place; this is for a handler that raised nothing.
+        // What the signal's handler raised is in its place; this is for a handler that raised nothing.
         Error::Interrupted => PyKeyboardInterrupt::new_err(text),
         Error::Io { what, source } => match source.raw_os_error() {
             Some(number) => PyOSError::new_err((number, text)),

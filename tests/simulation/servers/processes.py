@@ -504,7 +504,7 @@ class WorkerProcess(Member):
         if time is None:
             self.strand.wait()
             return
-        self.world.at(time, f"{self.name} goes on", lambda: self.do(self.resume))
+        self.world.at(time, f"{self.name} continues", lambda: self.do(self.resume))
         while self.world.now < time:
             self.strand.wait()
 

@@ -14,7 +14,7 @@ class Killed(BaseException):
 
 
 class Strand:
-    """`run` in a thread of its own; `wait` gives way to whoever called `resume`."""
+    """`run` in a thread of its own; `wait` gives way to the caller of `resume`."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self.over = False

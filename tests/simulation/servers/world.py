@@ -433,7 +433,7 @@ class World:
             self.say(f"{process.name} hangs")
             process.status = "paused"
             seconds = self.random.choice((0.3, 2.0, 6.0)) * self.random.random()
-            self.after(seconds, f"{process.name} goes on", lambda: self.wake(process))
+            self.after(seconds, f"{process.name} continues", lambda: self.wake(process))
 
     def wake(self, process: Process) -> None:
         if process.status != "paused":
@@ -497,7 +497,7 @@ class World:
             self.break_wire(wire)
 
     def _suspect(self) -> None:
-        """Servers are taken for dead and live: whoever has a master accuses one, whose control stream breaks."""
+        """Servers are taken for dead and live: a process that has a master accuses one, whose control stream breaks."""
         server = self.expendable() if self.faulty else None
         if server is None or server.number is None:
             self.again(self._suspect)

@@ -341,7 +341,7 @@ def _package() -> tuple[Any, Any]:
             "jobs on Kubernetes need the Kubernetes client: pip install 'kubernetes>=37,<38' 'cryptography>=44'"
         ) from None
     configuration = client.Configuration()
-    configuration.retries = False  # whoever asks knows what may be repeated
+    configuration.retries = False  # the caller knows what may be repeated
     configuration.socket_options = list(_SOCKET_OPTIONS)
     return config, configuration
 

@@ -1,6 +1,6 @@
 """The objects of a job on Kubernetes, from its settings: pure functions, so that what is created can be read before it is.
 
-Everything is owned by the master's Job, which is created suspended, before the others, and goes on when they are there. Pods of workers
+Everything is owned by the master's Job, which is created suspended, before the others, and resumed when they exist. Pods of workers
 and parameter servers are no children of the Job in its own eyes: they don't carry its selector's labels, and their owner reference is not
 that of a controller.
 """
@@ -56,7 +56,7 @@ except PackageNotFoundError:
     pass
 open("/dev/termination-log", "w").write("\\n".join(said))
 """
-"""What a container writes there stands in its pod's status: the version of this package, and TensorFlow's if that is the one for CPUs."""
+"""What a container writes there appears in its pod's status: the version of this package, and TensorFlow's if that is the one for CPUs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ def labels(job: str, role: Role, uid: str = "", *, own_policy: bool = False) -> 
 
 
 def master_job(spec: JobSpec, protection: Protection = Protection()) -> Object:
-    """Return the master's Job, suspended: it goes on when the objects that it owns are there."""
+    """Return the master's Job, suspended: it is resumed when the objects that it owns exist."""
     job = spec.job_name
     return {
         "apiVersion": "batch/v1",

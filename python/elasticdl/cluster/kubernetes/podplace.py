@@ -1,4 +1,4 @@
-"""A pod's view of its job: folders that are mounted into it, and addresses that it was told.
+"""A pod's view of its job: folders that are mounted into it, and addresses that it was given.
 
 The counterpart of a local job's place; the settings come from a ConfigMap, token and certificate from a Secret, and what the
 process writes for itself goes to an empty directory that ends with the pod.
@@ -133,7 +133,7 @@ class PodPlace:
         return directory if spec.num_ps_pods else directory / f"{self.name}-{self.uid}"
 
     def last_words(self, process: str) -> str:
-        """Return nothing: another pod's log is told with its end."""
+        """Return nothing: another pod's log comes with its end."""
         return ""
 
 

@@ -247,7 +247,7 @@ class Launcher:
                 self._master = ProcessName(Role.MASTER, 0, self._master.life + 1)
                 self._restart_at = time.monotonic() + delay
                 if not self._killed:
-                    self._notice(f"{reason}; it is started again, training goes on meanwhile")
+                    self._notice(f"{reason}; it is started again, training continues meanwhile")
 
     def _end_all(self) -> None:
         """Let the workers leave by themselves, then ask, then kill; return when all have ended."""

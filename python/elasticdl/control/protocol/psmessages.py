@@ -1,4 +1,4 @@
-"""The messages of jobs with parameter servers, as plain values; what all jobs say stands in `messages.py`.
+"""The messages of jobs with parameter servers, as plain values; `messages.py` has those of all jobs.
 
 Rule numbers are those of the page on the protocol of parameter servers. Nothing here decides anything.
 """

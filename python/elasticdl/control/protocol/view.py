@@ -18,7 +18,7 @@ MemberId = NewType("MemberId", str)
 """128 random bits in lower-case hexadecimal, made by the process at its start; identifies one life, never reused."""
 
 ViewId = NewType("ViewId", int)
-"""1, 2, 3 …; one content for ever; goes on after a restart of the master and after a resume. 0 = none."""
+"""1, 2, 3 …; one content for ever; continues after a restart of the master and after a resume. 0 = none."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

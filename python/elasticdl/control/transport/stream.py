@@ -316,7 +316,7 @@ class ControlServer:
             self._watchers.difference_update(behind)
         for watcher in behind:
             _log.warning(
-                "%s watches the job and does not read what it is told: disconnected with %d messages unread",
+                "%s watches the job and does not read what it is sent: disconnected with %d messages unread",
                 watcher.peer,
                 _UNREAD,
             )

@@ -20,7 +20,7 @@ from elasticdl.files.reading import is_utf8
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What `feed` is told about the records.
+    """What `feed` learns about the records.
 
     Attributes:
         column_names: the columns of a CSV file in their order; empty where records have no columns.
@@ -82,7 +82,7 @@ class BadRecords:
     """The policy `max_bad_records`: how many corrupt records a process may leave out before the job fails.
 
     A bad record stays in the ledger, counts as read, and is absent from its chunk. So the chunk is the same
-    records whoever computes it, and the audit's count is the ledger's. The limit counts different records
+    records in any worker, and the audit's count is the ledger's. The limit counts different records
     that one process has met: meeting the same one in the next epoch costs nothing.
 
     Attributes:

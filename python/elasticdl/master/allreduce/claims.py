@@ -1,6 +1,6 @@
 """What no member of a synchronous job can say truly, whatever has happened to it.
 
-Views are told when they are durable, so a member knows of none that this master does not (who has seen a later master is not heard at all).
+Views are sent when they are durable, so a member knows of none that this master does not (who has seen a later master is not heard at all).
 A state is believed otherwise: only its members know what they have committed.
 """
 

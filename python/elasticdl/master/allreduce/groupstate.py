@@ -46,7 +46,7 @@ class Link(core.Link):
         view: id of the view told last.
         pending: view of the last `Pending`.
         stop: view of the last `Stop`.
-        stop_at: when that was told.
+        stop_at: when that was sent.
     """
 
     view: ViewId = NO_VIEW

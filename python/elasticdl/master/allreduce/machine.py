@@ -1,6 +1,6 @@
 """The synchronous master as a pure state machine: time and events in, instructions out (`master/core/events.py` has both vocabularies).
 
-It takes what happens, and says what is journalled and what each connection is told. When a view ends and who may stand in the next one is
+It takes what happens, and says what is journalled and what each connection is sent. When a view ends and who may be in the next one is
 decided in `viewchange.py`, who is there and who is suspected in `groupstate.py`; what every master does is in `master/core/machine.py`.
 Rule numbers are those of the note on the protocol.
 """
@@ -311,7 +311,7 @@ class AllReduceMaster(ViewChange):
         return view is not None and saved.view == view.id and view.rank(member) is not None
 
     def _is_journalled(self, saved: Saved) -> bool:
-        """Tell whether this snapshot, or a later one, stands in the journal."""
+        """Tell whether this snapshot, or a later one, is in the journal."""
         last = self.journal.snapshot
         return last is not None and last.state.step >= saved.state.step
 
@@ -458,7 +458,7 @@ class AllReduceMaster(ViewChange):
         )
 
     def _demand_proof(self, now: float, out: Out) -> Self:
-        """D2: whoever alone holds up the next view and stays silent for long is killed; its wait status is the proof that is missing."""
+        """D2: a member that alone holds up the next view and stays silent for long is killed; its wait status is the missing proof."""
         names = self._holding_up(now)
         if not names:
             return self if self.held_up_since is None else replace(self, held_up_since=None)
@@ -469,7 +469,7 @@ class AllReduceMaster(ViewChange):
         out += [Kill(name, "the group can't go on without it, and it does not answer") for name in names]
         return replace(self, held_up_since=now)  # and again, should it not end
 
-    # ------------------------------------------------------------------ what each connection is told
+    # ------------------------------------------------------------------ what each connection is sent
 
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         view = self.view

@@ -181,9 +181,9 @@ class ViewChange(GroupState):
         return now - first >= self.settings.times.gather
 
     def _waits_for_more(self, following: View, stay: tuple[Stander, ...]) -> bool:
-        """Tell whether a group waits for its minimum before it goes on.
+        """Tell whether a group waits for its minimum before it continues.
 
-        Not to end, nor while somebody who leaves may be a donor. Whoever is left out without being dead can only come back once it is
+        Not to end, nor while a leaving member may be a donor. A member that is left out without being dead can only come back once it is
         left out; the smaller group then stops at its next boundary (`_pending_reason`).
         """
         if following.final or len(following.members) >= self.settings.minimum or not stay:

@@ -26,7 +26,7 @@ class Stander:
     Attributes:
         peer: who.
         report: what it holds.
-        stayed: it stands in the last view.
+        stayed: it is in the last view.
     """
 
     peer: Peer

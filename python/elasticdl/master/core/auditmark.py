@@ -1,7 +1,7 @@
 """The master's files in an audit directory: `manifest` before training, `finished` after the end, `accounts` of parameter servers
-before it, and their `beginning` if the job went on from a checkpoint.
+before it, and their `beginning` if the job continued from a checkpoint.
 
-Their format is stated in `elasticdl/audit.py`, which shares no code with this on purpose: whoever checks must not be able to make the
+Their format is stated in `elasticdl/audit.py`, which shares no code with this on purpose: the checker must not be able to make the
 same mistake as who writes.
 """
 
@@ -79,7 +79,7 @@ def write_beginning(
     checkpoint: str,
     begun: Sequence[tuple[int, int]] = (),
 ) -> None:
-    """Write what was done before the job went on from a checkpoint, and what each slot had applied of that; idempotent.
+    """Write what was done before the job continued from a checkpoint, and what each slot had applied of that; idempotent.
 
     `begun`: tasks that were not done, with how many of their first chunks slots held.
     """

@@ -2,7 +2,7 @@
 
 Plain values. The machine takes the time and an event and returns instructions; the runner (`master/running/`) and the simulator carry
 them out. Connections are numbers that the runner makes, each higher than all before; what one connection says arrives
-in order. At most one `Append` is outstanding at any moment, and nothing that depends on it is told before `Appended` (rule J1).
+in order. At most one `Append` is outstanding at any moment, and nothing that depends on it is sent before `Appended` (rule J1).
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ class Announce:
         text: one sentence with the reason.
         seconds: a duration, None if there is none.
         cause: of a recovery or a loss, in a few words for the summary, or empty.
-        redone: steps that are done once more, None if whoever tells of it counts them.
+        redone: steps that are done once more, None if the reporter of it counts them.
     """
 
     kind: str

@@ -33,7 +33,7 @@ class FilePages:
 
     @property
     def crowded(self) -> bool:
-        """Tell whether there are so many files that whoever reads them would have to wait."""
+        """Tell whether there are so many files that a reader would have to wait."""
         return self._written >= _MANY
 
     def numbers(self) -> list[int]:

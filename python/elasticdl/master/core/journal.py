@@ -28,7 +28,7 @@ _ATTEMPTS = 5
 
 
 class Pages(Protocol):
-    """Numbered pages, each written once by whoever is first.
+    """Numbered pages, each written once by the first master that does.
 
     A page is never changed, except that it may be emptied. An emptied one stays taken: that is what makes a stale master's append
     of that number fail.
@@ -114,7 +114,7 @@ class Journal:
             self._inserted += 1
 
     def has(self, number: int) -> bool:
-        """Tell whether record `number` exists, whoever wrote it. Raises OSError."""
+        """Tell whether record `number` exists, from any writer. Raises OSError."""
         return number + self._inserted in self._pages.numbers()
 
     def compact(self, length: int) -> tuple[tuple[Record, ...], int]:

@@ -110,8 +110,8 @@ class Link:
         name: what people call it.
         registered: it has asked to take part.
         welcomed: that was answered.
-        data: `Data` was told.
-        verdict: a verdict was told.
+        data: `Data` was sent.
+        verdict: a verdict was sent.
     """
 
     member: MemberId
@@ -404,7 +404,7 @@ class MasterCore:
         return replace(self, over=True)
 
     def _tell_everybody(self, connection: int, link: AnyLink, out: Out) -> AnyLink:
-        """Tell a connection what all have to know by now, whoever they are: the data, and how they end."""
+        """Tell a connection what all members have to know by now: the data, and how they end."""
         if link.verdict:
             return link
         if self.journal.shards is not None and not link.data:
@@ -519,7 +519,7 @@ class MasterCore:
             return f"{who}: {what}"
         if error.kind == "nan":
             return what
-        # Who could not write it, and how often, does not matter to whoever has to make room.
+        # Who could not write it, and how often, does not matter to the person who has to make room.
         unwritable = what if error.kind == "unwritable" else ""
         if not self._has_committed():
             return unwritable or f"{who} failed before the first step was committed: {what}"

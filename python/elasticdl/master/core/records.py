@@ -43,7 +43,7 @@ class ShardsRecord:
 
 @dataclass(frozen=True, slots=True)
 class ViewRecord:
-    """The next view; it is told exactly as it stands here (J1)."""
+    """The next view; it is sent exactly as it is here (J1)."""
 
     view: View
 
@@ -199,7 +199,7 @@ class SavedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ResumedRecord:
-    """The job goes on from a checkpoint of an earlier one (R28).
+    """The job continues from a checkpoint of an earlier one (R28).
 
     Attributes:
         number: the highest of a checkpoint so far, where this job writes its own.
@@ -253,7 +253,7 @@ class Journal:
         roll_back: how often the job was rolled back.
         cut: the last snapshot of slots that was begun.
         saved: the last one that is whole, and how it was begun.
-        resumed: the checkpoint from which the job went on, None if it began anew.
+        resumed: the checkpoint from which the job continued, None if it began anew.
     """
 
     length: int = 0

@@ -47,7 +47,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A worker stands in a view: its start was no failure."""
+    """A worker is in a view: its start was no failure."""
 
     name: ProcessName
 

@@ -27,7 +27,7 @@ class Lease:
 
     Attributes:
         task: its number.
-        chunk: the first chunk that is not known to be settled: there whoever has it next begins.
+        chunk: the first chunk that is not known to be settled: its next owner begins there.
         roll_back: the roll-back that it was leased in; what is reported of an earlier one does not count (R22).
     """
 

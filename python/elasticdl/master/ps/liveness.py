@@ -34,20 +34,20 @@ class Link(core.Link):
     """A control stream of a worker or a server, and what was said on it.
 
     Attributes:
-        model: `Model` was told.
-        placed: the servers and the newest change of a slot that were told, None before the first `Placed`.
-        low: roll-back, watermark and tasks done beyond it that were told.
-        limits: what a server was told to believe of workers last.
-        workers: which workers a server was told of last.
+        model: `Model` was sent.
+        placed: the servers and the newest change of a slot that were sent, None before the first `Placed`.
+        low: roll-back, watermark and tasks done beyond it that were sent.
+        limits: what a server was last allowed to believe of workers.
+        workers: which workers were last named to a server.
         leased: tasks that it knows to have.
         copies: copies that were ordered.
         cut: number of the snapshot for which slots were asked for last.
         cut_at: when.
-        stopped: `Stop` was told.
+        stopped: `Stop` was sent.
         left: it was asked to leave.
         accounts: accounts were asked for when this was the newest change of a slot.
         result: the attempt for which the result was asked for.
-        ended: the attempt in which it was told that training is over, and another worker writes.
+        ended: the attempt in which it learned that training is over, and another worker writes.
     """
 
     model: bool = False
@@ -205,7 +205,7 @@ class Liveness(MasterCore):
         master = self._note(beat.member, after)
         is_back = beat.age < self.settings.times.heartbeat and seen.connection is not None
         if is_back and not seen.is_server and moved_at == now and seen.name in self.pending_kills:
-            # It hung, and goes on.
+            # It hung, and continues.
             return replace(
                 master,
                 pending_kills={name: at for name, at in self.pending_kills.items() if name != seen.name},
@@ -213,7 +213,7 @@ class Liveness(MasterCore):
         return master
 
     def _accuse(self, now: float, servers: tuple[int, ...]) -> Self:
-        """R20: whoever can't reach a server says so again and again; a connection that only broke says nothing for long."""
+        """R20: a process that can't reach a server says so again and again; a connection that only broke says nothing for long."""
         accused = {one: times for one, times in self.accused.items() if now - times[1] < ACCUSED_SECONDS}
         for server in {ServerId(server) for server in servers} & set(self.journal.servers):
             accused[server] = (accused.get(server, (now, now))[0], now)

@@ -124,7 +124,7 @@ class Settings(core.Settings):
         snapshots: directory for snapshots, empty if there are none.
         checkpoint_steps: chunks between two, 0: one each epoch.
         lasting: they are checkpoints, which outlive the job.
-        resume: the job's data → where it goes on from an earlier job's checkpoint; None: it begins anew, or that is journalled.
+        resume: the job's data → where it continues from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
         accumulates: servers sum up the gradients of a wave's tasks.
         present: names of the workers that took part when the master before this one was lost.
@@ -149,7 +149,7 @@ class Incident:
         since: when the last step before it was settled.
         name: of the process.
         cause: in a few words.
-        journalled: what follows from it stands in the journal.
+        journalled: what follows from it is in the journal.
         from_return: no step is known of before it: `since` is when this master came back.
     """
 
@@ -174,7 +174,7 @@ class PsMaster(Snapshots):
         newest: the highest of these.
         at_rest: for what no copy of any slot is wanted: slots are looked at again when that has changed.
         copies: copies of slots under way, by slot.
-        copying: people were told that there are some.
+        copying: people were notified of copies.
         ready: those whose receiver has everything, until that is journalled.
         accounts: what the slots' primaries have applied, once all is.
         applied: steps that servers know to be complete; they were asked at the end.
@@ -185,7 +185,7 @@ class PsMaster(Snapshots):
         loss: the last known.
         incident: losses.
         heard_at: when the last event came.
-        back_at: when this master went on after it had been stopped.
+        back_at: when this master continued after it had been stopped.
         settled_at: when the last step was settled, None if none was in this life.
         told: the values of which every connection knows what it should.
     """
@@ -370,7 +370,7 @@ class PsMaster(Snapshots):
     def _after_resumed(self, record: ResumedRecord, out: Out) -> Self:
         assert self.order is not None, "the data is journalled before"
         master = replace(self, model=None)._stand(self.order)
-        text = f"the job goes on from {Path(record.path).parent}, {master.steps:,} steps"
+        text = f"the job continues from {Path(record.path).parent}, {master.steps:,} steps"
         out.append(Announce("resumed", "", 0, master.steps, text))
         return master
 
@@ -460,7 +460,7 @@ class PsMaster(Snapshots):
         order = self.order
         if order is None or not 0 <= task < order.total:
             return self
-        # Whoever has the task next has to begin at a chunk that there is; that all are settled is for the journal to say.
+        # The task's next owner has to begin at a chunk that there is; that all are settled is for the journal to say.
         chunk = min(settled, order.chunks(task) - 1)
         leases = self.leases.progress(link.name, task, chunk, said.roll_back)
         master = replace(self, leases=leases, loss=self.loss if said.loss is None else said.loss)
@@ -472,7 +472,7 @@ class PsMaster(Snapshots):
     def _note_settled(self, now: float, out: Out) -> Self:
         """Take note of when something was settled that was not before."""
         master = self._note_recovery(now, out)
-        # What a master hears first when it goes on may have been settled long ago.
+        # What a master hears first when it continues may have been settled long ago.
         return master if now - self.back_at < ECHO_SECONDS else replace(master, settled_at=now)
 
     def _open_incident(self, now: float, name: str, cause: str) -> Incident:
@@ -490,7 +490,7 @@ class PsMaster(Snapshots):
             after = f"the last step before the loss of {one.name}"
             if one.from_return:
                 after = f"the return of the master, which has found {one.name} lost"
-            text = f"training goes on {seconds:.2f} s after {after} ({cause})"
+            text = f"training continues {seconds:.2f} s after {after} ({cause})"
             out.append(Announce("recovered", one.name, 0, self.steps_done, text, seconds, cause))
         return (
             replace(self, incident=tuple(one for one in self.incident if not one.journalled))
@@ -583,7 +583,7 @@ class PsMaster(Snapshots):
         out.append(Announce("leaving", name, 0, self.steps_done, f"{name} is emptied before it leaves"))
 
     def _lease_tasks(self, now: float) -> Self:
-        """Give whoever computes as many tasks as it may hold."""
+        """Give each worker that computes as many tasks as it may hold."""
         if not self._may_lease(now):
             return self
         workers = [seen.name for seen in self._workers_at_work()]
@@ -631,7 +631,7 @@ class PsMaster(Snapshots):
             names = ", ".join(journal.servers[server].name for server in sorted(lost))
             return FailedRecord(
                 f"{names} held the only copy of {len(bare)} of the model's {len(journal.entries)} slots, and --ps_restore=stop; "
-                "with --ps_replicas=2 no server holds an only copy, and --ps_restore=redo goes on from the last snapshot",
+                "with --ps_replicas=2 no server holds an only copy, and --ps_restore=redo continues from the last snapshot",
                 "lost",
             )
         if bare and not living:
@@ -715,7 +715,7 @@ class PsMaster(Snapshots):
             self.order, leases
         )
         step, redone = master.steps_done, self.steps_done - master.steps_done
-        text = f"the job stands at step {step} once more; steps that are redone: {redone}"
+        text = f"rolled back to step {step}: {redone} steps will be recomputed"
         out.append(Announce("rolled-back", "", 0, step, text, redone=redone))
         return master
 
@@ -808,7 +808,7 @@ class PsMaster(Snapshots):
         """Return who has a worker's tasks next, for people."""
         rest = (one for one in self.seen.values() if not one.is_server and one.name != name)
         others = any(not one.leaving and one.name not in self.gone for one in rest)
-        return "others go on" if others else "its next life goes on"
+        return "others continue" if others else "its next life continues"
 
     def _doubt_workers(self, now: float, out: Out) -> Self:
         """Give the tasks of a worker that seems to be lost to others; should it live, that does no harm (R21)."""
@@ -880,7 +880,7 @@ class PsMaster(Snapshots):
     def _all_gone(self) -> bool:
         return all(seen.name in self.gone for seen in self.seen.values())
 
-    # ------------------------------------------------------------------ what each connection is told
+    # ------------------------------------------------------------------ what each connection is sent
 
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
@@ -1035,7 +1035,7 @@ class PsMaster(Snapshots):
             for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
             if at > since
         )
-        # Whoever has just found this master may be copying to a server that was lost meanwhile, or while there was no master.
+        # A server that has just found this master may be copying to a server that was lost meanwhile, or while there was no master.
         ever = frozenset(map(ServerId, range(journal.next_server)))
         before = ever if link.placed is None else link.placed[0]
         for gone in sorted(before - known[0]) if link.is_server else ():

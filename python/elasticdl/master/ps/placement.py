@@ -79,7 +79,7 @@ def after_loss(
 ) -> tuple[dict[int, Entry], tuple[int, ...]]:
     """Return the entries that the loss of servers makes necessary, and the slots of which no copy is left (R20, R24).
 
-    The latter go to whoever of the living has least, as restored by `roll_back`, which is the number of the next one.
+    The latter go to the living servers that have least, as restored by `roll_back`, which is the number of the next one.
     """
     changed: dict[int, Entry] = {}
     gone = []

@@ -1,4 +1,4 @@
-"""Where a job goes on that is given a checkpoint: what of it holds, and what is refused (R28).
+"""Where a job continues that is given a checkpoint: what of it holds, and what is refused (R28).
 
 `resume` decides and is pure; `open_checkpoint` only finds and reads the manifest. What only a worker knows, whether the model is the
 checkpoint's, is compared there (`elasticdl.catalog.catalog`); what is in the slots' files, servers verify as they read it.
@@ -36,7 +36,7 @@ class Checkpoint:
 
 
 def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: int) -> ResumedRecord:
-    """Return where a job goes on.
+    """Return where a job continues.
 
     Args:
         checkpoint: from which.
@@ -91,7 +91,7 @@ def check(spec: JobSpec) -> None:
 
 
 def open_checkpoint(spec: JobSpec) -> Checkpoint | None:
-    """Find and read the manifest of the checkpoint that a job goes on from, None if it begins anew. Raises BadInput."""
+    """Find and read the manifest of the checkpoint that a job continues from, None if it begins anew. Raises BadInput."""
     if not spec.checkpoint_dir_for_init:
         return None
     folder = checkpoints.locate(Path(spec.checkpoint_dir_for_init), _FLAG)
@@ -102,7 +102,7 @@ def open_checkpoint(spec: JobSpec) -> Checkpoint | None:
 
 
 def highest_number(spec: JobSpec, checkpoint: Checkpoint | None) -> int:
-    """Return the highest number of a checkpoint where a job writes its own, or that it goes on from.
+    """Return the highest number of a checkpoint where a job writes its own, or that it continues from.
 
     Raises BadSetting if other jobs' checkpoints are there, which this one would mix up with its own, and remove one by one.
     """

@@ -1,7 +1,7 @@
 """When slots are written to a snapshot, and when that is whole: pure decisions of the master of a job with parameter servers (R26, R27).
 
 A snapshot's position are the tasks done when it was begun; each slot is cut by its primary at any time after. A slot may hold more than
-the position says, which it knows itself, so no slot has to wait for another one. Until all are cut nobody is told of a higher watermark:
+the position says, which it knows itself, so no slot has to wait for another one. Until all are cut no process learns a higher watermark:
 what a slot holds beyond the position can be told from the rest only while it remembers each chunk.
 
 Where servers sum up the gradients of a wave's tasks, slots are cut between two waves: those that are begun come to their end, and the next

@@ -1,4 +1,4 @@
-"""What is told of a job: events and figures in, the status and the summary that people read out.
+"""What is reported of a job: events and figures in, the status and the summary that people read out.
 
 It decides nothing and does no I/O; the runner gives it what the machine announces, keeps the events in the job's folder, and gives them
 back after a restart of the master, so that the summary is of the whole job.
@@ -163,7 +163,7 @@ class EventHistory:
         return given_up
 
     def stand_at(self, position: Position, schedule: Schedule) -> None:
-        """The group stands at `position`: this is exact, where progress may lag behind."""
+        """The group is at `position`: this is exact, where progress may lag behind."""
         self.epoch = position.epoch
         self.records = schedule.ledger.num_records * position.epoch + schedule.records_done(position)
 
@@ -235,7 +235,7 @@ class EventHistory:
         return body
 
     def _explained(self, recovery: dict[str, Any]) -> dict[str, Any]:
-        """Return a recovery with what became of its worker, if that was not known yet when the group went on."""
+        """Return a recovery with what became of its worker, if that was not known yet when the group continued."""
         end = self._ends.get(recovery["member"])
         if recovery["cause"] != SUSPICION or not end:
             return recovery

@@ -1,7 +1,7 @@
 """What a master keeps for people beside its journal: the events so far, how the job stands, and at the end the summary.
 
 None of it is needed to go on, so a failure to write it is logged and no more. Locally it lies in the job's folder; on Kubernetes in two
-ConfigMaps, which whoever may read the namespace can see: what changes every second is small, and events are written when there are
+ConfigMaps, which all who may read the namespace can see: what changes every second is small, and events are written when there are
 new ones.
 """
 
@@ -60,7 +60,7 @@ def _newest(lines: list[str]) -> list[str]:
 
 
 class StatusStore(Protocol):
-    """Where people look, and where the next master finds what was told before."""
+    """Where people look, and where the next master finds what was reported before."""
 
     def recall(self) -> list[HistoryEvent]:
         """Return the events that masters before this one told."""
@@ -72,7 +72,7 @@ class StatusStore(Protocol):
         """Keep how the job stands, in place of what was kept before."""
 
     def conclude(self, summary: Mapping[str, Any]) -> None:
-        """Keep the summary, and return when all that was told is kept."""
+        """Keep the summary, and return when all that was reported is kept."""
 
 
 class FileStatusStore:
@@ -211,7 +211,7 @@ class ObjectStatusStore:
             try:
                 self._read_before()
             except OSError as error:
-                _log.info("what was told before can't be read, trying again: %s", error)
+                _log.info("what was reported before can't be read, trying again: %s", error)
                 return False
         kept = _newest([*(self._before or ()), *lines])
         return self._put(self._events, {EVENTS: "".join(kept)})

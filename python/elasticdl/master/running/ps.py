@@ -38,7 +38,7 @@ class PsRunner(Runner):
     _tick_seconds = BATCH_SECONDS / 2
     _status_seconds = 0.5
     _checkpoint: resuming.Checkpoint | None
-    """From which the job goes on; None in later lives of the master, which find that in the journal."""
+    """From which the job continues; None in later lives of the master, which find that in the journal."""
     _unaudited: machine_events.Append | None = None
     """The job's end, which is journalled once the audit has what servers have applied."""
 
@@ -151,7 +151,7 @@ class PsRunner(Runner):
         """Write for the auditor what slots have applied before this job."""
         if not self._spec.audit:
             return []
-        assert self._checkpoint is not None, "it is journalled by whoever has read it"
+        assert self._checkpoint is not None, "the master that has read it has journalled it"
         sections = [section for _, section in self._checkpoint.manifest.sections]
         try:
             auditmark.write_beginning(
@@ -231,7 +231,7 @@ def settings(
     Args:
         spec: the settings.
         snapshots: where snapshots lie, None if nowhere.
-        checkpoint: from which the job goes on.
+        checkpoint: from which the job continues.
         highest: number of a checkpoint that there is.
     """
 

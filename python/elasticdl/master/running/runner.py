@@ -177,7 +177,7 @@ class Runner(ABC):
             journal: its journal.
             store: what it keeps for people.
             read: what `journal.read()` returned.
-            forces: of each role that the master launches, the processes that run, or were told to; workers first.
+            forces: of each role that the master launches, the processes that run, or were asked to; workers first.
             history: what the cluster said until now.
             monitor: opens the heartbeats' socket.
             open_data: opens the data and returns its shards, None if only a worker can; told bytes indexed and bytes in all.
@@ -319,7 +319,7 @@ class Runner(ABC):
 
     @abstractmethod
     def _after_record(self, record: Record) -> None:
-        """Do what follows a durable record of this way of training, before anybody is told of it."""
+        """Do what follows a durable record of this way of training, before any process learns of it."""
 
     @abstractmethod
     def _status(self, now: float) -> JobStatus:
@@ -535,7 +535,7 @@ class Runner(ABC):
                 assert_never(instruction)
 
     def _wait_for_journal(self, unwritten: Unwritten) -> None:
-        """J2: nobody is told anything that depends on the record until it is known to exist."""
+        """J2: no process learns anything that depends on the record until it is known to exist."""
         if isinstance(unwritten.error, JobFailed) and not self._has_begun():
             raise unwritten.error  # the job can't begin: its data has too many files
         why = getattr(unwritten.error, "strerror", None) or unwritten.error
@@ -543,7 +543,7 @@ class Runner(ABC):
         self._tell("note", f"the journal can't be written ({why}): the group stays as it is until it can")
 
     def _after_append(self, append: machine_events.Append) -> None:
-        """Do what follows a durable record, before anybody is told of it; then tell the machine."""
+        """Do what follows a durable record, before any process learns of it; then tell the machine."""
         if self._unwritten is not None:
             self._unwritten = None
             self._tell("note", "the journal can be written again")

@@ -126,7 +126,7 @@ class Member:
         exported: the written result, until the job's end or a new view.
         stop: my wish for an early end, until it is acknowledged.
         failure: my program error; from then on nothing else happens here (D10).
-        ended: the process was told to end.
+        ended: the process was ordered to end.
     """
 
     id: MemberId
@@ -337,7 +337,7 @@ class Member:
         return self
 
     def _obey(self, verdict: Verdict, out: Out) -> Member:
-        """End as told: every verdict stands in the journal."""
+        """End as told: every verdict is in the journal."""
         match verdict:
             case Evicted(reason):
                 return self._exit(3, reason, out)

@@ -275,7 +275,7 @@ class AllReduceWorker:
         self._compare(opening.view)
 
     def _compare(self, view: View) -> None:
-        """In a final view, say which bits this member holds: whoever doubts that all hold the same can compare."""
+        """In a final view, say which bits this member holds, so that people can compare them."""
         rank = view.rank(self._member)
         if view.final and rank is not None and view.sources[rank] is None:
             self._note("digest", view.id, view.base.step, self._adapter.digest())

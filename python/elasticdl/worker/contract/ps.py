@@ -66,7 +66,7 @@ class PsAdapter(Protocol):
         """
 
     def adopt(self, catalog: Catalog) -> None:
-        """Take slots and seed from the catalog of the checkpoint that the job goes on from; called once, before anything is converted.
+        """Take slots and seed from the catalog of the checkpoint that the job continues from; called once, before anything is converted.
 
         Raises BadModel, naming the first difference, if that is of another model.
         """

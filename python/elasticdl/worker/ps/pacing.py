@@ -27,7 +27,7 @@ class Pacing:
         return self._waves is not None
 
     def step(self, task: int, chunk: int) -> int:
-        """Return the number of a chunk's step, the same whoever computes it."""
+        """Return the number of a chunk's step, the same in any worker."""
         if self._waves is None:
             return task * self._order.chunks_per_task + chunk
         return self._waves.step(task, chunk)

@@ -1,7 +1,7 @@
 """The loop of a worker with parameter servers: leased tasks, chunk by chunk, each pushed under its own stamp.
 
 While a chunk is computed, the rows of the next one come and the gradients of the one before go, in the same messages. Nothing here is
-lost with this process but time: whoever has the task next begins where this one was, and servers know what they hold already. Rule
+lost with this process but time: the task's next owner begins where this one was, and servers know what they hold already. Rule
 numbers are those of the page on the protocol of parameter servers.
 """
 

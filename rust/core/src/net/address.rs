@@ -22,7 +22,7 @@ use crate::net::admission::Source;
 use crate::net::error::{Error, Result};
 use crate::net::tls::Session;
 
-/// As many as the kernel allows at most unless it is told otherwise: the queue has to hold what comes while its thread does something else.
+/// As many as the kernel allows at most unless it is configured otherwise: the queue has to hold what comes while its thread does something else.
 const BACKLOG: i32 = 4096;
 const TCP_BUFFER: usize = 1 << 20;
 const UNIX_BUFFER: usize = 2 << 20;

@@ -68,7 +68,7 @@ impl Inbox {
         true
     }
 
-    /// Drop what is in it and take nothing more. Who waits for a ring is told that this member leaves it: an end without a word would be
+    /// Drop what is in it and take nothing more. A member that waits for a ring learns that this member leaves it: an end without a word would be
     /// this member's fault.
     pub fn close(&self) {
         let left = lock(&self.queue).take();

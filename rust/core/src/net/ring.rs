@@ -661,7 +661,7 @@ impl Ring {
         if ready > 0 {
             return Ok(());
         }
-        // Nothing came, also not while this process was itself stopped: whoever is overdue is silent.
+        // Nothing came, also not while this process was itself stopped: a member that is overdue is silent.
         suspects
             .accused(Instant::now())
             .map_or(Ok(()), |rank| Err(self.silent(rank)))

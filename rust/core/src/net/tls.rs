@@ -1,7 +1,7 @@
 //! A TLS session beside a socket: what goes out is encrypted, what comes in is decrypted, and nothing ever blocks.
 //!
 //! TLS 1.3 (RFC 8446) by rustls; both ends show a certificate of the job's own authority, and both look at the name in it, which is a role and
-//! no address. Not a stream of its own: sockets and waits are the affair of `address` and of those who poll. What a caller is told to be sent is
+//! no address. Not a stream of its own: sockets and waits are the affair of `address` and of those who poll. What a caller has to send is
 //! in the kernel, as without TLS, so that no ciphertext can stay behind here while everybody sleeps.
 use std::fmt;
 use std::io::{self, BufRead, IoSlice, IoSliceMut, Read, Write};

@@ -366,7 +366,7 @@ impl CsvFile {
         }
     }
 
-    /// Says where a row begins: its line, where that is soon counted, as rows that are skipped are told in every epoch.
+    /// Says where a row begins: its line, where that is soon counted, as rows that are skipped are reported in every epoch.
     fn place(&self, range: Range) -> String {
         let (begin, _) = range;
         if begin > COUNTED {

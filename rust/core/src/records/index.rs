@@ -291,7 +291,7 @@ impl Writer {
                 .create_new(true) // follows no link
                 .mode(0o644)
                 .open(&beside)?;
-            // Some shared volumes give all files to another user; whoever reads could not tell it from a stranger's.
+            // Some shared volumes give all files to another user; a reader could not tell it from a stranger's.
             if !is_trusted(&file.metadata()?) {
                 let _ = fs::remove_file(&beside);
                 return Err(io::Error::from(rustix::io::Errno::PERM));

@@ -83,7 +83,7 @@ pub struct Stop;
 /// Told now and then: bytes scanned, bytes in all.
 pub type Progress<'a> = dyn FnMut(u64, u64) -> std::result::Result<(), Stop> + 'a;
 
-/// Bad records found in a read that goes on: which, and what is wrong with each.
+/// Bad records found in a read that continues: which, and what is wrong with each.
 pub type Bad = Vec<(u64, Error)>;
 
 /// CRC32C (Castagnoli), the checksum of TFRecord files.

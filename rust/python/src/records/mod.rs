@@ -213,7 +213,7 @@ fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
     }
     let (start, length) = (data.buf_ptr() as usize, data.item_count());
     // SAFETY: the buffer stays where it is and as long as it is until `data` is dropped, and its items are single bytes. Nobody may write to
-    // it meanwhile: a checksum of what changes means nothing, to whoever asks for it.
+    // it meanwhile: a checksum of what changes means nothing.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, length) };
     Ok(py.detach(|| checksum(bytes)))
 }

@@ -42,7 +42,7 @@ pub enum Count {
     Reduced = 1,
     /// Blocks whose parts the owner has copied from all others.
     Copied = 2,
-    /// Operations that the owner has begun; the last one's beginning stands in the head.
+    /// Operations that the owner has begun; the last one's beginning is in the head.
     Opened = 4,
 }
 
@@ -60,7 +60,7 @@ fn size(members: usize) -> usize {
 }
 
 impl Area {
-    /// Make an area of one's own, for a ring of `members`.
+    /// Make this member's own area, for a ring of `members`.
     pub fn create(members: usize) -> io::Result<Area> {
         let file = rustix::fs::memfd_create(
             "elasticdl-ring",
@@ -120,7 +120,7 @@ impl Area {
         self.cell(what as usize).load(Ordering::Acquire)
     }
 
-    /// Set a counter of one's own area, after the memory that it speaks of.
+    /// Set a counter of the own area, after the memory that it speaks of.
     pub fn publish(&self, what: Count, blocks: u64) {
         self.cell(what as usize).store(blocks, Ordering::Release);
     }
@@ -186,7 +186,7 @@ impl Area {
         }
     }
 
-    /// Fill a slot of one's own area.
+    /// Fill a slot of the own area.
     pub fn write<T: Element>(&self, block: u64, index: usize, elements: &[T]) {
         assert!(size_of_val(elements) <= PART && index <= self.members);
         // SAFETY: the place lies inside the writable mapping (own area), is aligned, and the counters tell the caller that nobody reads it

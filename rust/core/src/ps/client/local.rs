@@ -1,4 +1,4 @@
-//! A worker's own copy of the dense variables, which goes on with the worker's gradients alone between two looks at the servers.
+//! A worker's own copy of the dense variables, which continues with the worker's gradients alone between two looks at the servers.
 use std::collections::BTreeMap;
 
 use crate::ps::protocol::catalog::Catalog;
@@ -27,7 +27,7 @@ impl LocalVariables {
         &self.catalog
     }
 
-    /// Replace a variable's weights; the optimizer's state goes on.
+    /// Replace a variable's weights; the optimizer's state is kept.
     pub fn take(&mut self, variable: usize, weights: &[f32]) {
         self.variables
             .entry(variable)

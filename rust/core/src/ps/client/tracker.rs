@@ -1,7 +1,7 @@
-//! What a worker has asked of servers, as a state machine: each part is asked of whoever is the primary, again and again, until it is
-//! settled (rule R9). No sockets, no threads, no clock: whoever calls has them.
+//! What a worker has asked of servers, as a state machine: each part is asked of the present primary, again and again, until it is
+//! settled (rule R9). No sockets, no threads, no clock: the caller has them.
 //!
-//! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is told with `lose`. What
+//! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is reported with `lose`. What
 //! came of it all is fetched with `take_news`.
 // What is read here comes from others.
 #![cfg_attr(
@@ -636,7 +636,7 @@ impl RequestTracker {
         }
     }
 
-    /// Note that a server can't be reached: its parts are asked again, of whoever is the primary by then.
+    /// Note that a server can't be reached: its parts are asked again, of the primary by then.
     pub fn lose(&mut self, now: Instant, server: Server) {
         self.told.remove(&server);
         self.requests.retain(|_, request| request.server != server);
@@ -848,7 +848,7 @@ fn take_rows(
         };
         match dense {
             Dense::Missing => *came = None,
-            // It may have come for another ticket, of which nobody has taken anything yet: so it is told with each.
+            // It may have come for another ticket, of which nothing was taken yet: so it is sent with each.
             Dense::Unchanged => {}
             Dense::Changed { version, weights } => {
                 *came = Some(Came {

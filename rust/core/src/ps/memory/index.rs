@@ -1,7 +1,7 @@
 //! Which row an id has: open addressing with linear probing, 4 bytes a cell.
 //!
 //! A cell has the row's number and eight bits of the id's hash, by which nearly all other rows are passed over; the id itself stands with
-//! the row, which whoever looks wants anyway. Cells are found by a hash of the id alone: that by which rows come to slots is nearly the
+//! the row, which the caller wants anyway. Cells are found by a hash of the id alone: that by which rows come to slots is nearly the
 //! same for all ids of a slot. Deleting moves later cells back, so that no dead ones are left behind.
 use crate::ps::memory::hash::mix;
 use crate::ps::memory::prefetch::prefetch;
@@ -11,7 +11,7 @@ const VACANT: u32 = u32::MAX;
 const BITS: u32 = 24;
 const LEAST: usize = 8;
 
-/// The rows of one table in one slot, by id. Each call that has to compare ids is told how to find a row's.
+/// The rows of one table in one slot, by id. Each call that has to compare ids receives how to find a row's.
 #[derive(Debug, Default, Clone)]
 pub struct Index {
     cells: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Which chunks a slot holds: what makes a push that comes again, from whomever, harmless.
+//! Which chunks a slot holds: what makes a push that comes again, from any worker, harmless.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),

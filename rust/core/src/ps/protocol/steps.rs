@@ -1,7 +1,7 @@
 //! Which steps of synchronous accumulation are complete (rules A1 to A3): what each side knows of the chunks that are settled everywhere.
 //!
 //! A step is complete when all of its chunks are settled on all servers. Which chunks it has is arithmetic that workers do: a pull names what
-//! must be settled before its rows may be read. Confirmations say how far each task is; whoever hears one keeps it and passes it on.
+//! must be settled before its rows may be read. Confirmations say how far each task is; each side that hears one keeps it and passes it on.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),

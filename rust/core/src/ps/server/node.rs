@@ -27,7 +27,7 @@ use crate::ps::protocol::stream::{Deed, Message, Outgoing, Streams};
 use crate::ps::server::data::Data;
 use crate::ps::server::slot::{Answer, Broken, Head, Heard, Progress, Slot, Ticket, Told};
 
-/// Words that may wait for one server's acceptance: 64 MiB. Pushes are told to come again then, and copies wait.
+/// Words that may wait for one server's acceptance: 64 MiB. Pushes are asked to come again then, and copies wait.
 const ROOM: usize = 8 << 20;
 
 /// Slots in which a push makes its server look for old rows, if it is time to.

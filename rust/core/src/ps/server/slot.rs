@@ -1,4 +1,4 @@
-//! One slot at one server: the state machine of rules R1 to R18. No sockets, no clock, no locks: whoever calls has them.
+//! One slot at one server: the state machine of rules R1 to R18. No sockets, no clock, no locks: the caller has them.
 //!
 //! A server is a slot's primary, its backup, the receiver of a copy, or nothing. What it is follows from the newest entry of the journal
 //! that it knows and from the primary epoch of the data it holds.
@@ -15,7 +15,7 @@ use crate::ps::server::data::{Cursor, Data, Pace};
 #[cfg(feature = "simulation")]
 mod mistakes;
 
-/// Names a push that waits for its answer, in the words of whoever has to give it.
+/// Names a push that waits for its answer, in the words of the process that has to give it.
 pub type Ticket = u64;
 
 /// What came with the frame of a push.
@@ -72,7 +72,7 @@ pub struct Broken {
     pub what: String,
 }
 
-/// How a copy goes on.
+/// How a copy continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Progress {
     More,
@@ -197,7 +197,7 @@ impl Slot {
             .filter(|_| self.is_complete && is_named && self.primary_epoch == primary_epoch)
     }
 
-    /// Whether all required servers have a chunk that this one holds (rules R4 and R8); no, if whoever asks knows a newer term.
+    /// Whether all required servers have a chunk that this one holds (rules R4 and R8); no, if the asker knows a newer term.
     pub fn has(&self, stamp: Stamp, term: u64) -> bool {
         let Some(data) = self.read().filter(|_| !self.is_behind(term)) else {
             return false;

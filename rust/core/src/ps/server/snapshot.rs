@@ -352,7 +352,7 @@ mod tests {
             bytes[at] ^= 1 << bit;
             std::fs::write(&path, &bytes).unwrap();
             prop_assert!(matches!(read(&path, &section, node.catalog()), Err(Unreadable::Checksum)));
-            // Whoever forges the checksum too gets a slot or an error, and no more.
+            // A forger of the checksum, too, gets a slot or an error, and no more.
             section.crc = crc32c::crc32c(&bytes);
             let _ = read(&path, &section, node.catalog());
         }
