@@ -59,9 +59,9 @@ pushes that it has applied, and the sum of ``h(NUMBER, CHUNK)`` over them modulo
 A job that continued from a checkpoint has one more file, ``beginning``, written before anything is trained: the tasks that were done then
 (all before ``low``, and those in ``above``), and what each slot had applied of these. Its lines are of other tasks only, and what slots
 have applied in the end is that and what the lines add up to. Lines of chunks that a slot held already are there, too: a worker that finds
-that writes them. ``begun``, which may be missing, says of how many first chunks of tasks that were not done all slots held the gradients: these
-count in the audits of both jobs, and were applied once. That the tasks done before are the ones of which no line is there follows from
-their number::
+that writes them. ``begun``, which may be missing, says of how many first chunks of tasks that were not done all slots held the gradients:
+these count in the audits of both jobs, and were applied once. That the tasks done before are the ones of which no line is there follows
+from their number::
 
     {"format": 1, "checkpoint": path, "low": 96, "above": [98, 99], "begun": [[97, 3]],
      "slots": [[slot, pushes, sum], …], "checksum": "…"}
