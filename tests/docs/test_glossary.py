@@ -30,3 +30,17 @@ def test_each_term_has_a_sentence_and_a_name_in_the_code() -> None:
         assert re.search(r"\. (`[^`]+`(, )?)+$", text), term
         for name in re.findall(r"`([\w/]+(?:\.rs|\.py|/))`", text):
             assert any((folder / name).exists() for folder in FOLDERS), name
+
+
+def test_each_name_is_one_of_the_code() -> None:
+    paths = [
+        *FOLDERS[0].rglob("*.py"),
+        *FOLDERS[1].rglob("*.rs"),
+        *(ROOT / "rust" / "python" / "src").rglob("*.rs"),
+    ]
+    code = "".join(path.read_text(encoding="utf-8") for path in paths)
+    names = {part for name in re.findall(r"`(?:--)?([\w.]+)`", PAGE) for part in name.split(".")} - {
+        "py",
+        "rs",
+    }
+    assert names - set(re.findall(r"\w+", code)) == set()
