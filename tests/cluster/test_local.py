@@ -250,8 +250,8 @@ def test_children_end_when_the_launcher_dies(tmp_path: Path, place: JobPlace) ->
     import subprocess
 
     child = (
-        "from elasticdl.cluster.local.parentdeath import watch_lifeline; from elasticdl.cluster.local.place import own_place; "
-        "watch_lifeline(own_place().close); print('up'); import signal; signal.pause()"
+        "from elasticdl.cluster.local.parentdeath import watch_parent; from elasticdl.cluster.local.place import own_place; "
+        "watch_parent(own_place().close); print('up'); import signal; signal.pause()"
     )
     process = subprocess.Popen(
         [

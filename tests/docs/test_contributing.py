@@ -40,7 +40,7 @@ def test_each_command_exists() -> None:
     ("file", "names"),
     [
         ("python/elasticdl/tools/faults.py", ["FaultKind", "FORMS", "MOMENTS"]),
-        ("tests/chaos/__main__.py", ["MORE", "MORE_SERVING", "--servers", "--seed"]),
+        ("tests/chaos/__main__.py", ["MORE", "MORE_PS", "--servers", "--seed"]),
         ("benchmarks/__main__.py", ["PARTS", "FULL", "SMALLEST"]),
         ("python/elasticdl/control/protocol/codec.py", ["_FROM_MEMBER", "_TO_MEMBER"]),
         ("proto/elasticdl/v1/control.proto", ["FromMember", "ToMember"]),

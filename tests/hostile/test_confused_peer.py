@@ -145,7 +145,7 @@ def test_what_is_left_out_for_a_confused_word_is_found_by_the_audit(job: Job, tm
             records_per_task=1,
             minibatch_size=1,
             num_epochs=1,
-            serving=True,
+            has_servers=True,
             again=False,
         )
         log = PsAuditLog(tmp_path, "worker-0-1", MemberId("0" * 32), print)

@@ -30,11 +30,11 @@ SLEEP = "import signal; signal.pause()"
 
 SERVE = """
 import json, os, queue, signal, sys, time
-from elasticdl.cluster.local.parentdeath import watch_lifeline
+from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.control.transport.stream import ControlServer, StopWanted
 from elasticdl.cluster.local.place import own_place
-watch_lifeline()
+watch_parent()
 place = own_place()
 said = queue.SimpleQueue()
 server = ControlServer(place.control_address, place.token(), said.put)

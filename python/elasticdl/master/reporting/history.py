@@ -53,7 +53,7 @@ class HistoryEvent:
     redone: int = 0
 
     def to_line(self) -> str:
-        """Return one line of the events file; `told_from_line` is the inverse."""
+        """Return one line of the events file; `event_from_line` is the inverse."""
         return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
 
 

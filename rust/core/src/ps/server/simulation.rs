@@ -40,8 +40,8 @@ impl FromStr for Mistake {
             "receiver not required" => Mistake::ReceiverNotRequired,
             "no freeze" => Mistake::NoFreeze,
             "copy without stamps" => Mistake::CopyWithoutStamps,
-            "takes older primary_epoch" => Mistake::TakesOlderEpoch,
-            "refuses newer primary_epoch" => Mistake::RefusesNewerEpoch,
+            "takes older epoch" => Mistake::TakesOlderEpoch,
+            "refuses newer epoch" => Mistake::RefusesNewerEpoch,
             _ => return Err(format!("no mistake is called {name:?}")),
         })
     }
