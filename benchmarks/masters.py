@@ -179,7 +179,7 @@ def together(number: int) -> float:
         minimum=1,
         relaunches=1,
         plan=lambda _: Schedule(LEDGER, num_epochs=1, max_step=0),
-        policy_slots=lambda members: members,
+        policy_lanes=lambda members: members,
     )
     one = Decisions(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)

@@ -91,7 +91,7 @@ class History:
         return list(enumerate(sizes))
 
     def _all_steps(self) -> list[list[tuple[int, int, int, int]]]:
-        """Return per step the chunks (epoch, task, chunk, records), one per slot."""
+        """Return per step the chunks (epoch, task, chunk, records), one per lane."""
         steps = []
         for epoch in range(self.epochs):
             order = self.tasks()
@@ -157,10 +157,10 @@ class History:
             member.lines.append(f"base {self.view} {base[0]} {base[1]} {names}")
 
     def _contribute(self, member: Member, step: int) -> None:
-        for slot in sorted(member.holds):
-            epoch, task, chunk, records = self.steps[step - 1][slot]
+        for lane in sorted(member.holds):
+            epoch, task, chunk, records = self.steps[step - 1][lane]
             member.lines.append(
-                f"contributed {self.view} {step} {slot} {epoch} {task} {chunk} {records} {self.bad(task, chunk, records)}"
+                f"contributed {self.view} {step} {lane} {epoch} {task} {chunk} {records} {self.bad(task, chunk, records)}"
             )
 
     def _commit(self, member: Member, step: int) -> None:
@@ -172,8 +172,8 @@ class History:
         rng, step = self.rng, self.step + 1
         before = (self.step, self.lineage.get(self.step, 1))
         free = set(range(len(self.steps[step - 1]))) - set().union(*(member.holds for member in self.members))
-        for slot in sorted(free):
-            rng.choice(self.members).holds.add(slot)
+        for lane in sorted(free):
+            rng.choice(self.members).holds.add(lane)
         calm = rng.random() >= self.disturb
         contributing = (
             self.members

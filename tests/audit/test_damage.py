@@ -98,10 +98,10 @@ def test_a_record_twice(history: History, tmp_path: Path) -> None:
         audit(tmp_path)
 
 
-def test_a_slot_twice(history: History, tmp_path: Path) -> None:
+def test_a_lane_twice(history: History, tmp_path: Path) -> None:
     member, index = contributor(history)
     rewrite(member, tmp_path, [*member.lines[: index + 1], *member.lines[index:]])
-    with pytest.raises(AuditFailed, match=rf"line {index + 2}: slot \d+ of step \d+ was contributed twice"):
+    with pytest.raises(AuditFailed, match=rf"line {index + 2}: lane \d+ of step \d+ was contributed twice"):
         audit(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_a_missing_file(history: History, tmp_path: Path) -> None:
         audit(tmp_path)
 
 
-def test_the_missing_file_of_a_member_that_owned_no_slot(tmp_path: Path) -> None:
+def test_the_missing_file_of_a_member_that_owned_no_lane(tmp_path: Path) -> None:
     """Whoever stood in a view that counts has to have a file, also one that computed nothing."""
     for seed in range(50):
         (tmp_path / str(seed)).mkdir()

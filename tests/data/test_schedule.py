@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.data.plan.ledger import Ledger
-from elasticdl.data.plan.schedule import Schedule, policy_slots
+from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadSetting
 
@@ -23,28 +23,28 @@ def test_all_steps_together_consume_every_record_of_each_epoch_once(
 ) -> None:
     shards = [Shard(f"s{i}", i, count) for i, count in enumerate(counts)]
     schedule = Schedule(Ledger(shards, per_task, minibatch, 5, shuffle), epochs, 0)
-    slots = st.integers(1, 7)
-    position = schedule.start(data.draw(slots))
+    lanes = st.integers(1, 7)
+    position = schedule.start(data.draw(lanes))
     seen: Counter[tuple[int, str, int]] = Counter()
     done = 0
     while not schedule.ended(position, 0):
-        assert 1 <= position.slots <= schedule.ledger.num_tasks - position.first_task
+        assert 1 <= position.lanes <= schedule.ledger.num_tasks - position.first_task
         assert schedule.records_done(position) == done
         step = 0
-        for slot in range(position.slots):
-            task = schedule.task(position, slot)
+        for lane in range(position.lanes):
+            task = schedule.task(position, lane)
             chunk = schedule.ledger.chunk(task, position.chunk)
             step += len(chunk)
             seen.update((task.epoch, task.shard.name, int(record)) for record in chunk)
         assert step > 0
-        wave_slots = data.draw(slots)
-        after = schedule.advance(position, wave_slots)
+        wave_lanes = data.draw(lanes)
+        after = schedule.advance(position, wave_lanes)
         assert after > position
-        assert schedule.is_wave_start(after) == (after.chunk == 0 and after.slots > 0)
+        assert schedule.is_wave_start(after) == (after.chunk == 0 and after.lanes > 0)
         if schedule.is_wave_start(after):
-            assert after.slots == schedule.cut(after, wave_slots)
+            assert after.lanes == schedule.cut(after, wave_lanes)
         else:
-            assert after.slots in (position.slots, 0)
+            assert after.lanes in (position.lanes, 0)
         done += step
         if schedule.epoch_ended(position, after):
             assert done == schedule.ledger.num_records
@@ -76,7 +76,7 @@ def test_a_wave_of_unequal_tasks_literally() -> None:
     assert len(schedule.ledger.chunk(schedule.task(positions[1], 2), 1)) == 0
 
 
-def test_slots_of_a_later_wave_change_nothing_in_the_middle_of_one() -> None:
+def test_lanes_of_a_later_wave_change_nothing_in_the_middle_of_one() -> None:
     schedule = Schedule(Ledger([Shard("a", 0, 40)], 4, 2, 0, True), 2, 0)
     assert schedule.advance(Position(0, 0, 3, 0), 5) == Position(0, 0, 3, 1)
     assert schedule.advance(Position(0, 0, 3, 1), 5) == Position(0, 3, 5, 0)
@@ -124,22 +124,22 @@ def test_a_huge_epoch_is_walked_without_a_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("global_batch", "minibatch", "members", "slots"),
+    ("global_batch", "minibatch", "members", "lanes"),
     [(None, 64, 3, 3), (None, 64, 0, 1), (256, 64, 3, 4), (64, 64, 9, 1)],
 )
-def test_policy(global_batch: int | None, minibatch: int, members: int, slots: int) -> None:
-    assert policy_slots(global_batch, minibatch, members) == slots
+def test_policy(global_batch: int | None, minibatch: int, members: int, lanes: int) -> None:
+    assert policy_lanes(global_batch, minibatch, members) == lanes
 
 
 @pytest.mark.parametrize("global_batch", [0, -64, 32, 100])
 def test_a_global_batch_that_is_no_multiple_is_refused(global_batch: int) -> None:
     with pytest.raises(BadSetting, match=f"multiple of minibatch_size; got {global_batch}"):
-        policy_slots(global_batch, 64, 2)
+        policy_lanes(global_batch, 64, 2)
 
 
-def test_a_wave_without_slots_is_refused() -> None:
+def test_a_wave_without_lanes_is_refused() -> None:
     schedule = Schedule(Ledger([Shard("a", 0, 4)], 4, 4, 0, True), 1, 0)
-    with pytest.raises(ValueError, match="at least one slot"):
+    with pytest.raises(ValueError, match="at least one lane"):
         schedule.start(0)
 
 
@@ -147,19 +147,19 @@ def test_a_wave_without_slots_is_refused() -> None:
     st.lists(st.integers(0, 30), min_size=1, max_size=4).filter(any),
     st.lists(st.integers(1, 5), min_size=1, max_size=40),
 )
-def test_whatever_a_job_comes_to_is_in_its_data(counts: list[int], slots: list[int]) -> None:
+def test_whatever_a_job_comes_to_is_in_its_data(counts: list[int], lanes: list[int]) -> None:
     shards = [Shard(str(number), 0, count) for number, count in enumerate(counts)]
     schedule = Schedule(Ledger(shards, 4, 2, 0, True), 2, 0)
-    position = schedule.start(slots[0])
-    for step, wave in enumerate(slots):
+    position = schedule.start(lanes[0])
+    for step, wave in enumerate(lanes):
         assert schedule.has(position)
         assert schedule.may_have(position, step)
         assert not schedule.may_have(position, step + 10**6)
         if schedule.ended(position, step):
             return
         for wrong in (
-            replace(position, slots=1 << 62),
-            replace(position, slots=0),
+            replace(position, lanes=1 << 62),
+            replace(position, lanes=0),
             replace(position, first_task=schedule.ledger.num_tasks),
             replace(position, chunk=2),
             replace(position, epoch=3),

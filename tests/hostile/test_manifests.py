@@ -204,10 +204,10 @@ RECORDS: tuple[dict[str, Any], ...] = (
             "id": 1,
             "members": [{"id": "a", "name": "worker-0-1", "address": "unix:/a"}],
             "base": {"step": 0, "view": 1},
-            "position": {"epoch": 0, "first_task": 0, "slots": 1, "chunk": 0},
+            "position": {"epoch": 0, "first_task": 0, "lanes": 1, "chunk": 0},
             "first": [0],
             "later": [0],
-            "wave_slots": 1,
+            "wave_lanes": 1,
             "sources": ["initial", None],
             "final": False,
             "exporter": None,
@@ -247,7 +247,7 @@ def test_a_forged_page_of_a_journal_ends_in_our_error(
 
 HEAD = {
     "state": {"step": 1, "view": 1},
-    "position": {"epoch": 0, "first_task": 0, "slots": 1, "chunk": 0},
+    "position": {"epoch": 0, "first_task": 0, "lanes": 1, "chunk": 0},
     "sums": {"loss": 0.5, "examples": 3.0},
     "meta": {"shapes": []},
 }

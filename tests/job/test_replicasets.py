@@ -56,7 +56,7 @@ def test_the_members_of_the_last_group_have_to_be_somewhere() -> None:
         position=Position(0, 0, 2, 0),
         first=(0, 1),
         later=(0, 1),
-        wave_slots=2,
+        wave_lanes=2,
         sources=("initial", "initial"),
     )
     records = (EpochRecord(1), ViewRecord(view))

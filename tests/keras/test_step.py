@@ -52,9 +52,9 @@ def train(members: list[KerasAdapter], chunks: list[list[bytes]], steps: int = 1
     """Train steps of the same chunks, dealt out to the members in turn."""
     for step in range(1, steps + 1):
         examples = 0.0
-        for slot, chunk in enumerate(chunks):
-            member = members[slot % len(members)]
-            examples += member.compute(member.convert(chunk), step, slot).examples
+        for lane, chunk in enumerate(chunks):
+            member = members[lane % len(members)]
+            examples += member.compute(member.convert(chunk), step, lane).examples
         result = total(members)
         for member in members:
             member.apply(result.copy(), examples)
@@ -120,8 +120,8 @@ def test_statistics_start_from_the_committed_value_and_are_weighted(adapter: Mak
     before = made.digest()
     moving = made.model.layers[1].moving_mean
     means = [np.mean(made.convert(chunk).data[0], axis=0) for chunk in chunks]
-    for slot, chunk in enumerate(chunks):
-        made.compute(made.convert(chunk), 1, slot)
+    for lane, chunk in enumerate(chunks):
+        made.compute(made.convert(chunk), 1, lane)
         assert made.digest() == before
     made.apply(np.array(made.accumulator()), 12.0)
     # from 0, with momentum 0.5: each chunk alone would give half of its mean
@@ -129,12 +129,12 @@ def test_statistics_start_from_the_committed_value_and_are_weighted(adapter: Mak
     np.testing.assert_allclose(moving.numpy(), expected, rtol=1e-6)
 
 
-def test_dropout_depends_on_step_and_slot_alone(adapter: Make) -> None:
+def test_dropout_depends_on_step_and_lane_alone(adapter: Make) -> None:
     one, other = adapter(DROPPING), adapter(DROPPING)
 
-    def gradient(made: KerasAdapter, step: int, slot: int) -> bytes:
+    def gradient(made: KerasAdapter, step: int, lane: int) -> bytes:
         made.zero()
-        made.compute(made.convert(records(8)), step, slot)
+        made.compute(made.convert(records(8)), step, lane)
         return bytes(made.accumulator())
 
     gradient(other, 5, 0)

@@ -63,7 +63,7 @@ class Integers:
     def zero(self) -> None:
         self.sums[:] = 0
 
-    def compute(self, batch: Any, step: int, slot: int) -> ChunkResult:
+    def compute(self, batch: Any, step: int, lane: int) -> ChunkResult:
         time.sleep(SECONDS)
         if FAULT == "raise" and step > 5:
             raise RuntimeError(f"the user's program fails at step {step}")

@@ -131,7 +131,7 @@ def join(number: int) -> int:
     """Return what it costs when so many workers register and begin together."""
     schedule = Schedule(LEDGER, num_epochs=1, max_step=0)
     settings = groupstate.Settings(
-        workers=number, plan=lambda _: schedule, policy_slots=lambda members: members, **TIMES
+        workers=number, plan=lambda _: schedule, policy_lanes=lambda members: members, **TIMES
     )
     job = Job(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
@@ -161,7 +161,7 @@ def test_nobody_waits_for_what_others_must_hear(monkeypatch: pytest.MonkeyPatch)
     job = Job(
         AllReduceMaster(
             groupstate.Settings(
-                workers=2, plan=lambda _: Schedule(LEDGER, 1, 0), policy_slots=lambda _: 1, **TIMES
+                workers=2, plan=lambda _: Schedule(LEDGER, 1, 0), policy_lanes=lambda _: 1, **TIMES
             )
         )
     )

@@ -92,7 +92,7 @@ def settings(**changes: Any) -> Settings:
         minimum=1,
         relaunches=1,
         plan=lambda _: SCHEDULE,
-        policy_slots=lambda _: 2,
+        policy_lanes=lambda _: 2,
         output=OUTPUT,
         snapshots=Path(SNAPSHOT).parent,
     )

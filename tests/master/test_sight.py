@@ -25,7 +25,7 @@ def view() -> View:
         position=Position(0, 0, 2, 0),
         first=(0, 1),
         later=(0, 1),
-        wave_slots=2,
+        wave_lanes=2,
         sources=(None, None),
     )
 

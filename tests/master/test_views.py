@@ -65,8 +65,8 @@ def test_the_first_view_has_one_member_that_makes_the_weights() -> None:
     assert view.reason == "why"
 
 
-def test_lost_slots_and_only_those_go_to_the_least_loaded() -> None:
-    # c is gone: slot 2 goes to b, who has one slot; a keeps its two
+def test_lost_lanes_and_only_those_go_to_the_least_loaded() -> None:
+    # c is gone: lane 2 goes to b, who has one lane; a keeps its two
     view = decide(stander("a"), stander("b"))
     assert view.id == 2
     assert view.first == (0, 1, 1, 0)
@@ -75,7 +75,7 @@ def test_lost_slots_and_only_those_go_to_the_least_loaded() -> None:
 
 
 def test_held_chunks_stay_where_they_are() -> None:
-    # b computed slot 0 in an earlier view of the same step: it keeps it, though a owned it last
+    # b computed lane 0 in an earlier view of the same step: it keeps it, though a owned it last
     view = decide(stander("a", holds={3}), stander("b", holds={0, 1}), stander("c"))
     assert view.first == (1, 1, 2, 0)
 
@@ -93,7 +93,7 @@ def test_the_base_is_the_highest_state_of_those_who_stay() -> None:
     assert view.sources == ("b", None, "b")
 
 
-def test_joiners_own_no_slot_of_the_first_step() -> None:
+def test_joiners_own_no_lane_of_the_first_step() -> None:
     view = decide(stander("a"), stander("b"), stander("c"), joiner("d"))
     assert set(view.first) == {0, 1, 2}
     assert view.later == (0, 1, 2, 3)
@@ -152,29 +152,29 @@ def test_if_all_drain_one_holder_carries_the_state() -> None:
 
 def test_k_follows_the_members_when_a_wave_begins() -> None:
     begins = {"position": START, "state": S0}
-    assert decide(stander("a", **begins), stander("b", **begins), fixed=False).position.slots == 2
+    assert decide(stander("a", **begins), stander("b", **begins), fixed=False).position.lanes == 2
     # in mid-wave it stays, and only the waves that begin later have another
     view = decide(stander("a"), stander("b"), fixed=False)
     assert view.position == MIDDLE
-    assert view.wave_slots == 2
+    assert view.wave_lanes == 2
     assert len(view.later) == 4
 
 
 def test_k_stays_if_somebody_already_holds_a_chunk_of_the_wave() -> None:
     begins = {"position": START, "state": S0}
     view = decide(stander("a", holds={3}, **begins), stander("b", **begins), fixed=False)
-    assert view.position.slots == 4
+    assert view.position.lanes == 4
     assert view.first[3] == 0
 
 
 def test_k_counts_joiners_unless_the_wave_ends_with_the_step_in_which_they_own_nothing() -> None:
     standers = (stander("a", S0, position=START), stander("b", S0, position=START), joiner("d"), joiner("e"))
-    assert decide(*standers, fixed=False).position.slots == 4
+    assert decide(*standers, fixed=False).position.lanes == 4
     short = Schedule(Ledger((Shard("s", 0, 32),), 1, 1, 0, shuffle=False), num_epochs=1, max_step=0)
     view = decide(*standers, fixed=False, schedule=short)
     assert view.first == (0, 1)
-    assert view.wave_slots == 4
-    assert decide(*standers[2:], fixed=False, schedule=short, current=None).position.slots == 2
+    assert view.wave_lanes == 4
+    assert decide(*standers[2:], fixed=False, schedule=short, current=None).position.lanes == 2
 
 
 def test_k_is_cut_at_the_end_of_the_epoch() -> None:
@@ -183,20 +183,20 @@ def test_k_is_cut_at_the_end_of_the_epoch() -> None:
     view = decide(
         stander("a", position=late), stander("b", position=late), stander("c", position=late), fixed=False
     )
-    assert view.position.slots == 2
+    assert view.position.lanes == 2
     assert len(view.first) == 2
-    assert view.wave_slots == 3
+    assert view.wave_lanes == 3
 
 
 def test_the_base_of_the_current_view_has_the_k_that_the_view_gave_it() -> None:
     # a never installed view 1, whose wave was cut to 3; b did
-    cut = replace(LAST, position=replace(START, slots=3), first=(0, 1, 2))
+    cut = replace(LAST, position=replace(START, lanes=3), first=(0, 1, 2))
     view = decide(
         stander("a", state=S0, position=START),
         stander("b", state=S0, position=cut.position, holds={2}),
         current=cut,
     )
-    assert view.position.slots == 3
+    assert view.position.lanes == 3
 
 
 # ------------------------------------------------------------------ the end
@@ -241,7 +241,7 @@ def situations(draw: st.DrawFn) -> tuple[Stander, ...]:
     for name in sorted(names):
         state = draw(STATES) if name in "abc" else None
         holds = draw(st.sets(st.sampled_from(free), max_size=2)) if free and state is not None else set()
-        free = [slot for slot in free if slot not in holds]
+        free = [lane for lane in free if lane not in holds]
         standers.append(stander(name, state, holds, draw(st.booleans()), name in "abc", POSITIONS[state]))
     return tuple(standers)
 
@@ -263,16 +263,16 @@ def test_every_view_is_well_formed(standers: tuple[Stander, ...], fixed: bool, s
     held = {s.state for s in standers if s.state is not None}
     assert not held or view.base == max(held)
     if not view.final:
-        assert len(view.first) == view.position.slots
-        assert len(view.later) >= max(view.position.slots, view.wave_slots)
+        assert len(view.first) == view.position.lanes
+        assert len(view.later) >= max(view.position.lanes, view.wave_lanes)
         blank = {rank for rank, p in enumerate(view.members) if by_id[p.id].state is None}
         assert not blank & set(view.first) or len(blank) == len(view.members)
         for rank, member in enumerate(view.members):
             there = by_id[member.id]
             if there.state == view.base:
                 # D4: no computed chunk is thrown away
-                assert {s for s in there.report.holds if s < view.position.slots} <= view.owned(
-                    rank, view.base.step + 1, view.position.slots
+                assert {s for s in there.report.holds if s < view.position.lanes} <= view.owned(
+                    rank, view.base.step + 1, view.position.lanes
                 )
 
 

@@ -98,7 +98,7 @@ class NoFloor(Mistaken):
 
 
 class KeepAccumulator(Mistaken):
-    """Slots are rebalanced in the middle of a step and members do not check what their accumulator contains."""
+    """Lanes are rebalanced in the middle of a step and members do not check what their accumulator contains."""
 
     class member_class(Member):
         __slots__ = ()
@@ -114,15 +114,15 @@ class KeepAccumulator(Mistaken):
         __slots__ = ()
 
         def _compose(self, situation: views.Situation) -> View:
-            with mock.patch.object(views, "place_slots", _rotate):
+            with mock.patch.object(views, "place_lanes", _rotate):
                 return AllReduceMaster._compose(self, situation)
 
 
 def _rotate(
-    members: Sequence[Stander], base: StateId, slots: int, before: Sequence[int | None]
+    members: Sequence[Stander], base: StateId, lanes: int, before: Sequence[int | None]
 ) -> tuple[int, ...]:
     del base, before
-    return tuple((slot + 1) % len(members) for slot in range(slots))
+    return tuple((lane + 1) % len(members) for lane in range(lanes))
 
 
 class StaleAccumulator(Mistaken):
@@ -234,7 +234,7 @@ class RingOfTheLiving(Mistaken):
         def _try_commit(self, out: Any) -> Member:
             if self.result is None or self.position is None:
                 return Member._try_commit(self, out)
-            complete = replace(self.result, contributors=(1,) * self.position.slots)
+            complete = replace(self.result, contributors=(1,) * self.position.lanes)
             return Member._try_commit(replace(self, result=complete), out)
 
     def is_full(self, ring: Ring) -> bool:
@@ -680,7 +680,7 @@ class Focus:
         plan = Plan(
             workers=rng.choice(self.workers),
             joins=rng.randint(0, self.joins),
-            slots=rng.choice((None, 2, 3)),
+            lanes=rng.choice((None, 2, 3)),
             tasks=rng.choice((3, 4)),
             chunks=rng.choice((1, 2, 3)),
             checkpoint_steps=1,

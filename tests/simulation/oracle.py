@@ -73,7 +73,7 @@ class Oracle:
         return max(0, min(task.count - chunk * batch, batch))
 
     def _chunks(self, position: Position) -> list[Chunk]:
-        tasks = [self.world.schedule.task(position, slot) for slot in range(position.slots)]
+        tasks = [self.world.schedule.task(position, lane) for lane in range(position.lanes)]
         return [(task.epoch, task.id, position.chunk) for task in tasks]
 
     # ------------------------------------------------------------------ members
@@ -100,9 +100,9 @@ class Oracle:
         self.bounds[view_id] = min(first, self.bounds.get(view_id, first))
 
     def contributed(self, worker: Any, work: Any, given: tuple[tuple[int, Chunk, Lineage], ...]) -> None:
-        slots = tuple(sorted(line.slot for line in work.lines))
-        if not work.blank and slots != tuple(sorted(entry[0] for entry in given)):
-            raise Violation(f"{worker.name} says it gives slots {slots}, its accumulator holds {given}")
+        lanes = tuple(sorted(line.lane for line in work.lines))
+        if not work.blank and lanes != tuple(sorted(entry[0] for entry in given)):
+            raise Violation(f"{worker.name} says it gives lanes {lanes}, its accumulator holds {given}")
         lines = self.lines.setdefault((work.view, work.step), {})
         lines[worker.name] = tuple(entry[1] for entry in given)
 

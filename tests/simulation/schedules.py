@@ -31,7 +31,7 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         workers=workers,
         joins=some(2, 0.4),
-        slots=rng.choice((None, None, 2, 3, 4)),
+        lanes=rng.choice((None, None, 2, 3, 4)),
         tasks=rng.choice((3, 4, 6)),
         chunks=rng.choice((1, 2, 3)),
         max_step=rng.choice((0, 0, 0, 3)),

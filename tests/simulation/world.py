@@ -18,7 +18,7 @@ from typing import Any
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.ledger import Ledger
-from elasticdl.data.plan.schedule import Schedule, policy_slots
+from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.groupstate import Settings
@@ -48,7 +48,7 @@ class Plan:
     workers: int = 3
     joins: int = 0
     minimum: int = 1
-    slots: int | None = None
+    lanes: int | None = None
     tasks: int = 6
     chunks: int = 2
     max_step: int = 0
@@ -95,16 +95,16 @@ class Table:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._schedule, name)
 
-    def advance(self, position: Position, wave_slots: int) -> Position:
-        key = position, wave_slots
+    def advance(self, position: Position, wave_lanes: int) -> Position:
+        key = position, wave_lanes
         if key not in self._advance:
-            self._advance[key] = self._schedule.advance(position, wave_slots)
+            self._advance[key] = self._schedule.advance(position, wave_lanes)
         return self._advance[key]
 
-    def task(self, position: Position, slot: int) -> Any:
-        key = position, slot
+    def task(self, position: Position, lane: int) -> Any:
+        key = position, lane
         if key not in self._task:
-            self._task[key] = self._schedule.task(position, slot)
+            self._task[key] = self._schedule.task(position, lane)
         return self._task[key]
 
     def records_done(self, position: Position) -> int:
@@ -159,7 +159,7 @@ class Worker:
     position: Position | None = None
     """Of the state that the last commit made."""
     accumulator: list[tuple[int, tuple[int, int, int], Lineage]] = field(default_factory=list)
-    """Slot, chunk and the state on which its gradient was computed."""
+    """Lane, chunk and the state on which its gradient was computed."""
     token: Token | None = None
     heal: Token | None = None
     serving: tuple[int, StateId, Lineage] | None = None
@@ -248,8 +248,8 @@ class World:
             minimum=plan.minimum,
             relaunches=1,
             plan=lambda _: self.schedule,
-            policy_slots=lambda members: policy_slots(
-                None if plan.slots is None else plan.slots * minibatch, minibatch, members
+            policy_lanes=lambda members: policy_lanes(
+                None if plan.lanes is None else plan.lanes * minibatch, minibatch, members
             ),
             times=TIMES,
             output=OUTPUT,
@@ -882,13 +882,13 @@ class World:
 
         def outcome() -> to_member.ChunkComputed:
             assert worker.lineage is not None
-            task = self.schedule.task(work.position, work.slot)
+            task = self.schedule.task(work.position, work.lane)
             records = self.oracle.records(task, work.position.chunk)
-            worker.accumulator.append((work.slot, (task.epoch, task.id, work.position.chunk), worker.lineage))
+            worker.accumulator.append((work.lane, (task.epoch, task.id, work.position.chunk), worker.lineage))
             worker.late = worker.late or not worker.machine.active
-            return to_member.ChunkComputed(work.slot, records, float(records), 0.0)
+            return to_member.ChunkComputed(work.lane, records, float(records), 0.0)
 
-        self._come_back(worker, token, self.delay("compute"), f"has computed slot {work.slot}", outcome)
+        self._come_back(worker, token, self.delay("compute"), f"has computed lane {work.lane}", outcome)
 
     def _commit(self, worker: Worker, work: to_member.Commit) -> None:
         token = self._begin(worker, work)

@@ -40,9 +40,9 @@ def job(directory: Path, drop: str = "") -> None:
     for log in logs:
         log.base(view)
     for step in (1, 2):
-        for slot, log in enumerate(logs):
-            if drop != f"contributed {step} {slot}":
-                log.contributed(1, step, 0, [Contribution(slot, task=slot, chunk=step - 1, records=2)])
+        for lane, log in enumerate(logs):
+            if drop != f"contributed {step} {lane}":
+                log.contributed(1, step, 0, [Contribution(lane, task=lane, chunk=step - 1, records=2)])
         for log in logs:
             log.committed(1, step, 4)
     for log in logs:

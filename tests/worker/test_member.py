@@ -82,8 +82,8 @@ def view(number: int, members: tuple[Peer, ...] = (A, B), **changes: Any) -> Vie
         base=INITIAL,
         position=START,
         first=(0, 1),
-        later=tuple(slot % len(members) for slot in range(2)),
-        wave_slots=2,
+        later=tuple(lane % len(members) for lane in range(2)),
+        wave_lanes=2,
         sources=(None,) * len(members),
     )
     return dataclasses.replace(plain, **changes)
@@ -103,7 +103,7 @@ def joiner(**changes: Any) -> Member:
 
 
 def trained(**changes: Any) -> Member:
-    """A member that holds the initial state and trains in view 1 with B; it has been asked for the chunk of slot 0."""
+    """A member that holds the initial state and trains in view 1 with B; it has been asked for the chunk of lane 0."""
     member = joiner(**changes)
     member, _ = run(
         member, Received(NewView(view(1, sources=("initial", "a")))), Healed(ViewId(1), INITIAL, START)
@@ -112,8 +112,8 @@ def trained(**changes: Any) -> Member:
     return member
 
 
-def chunk(slot: int) -> ChunkComputed:
-    return ChunkComputed(slot, 1, 1.0, 0.5)
+def chunk(lane: int) -> ChunkComputed:
+    return ChunkComputed(lane, 1, 1.0, 0.5)
 
 
 def full(flag: int = 0) -> Trailer:
@@ -155,7 +155,7 @@ def test_the_first_member_makes_the_weights_and_the_others_heal_from_it() -> Non
     assert member.healees == {B.id}
 
 
-def test_a_joiner_without_a_slot_gives_zeros_while_it_heals() -> None:
+def test_a_joiner_without_a_lane_gives_zeros_while_it_heals() -> None:
     with_joiner = view(2, (B, A), first=(0, 0), sources=(None, "b"))
     member, said = run(joiner(), Received(NewView(with_joiner)))
     assert said[1:] == [
@@ -169,7 +169,7 @@ def test_a_joiner_without_a_slot_gives_zeros_while_it_heals() -> None:
     assert said[-1] == Commit(ViewId(2), StateId(1, 2), after(1), full(), epoch_ended=False)
 
 
-def test_a_joiner_with_a_slot_heals_before_it_computes() -> None:
+def test_a_joiner_with_a_lane_heals_before_it_computes() -> None:
     member, said = run(joiner(), Received(NewView(view(2, (B, A), first=(0, 1), sources=(None, "b")))))
     assert said[1:] == [Heal(ViewId(2), INITIAL, START, "b", None)]
     member, said = run(member, Healed(ViewId(2), INITIAL, START))
@@ -235,7 +235,7 @@ def test_a_step_computes_contributes_and_commits() -> None:
     member, said = run(member, chunk(0))
     (given,) = said
     assert given.trailer == Trailer(1, 1.0, 0.5, 0, (1, 0))
-    assert [(line.slot, line.chunk) for line in given.lines] == [(0, 0)]
+    assert [(line.lane, line.chunk) for line in given.lines] == [(0, 0)]
     member, said = run(member, ring(1, 1))
     assert said == [Commit(ViewId(1), StateId(1, 1), after(1), full(), epoch_ended=False)]
     assert member.holds == frozenset()

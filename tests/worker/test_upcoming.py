@@ -10,13 +10,13 @@ from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 
 
-def view(schedule: Schedule, members: int, first: tuple[int, ...], wave_slots: int) -> View:
+def view(schedule: Schedule, members: int, first: tuple[int, ...], wave_lanes: int) -> View:
     peers = tuple(
         Peer(MemberId(f"{rank:032x}"), f"worker-{rank}-1", f"unix:/{rank}") for rank in range(members)
     )
-    later = tuple(slot % members for slot in range(max(wave_slots, len(first))))
+    later = tuple(lane % members for lane in range(max(wave_lanes, len(first))))
     position = schedule.start(len(first))
-    return View(ViewId(1), peers, StateId(0, 1), position, first, later, wave_slots, (None,) * members)
+    return View(ViewId(1), peers, StateId(0, 1), position, first, later, wave_lanes, (None,) * members)
 
 
 @given(
@@ -26,13 +26,13 @@ def view(schedule: Schedule, members: int, first: tuple[int, ...], wave_slots: i
     st.integers(0, 3),
 )
 def test_all_members_together_need_every_chunk_of_every_epoch_once(
-    counts: list[int], members: int, wave_slots: int, max_step_base: int
+    counts: list[int], members: int, wave_lanes: int, max_step_base: int
 ) -> None:
     shards = [Shard(f"s{i}", 0, count) for i, count in enumerate(counts)]
     schedule = Schedule(Ledger(shards, 8, 3, seed=max_step_base, shuffle=True), 2, 0)
-    start = schedule.start(wave_slots)
-    first = tuple(0 for _ in range(start.slots))
-    agreed = view(schedule, members, first, wave_slots)
+    start = schedule.start(wave_lanes)
+    first = tuple(0 for _ in range(start.lanes))
+    agreed = view(schedule, members, first, wave_lanes)
     needs = [need for rank in range(members) for need in upcoming(schedule, agreed, rank, start, 1)]
     keys = sorted(need.key for need in needs if need.key is not None)
     ledger = schedule.ledger
@@ -43,7 +43,7 @@ def test_all_members_together_need_every_chunk_of_every_epoch_once(
         for chunk in range(ledger.num_chunks(ledger.task_by_id(epoch, id)))
     )
     assert keys == expected
-    assert all(need.slot in agreed.owned(0, need.step, 99) for need in needs if need.step == 1)
+    assert all(need.lane in agreed.owned(0, need.step, 99) for need in needs if need.step == 1)
 
 
 def test_a_short_task_gives_needs_without_a_key() -> None:

@@ -29,7 +29,7 @@ that precedes the checksum, begun with the checksum of the line before (0 for th
 
     elasticdl-audit 1 MEMBERID NAME CRC
     base VIEW STEP STATE_VIEW MEMBERID,MEMBERID,… CRC             the view was installed; it starts from state (STEP, STATE_VIEW)
-    contributed VIEW STEP SLOT EPOCH TASK CHUNK RECORDS BAD CRC   before the first byte is given to the ring, one for each chunk
+    contributed VIEW STEP LANE EPOCH TASK CHUNK RECORDS BAD CRC   before the first byte is given to the ring, one for each chunk
     committed VIEW STEP RECORDS APPLIED CRC                       before the result is applied; RECORDS is the sum in the ring's trailer
 
 Several shards may have one name: name and start tell them apart, and no record (name, index) is in two of them. An index counts inside

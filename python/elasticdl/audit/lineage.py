@@ -21,9 +21,9 @@ from elasticdl.audit.records import (
 from elasticdl.audit.report import Report
 from elasticdl.errors import AuditFailed
 
-_MAX_SLOTS = 1 << 20
-_NEAR_SLOTS = 1 << 10
-"""Of these the set of a step is a number; more are rare, and such a number is as long as its highest slot says."""
+_MAX_LANES = 1 << 20
+_NEAR_LANES = 1 << 10
+"""Of these the set of a step is a number; more are rare, and such a number is as long as its highest lane says."""
 
 
 def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Report:
@@ -220,15 +220,15 @@ def _count_chunks(
     # one entry per step: what a job of a billion records costs here is tens of megabytes
     epoch_of_step = array("q", [-1]) * len(history)
     sums = array("q", [0]) * len(history)
-    slots = [0] * len(history)
-    far_slots: set[tuple[int, int]] = set()
+    lanes = [0] * len(history)
+    far_lanes: set[tuple[int, int]] = set()
     redone: set[int] = set()
     discarded_chunks = discarded_records = bad_records = idle_records = 0
     for file in files:
         for entry in file.entries():
             if entry.kind != b"contributed":
                 continue
-            view, step, slot, epoch, task, chunk, records, bad = entry.numbers
+            view, step, lane, epoch, task, chunk, records, bad = entry.numbers
             if task >= manifest.num_tasks or epoch >= (manifest.num_epochs or MOST_EPOCHS):
                 raise file.altered(entry.line, f"there is no task {task} in epoch {epoch + 1}")
             number, expected = manifest.chunk(task, chunk)
@@ -248,14 +248,14 @@ def _count_chunks(
                 mixed = f"epochs {epoch + 1} and {epoch_of_step[step] + 1}"
                 raise file.altered(entry.line, f"step {step} takes records of {mixed}")
             epoch_of_step[step] = epoch
-            if slot >= _MAX_SLOTS:
-                raise file.altered(entry.line, f"there is no slot {slot}")
-            if (step, slot) in far_slots or (slot < _NEAR_SLOTS and slots[step] >> slot & 1):
-                raise file.altered(entry.line, f"slot {slot} of step {step} was contributed twice")
-            if slot < _NEAR_SLOTS:
-                slots[step] |= 1 << slot
+            if lane >= _MAX_LANES:
+                raise file.altered(entry.line, f"there is no lane {lane}")
+            if (step, lane) in far_lanes or (lane < _NEAR_LANES and lanes[step] >> lane & 1):
+                raise file.altered(entry.line, f"lane {lane} of step {step} was contributed twice")
+            if lane < _NEAR_LANES:
+                lanes[step] |= 1 << lane
             else:
-                far_slots.add((step, slot))
+                far_lanes.add((step, lane))
             sums[step] += records
             bad_records += bad
             if step in evidence.idle.get(View(view), ()):

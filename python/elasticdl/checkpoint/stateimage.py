@@ -25,7 +25,7 @@ from elasticdl.files import reading
 from elasticdl.files.drafts import replacing
 
 _MAGIC = b"EDLSTATE"
-_FORMAT = 1
+_FORMAT = 2
 _PREFIX = struct.Struct("<8sII")
 
 

@@ -123,11 +123,11 @@ class KerasAdapter:
         self._flat = None
         self._summed = False
 
-    def compute(self, batch: Batch | None, step: int, slot: int) -> ChunkResult:
+    def compute(self, batch: Batch | None, step: int, lane: int) -> ChunkResult:
         """Add a chunk's gradient sum and weighted state changes to the accumulator; None is a chunk without a good record."""
         if batch is None or batch.data is None:
             return ChunkResult(0.0, 0.0)
-        loss, flat = self._step.compute(batch.data, batch.examples, self._seeds(step, slot))
+        loss, flat = self._step.compute(batch.data, batch.examples, self._seeds(step, lane))
         if self._flat is None:
             self._flat = flat
         else:
@@ -140,8 +140,8 @@ class KerasAdapter:
             np.add(self._sum, np.asarray(memoryview(flat)), out=self._sum)
         return ChunkResult(float(batch.examples), float(loss))
 
-    def _seeds(self, step: int, slot: int) -> npt.NDArray[np.int64]:
-        return chunk_seeds(self._spec.seed, step, slot, self._step.generators)
+    def _seeds(self, step: int, lane: int) -> npt.NDArray[np.int64]:
+        return chunk_seeds(self._spec.seed, step, lane, self._step.generators)
 
     def accumulator(self) -> memoryview:
         """Return the accumulator's elements, valid until the next `compute`, `apply` or `zero`."""

@@ -97,7 +97,7 @@ class AuditLog(_Log):
         for chunk in chunks:
             if chunk.records:
                 self._add(
-                    f"contributed {view} {step} {chunk.slot} {epoch} {chunk.task} {chunk.chunk} {chunk.records} {chunk.bad}"
+                    f"contributed {view} {step} {chunk.lane} {epoch} {chunk.task} {chunk.chunk} {chunk.records} {chunk.bad}"
                 )
         self._hand_over()
 

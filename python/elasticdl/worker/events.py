@@ -3,7 +3,7 @@
 Plain values. The state machine takes an event and returns instructions; the runner (`worker/allreduce/runner.py`) and the simulator carry
 them out and bring their outcomes back as events. *Work* is what takes time; its outcome always comes back, also when the member has
 sealed meanwhile (then usually as `WorkCancelled`), and no view is installed before it has. At most one piece of work is outstanding at
-any moment, with one exception: a joiner that owns no slot in its first step gets `Contribute(blank=True)` while its `Heal` still runs, so
+any moment, with one exception: a joiner that owns no lane in its first step gets `Contribute(blank=True)` while its `Heal` still runs, so
 that nobody waits for the transfer. If a seal cancels both, each comes back on its own (`WorkCancelled` twice is enough).
 """
 
@@ -25,7 +25,7 @@ class Trailer:
         examples: examples that `feed` made of them (the divisor).
         loss: sum of the examples' losses.
         flag: how many members know that a change of view is pending.
-        contributors: per slot, how many members contributed it; must be 1 each (M5).
+        contributors: per lane, how many members contributed it; must be 1 each (M5).
     """
 
     records: int
@@ -40,14 +40,14 @@ class Contribution:
     """One chunk in a member's accumulator, as the audit wants it.
 
     Attributes:
-        slot: its task slot.
+        lane: its lane.
         task: the task's number.
         chunk: its number in the task.
         records: records of its range.
         bad: those of them that were skipped as corrupt.
     """
 
-    slot: int
+    lane: int
     task: int
     chunk: int
     records: int
@@ -76,9 +76,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class ChunkComputed:
-    """Work done: the chunk of `slot` for step `state.step + 1` is in the accumulator; `bad` of its records were skipped as corrupt."""
+    """Work done: the chunk of `lane` for step `state.step + 1` is in the accumulator; `bad` of its records were skipped as corrupt."""
 
-    slot: int
+    lane: int
     records: int
     examples: float
     loss: float
@@ -289,11 +289,11 @@ class Heal:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
-    """Work: add the chunk `position.chunk` of the wave's task in `slot` to the accumulator; outcome ChunkComputed or WorkCancelled."""
+    """Work: add the chunk `position.chunk` of the wave's task in `lane` to the accumulator; outcome ChunkComputed or WorkCancelled."""
 
     step: int
     position: Position
-    slot: int
+    lane: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,13 +301,13 @@ class Contribute:
     """Work: write the audit's `contributed` lines, then give accumulator and trailer to the ring.
 
     Outcome RingCompleted, RingFailed or WorkCancelled.
-    `blank`: own no slot and hold no state yet (a joiner): give zeros.
-    `slots`: K of the step, the length of the trailer's `contributors`.
+    `blank`: own no lane and hold no state yet (a joiner): give zeros.
+    `lanes`: K of the step, the length of the trailer's `contributors`.
     """
 
     view: ViewId
     step: int
-    slots: int
+    lanes: int
     lines: tuple[Contribution, ...]
     trailer: Trailer
     blank: bool

@@ -350,12 +350,12 @@ def _read_state(body: wire.StateId) -> StateId:
 
 def _position(position: Position) -> wire.Position:
     return wire.Position(
-        epoch=position.epoch, first_task=position.first_task, slots=position.slots, chunk=position.chunk
+        epoch=position.epoch, first_task=position.first_task, lanes=position.lanes, chunk=position.chunk
     )
 
 
 def _read_position(body: wire.Position) -> Position:
-    return Position(body.epoch, body.first_task, body.slots, body.chunk)
+    return Position(body.epoch, body.first_task, body.lanes, body.chunk)
 
 
 def _shards(shards: Iterable[Shard]) -> list[wire.Shard]:

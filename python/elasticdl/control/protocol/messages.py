@@ -24,7 +24,7 @@ class Report:
         sealed: highest view id in which the member has promised to take no further part; only grows.
         state: id of its state, or None if blank.
         position: position of that state, or None if blank.
-        holds: slots whose chunks of step `state.step + 1` are in its accumulator.
+        holds: lanes whose chunks of step `state.step + 1` are in its accumulator.
         draining: it wants to leave.
     """
 

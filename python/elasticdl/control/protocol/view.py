@@ -77,11 +77,11 @@ class View:
         id: its number.
         members: in ring order; a member's rank is its index here.
         base: the state from which the view starts.
-        position: the position of the base; its `slots` is K of the view's first step.
-        first: owner (rank) of each slot in the view's first step; length `position.slots`; empty in a final view.
-        later: owner (rank) of each slot in all later steps, balanced, `slot % len(members)`; long enough for every K of the view
-            (max of `position.slots` and the policy's K); a wave with fewer slots uses a prefix.
-        wave_slots: K of the waves that begin later in this view, before they are cut at the epoch's end.
+        position: the position of the base; its `lanes` is K of the view's first step.
+        first: owner (rank) of each lane in the view's first step; length `position.lanes`; empty in a final view.
+        later: owner (rank) of each lane in all later steps, balanced, `lane % len(members)`; long enough for every K of the view
+            (max of `position.lanes` and the policy's K); a wave with fewer lanes uses a prefix.
+        wave_lanes: K of the waves that begin later in this view, before they are cut at the epoch's end.
         sources: per rank, how a member that lacks the base gets it: a donor's member id, `initial`, `snapshot`, or None if it holds it.
         final: the base is the last step, or the view was decided after `stopping`: no ring, `exporter` writes the result.
         exporter: rank of the member that writes the result; None unless final.
@@ -95,7 +95,7 @@ class View:
     position: Position
     first: tuple[int, ...]
     later: tuple[int, ...]
-    wave_slots: int
+    wave_lanes: int
     sources: tuple[str | None, ...]
     final: bool = False
     exporter: int | None = None
@@ -106,16 +106,16 @@ class View:
         """Return the rank of a member, or None if it is not in the view."""
         return _ranks(self.members).get(member)
 
-    def owned(self, rank: int, step: int, slots: int) -> frozenset[int]:
-        """Return the slots of a member in a step of this view.
+    def owned(self, rank: int, step: int, lanes: int) -> frozenset[int]:
+        """Return the lanes of a member in a step of this view.
 
         Args:
             rank: the member.
             step: number of the step that is to be committed (the view's first is `base.step + 1`).
-            slots: K of that step.
+            lanes: K of that step.
         """
-        owners = self.first if step == self.base.step + 1 else self.later[:slots]
-        return frozenset(slot for slot, owner in enumerate(owners) if owner == rank)
+        owners = self.first if step == self.base.step + 1 else self.later[:lanes]
+        return frozenset(lane for lane, owner in enumerate(owners) if owner == rank)
 
     @property
     def digest(self) -> int:
@@ -144,11 +144,11 @@ def view_from_json(body: object) -> View:
         members=tuple(map(_peer, _several(field(body, "members")))),
         base=StateId(integer(field(base, "step")), integer(field(base, "view"))),
         position=Position(
-            *(integer(field(position, name)) for name in ("epoch", "first_task", "slots", "chunk"))
+            *(integer(field(position, name)) for name in ("epoch", "first_task", "lanes", "chunk"))
         ),
         first=numbers("first"),
         later=numbers("later"),
-        wave_slots=whole("wave_slots"),
+        wave_lanes=whole("wave_lanes"),
         sources=tuple(None if one is None else text(one) for one in _several(field(body, "sources"))),
         final=flag(field(body, "final")),
         exporter=None if exporter is None else integer(exporter),

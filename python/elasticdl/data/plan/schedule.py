@@ -1,4 +1,4 @@
-"""The schedule: which position follows which, and which task a slot of a position stands for.
+"""The schedule: which position follows which, and which task a lane of a position stands for.
 
 Pure arithmetic on positions over a ledger; it knows nothing of members, views or time. All members compute it
 alike, so a position of four integers is all that a state carries about the data.
@@ -13,12 +13,12 @@ from elasticdl.data.plan.shard import Position, Task
 from elasticdl.errors import BadSetting
 
 
-def policy_slots(global_batch_size: int | None, minibatch_size: int, members: int) -> int:
-    """Return K, the task slots of a wave that begins with `members` members, before the cut at the epoch's
+def policy_lanes(global_batch_size: int | None, minibatch_size: int, members: int) -> int:
+    """Return K, the lanes of a wave that begins with `members` members, before the cut at the epoch's
     end.
 
     With a `global_batch_size` (policy `fixed`) it never changes; without (policy `per_worker`) every member
-    has one slot. Raises BadSetting unless `global_batch_size` is a positive multiple of `minibatch_size`.
+    has one lane. Raises BadSetting unless `global_batch_size` is a positive multiple of `minibatch_size`.
     """
     if global_batch_size is None:
         return max(1, members)
@@ -55,25 +55,25 @@ class Schedule:
         """Return the records of all epochs (`max_step` may end training earlier); None if endless."""
         return self.ledger.num_records * self.num_epochs if self.num_epochs else None
 
-    def start(self, wave_slots: int) -> Position:
-        """Return the position of the first step; `wave_slots` is K of the first wave before the cut."""
-        return self._wave(0, 0, wave_slots)
+    def start(self, wave_lanes: int) -> Position:
+        """Return the position of the first step; `wave_lanes` is K of the first wave before the cut."""
+        return self._wave(0, 0, wave_lanes)
 
-    def advance(self, position: Position, wave_slots: int) -> Position:
-        """Return the position after one committed step at `position`; `wave_slots` is used if a wave begins
+    def advance(self, position: Position, wave_lanes: int) -> Position:
+        """Return the position after one committed step at `position`; `wave_lanes` is used if a wave begins
         there.
 
         After the last step of the data it is Position(num_epochs, 0, 0, 0). Raises ValueError for a position
         beyond the data.
         """
-        if position.slots == 0:
+        if position.lanes == 0:
             raise ValueError(f"no step can be made at {position}: the data has ended")
         if position.chunk + 1 < self.wave_length(position):
-            return Position(position.epoch, position.first_task, position.slots, position.chunk + 1)
-        next_task = position.first_task + position.slots
+            return Position(position.epoch, position.first_task, position.lanes, position.chunk + 1)
+        next_task = position.first_task + position.lanes
         if next_task < self.ledger.num_tasks:
-            return self._wave(position.epoch, next_task, wave_slots)
-        return self._wave(position.epoch + 1, 0, wave_slots)
+            return self._wave(position.epoch, next_task, wave_lanes)
+        return self._wave(position.epoch + 1, 0, wave_lanes)
 
     def ended(self, position: Position, step: int) -> bool:
         """Tell whether a state at `position` with `step` committed steps is the last of the job."""
@@ -81,22 +81,22 @@ class Schedule:
 
     def is_wave_start(self, position: Position) -> bool:
         """Tell whether the step at `position` is the first of its wave, where K may be chosen anew."""
-        return position.chunk == 0 and position.slots > 0
+        return position.chunk == 0 and position.lanes > 0
 
-    def cut(self, position: Position, wave_slots: int) -> int:
-        """Return K of a wave that begins at `position`: `wave_slots`, cut at the epoch's end.
+    def cut(self, position: Position, wave_lanes: int) -> int:
+        """Return K of a wave that begins at `position`: `wave_lanes`, cut at the epoch's end.
 
         Where the data has ended it is 0.
         """
-        if wave_slots < 1:
-            raise ValueError(f"a wave has at least one slot; got {wave_slots}")
+        if wave_lanes < 1:
+            raise ValueError(f"a wave has at least one lane; got {wave_lanes}")
         if self._data_ended(position.epoch):
             return 0
-        return min(wave_slots, self.ledger.num_tasks - position.first_task)
+        return min(wave_lanes, self.ledger.num_tasks - position.first_task)
 
     def wave_length(self, position: Position) -> int:
         """Return the number of steps of the wave that `position` is in."""
-        return self._wave_length(position.epoch, position.first_task, position.slots)
+        return self._wave_length(position.epoch, position.first_task, position.lanes)
 
     def has(self, position: Position) -> bool:
         """Tell whether a state can be at `position`, however it came there."""
@@ -104,7 +104,7 @@ class Schedule:
             return position == Position(self.num_epochs, 0, 0, 0)
         if not 0 <= position.first_task < self.ledger.num_tasks or position.epoch < 0:
             return False
-        if not 1 <= position.slots <= self.ledger.num_tasks - position.first_task:
+        if not 1 <= position.lanes <= self.ledger.num_tasks - position.first_task:
             return False
         return position.chunk == 0 or 0 < position.chunk < self.wave_length(position)
 
@@ -114,11 +114,11 @@ class Schedule:
         longest = -(-self.ledger.records_per_task // self.ledger.minibatch_size)
         return position.epoch + position.chunk <= step <= tasks * longest + position.chunk
 
-    def task(self, position: Position, slot: int) -> Task:
-        """Return the task of `slot` (0 … position.slots - 1). Raises IndexError."""
-        if not 0 <= slot < position.slots:
-            raise IndexError(f"position {position} has {position.slots} slots; got {slot}")
-        return self.ledger.task(position.epoch, position.first_task + slot)
+    def task(self, position: Position, lane: int) -> Task:
+        """Return the task of `lane` (0 … position.lanes - 1). Raises IndexError."""
+        if not 0 <= lane < position.lanes:
+            raise IndexError(f"position {position} has {position.lanes} lanes; got {lane}")
+        return self.ledger.task(position.epoch, position.first_task + lane)
 
     def records_done(self, position: Position) -> int:
         """Return the records of the position's epoch that were trained before `position`.
@@ -128,23 +128,23 @@ class Schedule:
         done = self.ledger.records_before(position.epoch, position.first_task)
         if position.chunk:
             trained = position.chunk * self.ledger.minibatch_size
-            done += sum(min(trained, self.task(position, slot).count) for slot in range(position.slots))
+            done += sum(min(trained, self.task(position, lane).count) for lane in range(position.lanes))
         return done
 
     def epoch_ended(self, before: Position, after: Position) -> bool:
         """Tell whether the step from `before` to `after` was the last of its epoch."""
         return after.epoch > before.epoch
 
-    def _wave(self, epoch: int, first_task: int, wave_slots: int) -> Position:
-        slots = self.cut(Position(epoch, first_task, 0, 0), wave_slots)
-        return Position(epoch, first_task, slots, 0)
+    def _wave(self, epoch: int, first_task: int, wave_lanes: int) -> Position:
+        lanes = self.cut(Position(epoch, first_task, 0, 0), wave_lanes)
+        return Position(epoch, first_task, lanes, 0)
 
     def _data_ended(self, epoch: int) -> bool:
         return 0 < self.num_epochs <= epoch
 
-    def _find_wave_length(self, epoch: int, first_task: int, slots: int) -> int:
+    def _find_wave_length(self, epoch: int, first_task: int, lanes: int) -> int:
         longest = 0
-        for place in range(first_task, first_task + slots):
+        for place in range(first_task, first_task + lanes):
             task = self.ledger.task(epoch, place)
             longest = max(longest, self.ledger.num_chunks(task))
             if task.count == self.ledger.records_per_task:

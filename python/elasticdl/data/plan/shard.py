@@ -73,12 +73,12 @@ class Position:
     Attributes:
         epoch: epoch of the *next* step; equal to the job's number of epochs when the data has ended.
         first_task: place of the wave's first task in the epoch's shuffled order, 0 … num_tasks - 1.
-        slots: K, the number of tasks of the current wave (already cut at the epoch's end; at least 1, or 0 at
+        lanes: K, the number of tasks of the current wave (already cut at the epoch's end; at least 1, or 0 at
             the end of data).
         chunk: j, the chunk of each task that the next step consumes; 0 at the beginning of a wave.
     """
 
     epoch: int
     first_task: int
-    slots: int
+    lanes: int
     chunk: int

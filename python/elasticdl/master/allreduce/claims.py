@@ -31,14 +31,14 @@ class Known:
         member: who speaks.
         view: the current view, None before the first.
         schedule: the order of the data, None until it is known.
-        most_slots: no wave of any view had more.
+        most_lanes: no wave of any view had more.
         snapshots: the folder in which members save states, None if there is none.
     """
 
     member: MemberId
     view: View | None
     schedule: Schedule | None
-    most_slots: int
+    most_lanes: int
     snapshots: Path | None
 
 
@@ -65,7 +65,7 @@ def contradiction(view: View, schedule: Schedule) -> str | None:
         return f"view {view.id} has {len(ranks)} members and {len(view.sources)} sources of their states"
     if any(rank not in ranks for rank in (*view.first, *view.later, view.exporter or 0)):
         return f"view {view.id} names a member that it does not have"
-    if view.wave_slots < 1 or not schedule.has(view.position):
+    if view.wave_lanes < 1 or not schedule.has(view.position):
         return f"view {view.id} begins at {view.position}, where the data has nothing"
     return None
 
@@ -87,9 +87,9 @@ def _bad_report(known: Known, report: Report) -> str | None:
     if report.state is None or report.position is None:
         is_blank = report.state is None and report.position is None and not report.holds
         return None if is_blank else "a state without a position, or something of none"
-    slots = report.position.slots
-    if any(slot >= slots for slot in report.holds):
-        return f"it holds a slot of a step that has {slots}"
+    lanes = report.position.lanes
+    if any(lane >= lanes for lane in report.holds):
+        return f"it holds a lane of a step that has {lanes}"
     return _bad_state(known, report.state, report.position)
 
 
@@ -98,8 +98,8 @@ def _bad_state(known: Known, state: StateId, position: Position) -> str | None:
         return "a state, before anybody has one"
     if state.view > known.view.id:
         return _later_view(known, ViewId(state.view))
-    if position.slots > known.most_slots:
-        return f"a step with {position.slots} slots, and none had more than {known.most_slots}"
+    if position.lanes > known.most_lanes:
+        return f"a step with {position.lanes} lanes, and none had more than {known.most_lanes}"
     if not known.schedule.has(position) or not known.schedule.may_have(position, state.step):
         return f"step {state.step} at {position}, where the data does not come to"
     return None

@@ -14,7 +14,7 @@ from pathlib import Path
 from elasticdl.control.protocol.messages import Progress, Report, Saved
 from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
-from elasticdl.master.allreduce.views import PolicySlots, Stander
+from elasticdl.master.allreduce.views import PolicyLanes, Stander
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.witnesses import Accusation, Statement, Witness, judge, stall_limit
@@ -30,11 +30,11 @@ class Settings(core.Settings):
     """What a synchronous master takes from the job's settings.
 
     Attributes:
-        policy_slots: the batch policy, number of members → K.
+        policy_lanes: the batch policy, number of members → K.
         snapshots: the folder in which members save states, None if there is none.
     """
 
-    policy_slots: PolicySlots
+    policy_lanes: PolicyLanes
     snapshots: Path | None = None
 
 
@@ -114,7 +114,7 @@ class Incident:
     cause: str
 
 
-@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+@dataclass(frozen=True)  # no lanes: see elasticdl.control.protocol.frozen
 class GroupState(MasterCore):
     """The journal, and what a synchronous master has heard since its life began.
 

@@ -60,7 +60,7 @@ from elasticdl.master.core.records import (
 from elasticdl.master.core.witnesses import SUSPICION, Accusation, mutual_suspicions
 
 
-@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+@dataclass(frozen=True)  # no lanes: see elasticdl.control.protocol.frozen
 class AllReduceMaster(ViewChange):
     """One master: events in, instructions out."""
 
@@ -107,10 +107,10 @@ class AllReduceMaster(ViewChange):
     # ------------------------------------------------------------------ what comes in
 
     def _impossible(self, link: Link, message: MemberMessage) -> str | None:
-        view, policy = self.view, self.settings.policy_slots
+        view, policy = self.view, self.settings.policy_lanes
         # At no time were there more members than ever stood in a view.
         most = (
-            0 if view is None else max(view.position.slots, view.wave_slots, policy(len(self.journal.known)))
+            0 if view is None else max(view.position.lanes, view.wave_lanes, policy(len(self.journal.known)))
         )
         known = claims.Known(link.member, view, self.schedule, most, self.settings.snapshots)
         return claims.impossible(known, message)

@@ -16,7 +16,7 @@ from elasticdl.master.core.records import Record, ViewRecord
 from elasticdl.master.core.witnesses import loser, mutual_suspicions
 
 
-@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+@dataclass(frozen=True)  # no lanes: see elasticdl.control.protocol.frozen
 class ViewChange(GroupState):
     """When the current view ends, and who may stand in the next one: decisions, each with its reason."""
 
@@ -104,7 +104,7 @@ class ViewChange(GroupState):
             snapshot=self.journal.snapshot,
             stopping=self._ends_now(),
             schedule=schedule,
-            policy_slots=self.settings.policy_slots,
+            policy_lanes=self.settings.policy_lanes,
             why=self._why(now, view, stay, joiners),
         )
         following = self._compose(situation)

@@ -15,7 +15,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.core.records import SnapshotRecord
 
-PolicySlots = Callable[[int], int]
+PolicyLanes = Callable[[int], int]
 """The batch policy: number of members → K of a wave that begins, before the cut at the epoch's end."""
 
 
@@ -49,7 +49,7 @@ class Situation:
         snapshot: the last snapshot record.
         stopping: an early end was asked for.
         schedule: the order of the data.
-        policy_slots: the batch policy.
+        policy_lanes: the batch policy.
         why: one sentence for people.
     """
 
@@ -58,7 +58,7 @@ class Situation:
     snapshot: SnapshotRecord | None
     stopping: bool
     schedule: Schedule
-    policy_slots: PolicySlots
+    policy_lanes: PolicyLanes
     why: str
 
 
@@ -84,10 +84,10 @@ def next_view(situation: Situation) -> View:
     base = choose_base(situation, view_id)
     last = situation.stopping or situation.schedule.ended(base.position, base.state.step)
     members = choose_members(situation.standers, base.state, last)
-    slots = choose_slots(situation, members, base)
-    position = Position(base.position.epoch, base.position.first_task, slots, base.position.chunk)
-    wave_slots = situation.policy_slots(len(members))
-    later = tuple(slot % len(members) for slot in range(max(slots, wave_slots)))
+    lanes = choose_lanes(situation, members, base)
+    position = Position(base.position.epoch, base.position.first_task, lanes, base.position.chunk)
+    wave_lanes = situation.policy_lanes(len(members))
+    later = tuple(lane % len(members) for lane in range(max(lanes, wave_lanes)))
     return View(
         id=view_id,
         members=tuple(member.peer for member in members),
@@ -95,9 +95,9 @@ def next_view(situation: Situation) -> View:
         position=position,
         first=()
         if last
-        else place_slots(members, base.state, slots, owners_before(current, members, base.state)),
+        else place_lanes(members, base.state, lanes, owners_before(current, members, base.state)),
         later=() if last else later,
-        wave_slots=wave_slots,
+        wave_lanes=wave_lanes,
         sources=choose_sources(members, base),
         final=last,
         exporter=choose_exporter(members, base.state) if last else None,
@@ -122,8 +122,8 @@ def choose_base(situation: Situation, view_id: ViewId) -> Base:
         return Base(best.state, position, None)
     if situation.snapshot is not None:
         return Base(situation.snapshot.state, situation.snapshot.position, SNAPSHOT)
-    slots = situation.policy_slots(len(situation.standers))
-    return Base(StateId(0, view_id), situation.schedule.start(slots), INITIAL)
+    lanes = situation.policy_lanes(len(situation.standers))
+    return Base(StateId(0, view_id), situation.schedule.start(lanes), INITIAL)
 
 
 def choose_members(standers: Sequence[Stander], base: StateId, last: bool) -> tuple[Stander, ...]:
@@ -141,22 +141,22 @@ def choose_members(standers: Sequence[Stander], base: StateId, last: bool) -> tu
     return tuple(rest if (held and (last or settled)) or none_needed else standers)
 
 
-def choose_slots(situation: Situation, members: Sequence[Stander], base: Base) -> int:
+def choose_lanes(situation: Situation, members: Sequence[Stander], base: Base) -> int:
     """Return K of the view's first step: that of the policy if a wave begins and nobody holds a chunk of it, else as it was."""
     position = base.position
     computed = any(member.state == base.state and member.report.holds for member in members)
     schedule = situation.schedule
     if computed or not schedule.is_wave_start(position):
-        return position.slots
-    slots = schedule.cut(position, situation.policy_slots(len(members)))
-    if schedule.wave_length(replace(position, slots=slots)) > 1:
-        return slots
+        return position.lanes
+    lanes = schedule.cut(position, situation.policy_lanes(len(members)))
+    if schedule.wave_length(replace(position, lanes=lanes)) > 1:
+        return lanes
     # Joiners own nothing in the first step, and this wave has no other: their share would make the others compute longer.
-    return schedule.cut(position, situation.policy_slots(len(able_members(members))))
+    return schedule.cut(position, situation.policy_lanes(len(able_members(members))))
 
 
 def owners_before(current: View | None, members: Sequence[Stander], base: StateId) -> tuple[int | None, ...]:
-    """Return, per slot of the base's step, the rank in `members` of its owner in the last view; None where it is gone."""
+    """Return, per lane of the base's step, the rank in `members` of its owner in the last view; None where it is gone."""
     if current is None:
         return ()
     ranks = {member.peer.id: rank for rank, member in enumerate(members)}
@@ -164,23 +164,23 @@ def owners_before(current: View | None, members: Sequence[Stander], base: StateI
     return tuple(ranks.get(current.members[owner].id) for owner in owners)
 
 
-def place_slots(
-    members: Sequence[Stander], base: StateId, slots: int, before: Sequence[int | None]
+def place_lanes(
+    members: Sequence[Stander], base: StateId, lanes: int, before: Sequence[int | None]
 ) -> tuple[int, ...]:
-    """D4: who owns each slot of the first step.
+    """D4: who owns each lane of the first step.
 
-    A slot stays with the member whose accumulator holds it, else with its owner, else it goes to the least loaded; never to a
+    A lane stays with the member whose accumulator holds it, else with its owner, else it goes to the least loaded; never to a
     blank member while another is there.
     """
     able = able_members(members)
     holder: dict[int, int] = {}
     for rank, member in enumerate(members):
         if member.state == base:
-            for slot in member.report.holds:
-                holder.setdefault(slot, rank)
+            for lane in member.report.holds:
+                holder.setdefault(lane, rank)
     placed: list[int | None] = []
-    for slot in range(slots):
-        owner = holder.get(slot, before[slot] if slot < len(before) else None)
+    for lane in range(lanes):
+        owner = holder.get(lane, before[lane] if lane < len(before) else None)
         placed.append(owner if owner in able else None)
     load = {rank: placed.count(rank) for rank in able}
     owners: list[int] = []
@@ -193,7 +193,7 @@ def place_slots(
 
 
 def able_members(members: Sequence[Stander]) -> list[int]:
-    """Return the ranks of those that may own slots of the first step: who has a state, or everybody if nobody has one."""
+    """Return the ranks of those that may own lanes of the first step: who has a state, or everybody if nobody has one."""
     return [rank for rank, member in enumerate(members) if member.state is not None] or [*range(len(members))]
 
 

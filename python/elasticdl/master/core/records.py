@@ -19,7 +19,7 @@ from elasticdl.files.reading import fields, integer, items, number, text
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 
-FORMAT = 1
+FORMAT = 2
 """Format number of the journal; another one is refused and left untouched."""
 _MOST_SLOTS = 1 << 16
 """Of any model, in the core."""
@@ -409,7 +409,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
         case SnapshotRecord(view_id, state, position, path):
             return {
                 "type": "snapshot", "view": view_id, "state": [state.step, state.view],
-                "position": [position.epoch, position.first_task, position.slots, position.chunk], "path": path,
+                "position": [position.epoch, position.first_task, position.lanes, position.chunk], "path": path,
             }  # fmt: skip
         case WantedRecord(workers, servers):
             return {"type": "wanted", "workers": workers, "servers": servers}

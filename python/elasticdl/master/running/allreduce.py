@@ -15,7 +15,7 @@ from elasticdl.control.protocol.messages import MemberMessage, NextView, Registe
 from elasticdl.control.protocol.status import JobStatus
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.data.plan.order import ledger_of
-from elasticdl.data.plan.schedule import Schedule, policy_slots
+from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce.groupstate import Settings
 from elasticdl.master.allreduce.machine import AllReduceMaster
@@ -121,7 +121,7 @@ class AllReduceRunner(Runner):
             view=record.view,
             step=record.state.step,
             state_view=record.state.view,
-            complete=view.position.slots == 0,
+            complete=view.position.lanes == 0,
         )
 
     def _figures(self) -> dict[str, Any]:
@@ -148,6 +148,6 @@ def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
         plan=plan,
         output=Path(spec.output) if spec.output else None,
         snapshots=snapshots,
-        policy_slots=functools.partial(policy_slots, spec.global_batch_size or None, spec.minibatch_size),
+        policy_lanes=functools.partial(policy_lanes, spec.global_batch_size or None, spec.minibatch_size),
         times=times_of(spec),
     )

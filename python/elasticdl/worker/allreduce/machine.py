@@ -86,7 +86,7 @@ PATIENCE = 10
 """Ticks (about a second each) that the last member waits for its snapshot before it asks the master again."""
 
 
-@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+@dataclass(frozen=True)  # no lanes: see elasticdl.control.protocol.frozen
 class Member:
     """One member: what it knows, what it holds, what it has promised.
 
@@ -181,8 +181,8 @@ class Member:
 
     @property
     def holds(self) -> frozenset[int]:
-        """Return the slots whose chunks are in the accumulator."""
-        return frozenset(chunk.slot for chunk in self.chunks)
+        """Return the lanes whose chunks are in the accumulator."""
+        return frozenset(chunk.lane for chunk in self.chunks)
 
     @property
     def beat(self) -> tuple[int, int, int]:
@@ -206,7 +206,7 @@ class Member:
         return self.position if self.whole and self.position is not None else view.position
 
     def _owned(self, view: View) -> frozenset[int]:
-        return view.owned(self.rank, self._step(view), self._at(view).slots)
+        return view.owned(self.rank, self._step(view), self._at(view).lanes)
 
     def _ended_data(self) -> bool:
         return (
@@ -437,7 +437,7 @@ class Member:
 
     def _keeps_accumulator(self, view: View, rank: int) -> bool:
         """M2: only for the base that it was computed on, and only if every chunk in it is mine in the first step."""
-        owned = view.owned(rank, view.base.step + 1, view.position.slots)
+        owned = view.owned(rank, view.base.step + 1, view.position.lanes)
         return self.state == view.base and self.holds <= owned
 
     # ------------------------------------------------------------------ sealing
@@ -552,8 +552,8 @@ class Member:
     def _count_chunk(self, event: ChunkComputed) -> Member:
         """Count a chunk into the accumulator: it is there, whether the view was sealed meanwhile or not (a promise is not changed)."""
         assert self.position is not None
-        task = self.schedule.task(self.position, event.slot).id
-        chunk = Contribution(event.slot, task, self.position.chunk, event.records, event.bad)
+        task = self.schedule.task(self.position, event.lane).id
+        chunk = Contribution(event.lane, task, self.position.chunk, event.records, event.bad)
         return replace(
             self,
             chunks=(*self.chunks, chunk),
@@ -618,22 +618,22 @@ class Member:
         out.append(work)
         return replace(self, work=work)
 
-    def _compute(self, slot: int, out: Out) -> Member:
+    def _compute(self, lane: int, out: Out) -> Member:
         assert self.position is not None
         assert self.state is not None
-        return self._give(Compute(self.state.step + 1, self.position, slot), out)
+        return self._give(Compute(self.state.step + 1, self.position, lane), out)
 
     def _may_contribute(self, view: View) -> bool:
-        """M3: the accumulator is exactly my slots of the step; or I own none of them, and give zeros before I am healed."""
+        """M3: the accumulator is exactly my lanes of the step; or I own none of them, and give zeros before I am healed."""
         owned = self._owned(view)
         return self.holds == owned if self.whole else not owned
 
     def _contribute(self, view: View, out: Out) -> Member:
-        slots = self._at(view).slots
+        lanes = self._at(view).lanes
         given = self.chunks if self.whole else ()
-        counts = [0] * slots
+        counts = [0] * lanes
         for chunk in given:
-            counts[chunk.slot] += 1
+            counts[chunk.lane] += 1
         trailer = Trailer(
             records=sum(chunk.records for chunk in given),
             examples=self.examples if self.whole else 0.0,
@@ -641,7 +641,7 @@ class Member:
             flag=int(self._raises_flag(view)),
             contributors=tuple(counts),
         )
-        work = Contribute(view.id, self._step(view), slots, given, trailer, blank=not self.whole)
+        work = Contribute(view.id, self._step(view), lanes, given, trailer, blank=not self.whole)
         return replace(self, contributed=True)._give(work, out)
 
     def _raises_flag(self, view: View) -> bool:
@@ -664,12 +664,12 @@ class Member:
             return self
         assert self.state is not None
         assert self.position is not None
-        if trailer.contributors != (1,) * self.position.slots:
+        if trailer.contributors != (1,) * self.position.lanes:
             return self._fail(_miscounted(view, self.state.step + 1, trailer), out)
         return self._commit(view, self.state, self.position, trailer, out)
 
     def _commit(self, view: View, state: StateId, position: Position, trailer: Trailer, out: Out) -> Member:
-        after = self.schedule.advance(position, view.wave_slots)
+        after = self.schedule.advance(position, view.wave_lanes)
         new = StateId(state.step + 1, view.id)
         commit = Commit(view.id, new, after, trailer, self.schedule.epoch_ended(position, after))
         member = replace(

@@ -265,7 +265,7 @@ class AllReduceWorker:
     def _begin_view(self, opening: OpenView) -> None:
         if not opening.keep:
             self._adapter.zero()
-        # What was looked up for the old view may be other chunks than the same steps and slots of this one have.
+        # What was looked up for the old view may be other chunks than the same steps and lanes of this one have.
         self._plan_of = None
         self._needs.clear()
         # In a final view the exporter, which the end of the job waits for.
@@ -283,7 +283,7 @@ class AllReduceWorker:
     # ------------------------------------------------------------------ chunks
 
     def _need(self, compute: Compute) -> Need:
-        """Return the chunk of a slot, and keep the prefetching thread a few chunks ahead."""
+        """Return the chunk of a lane, and keep the prefetching thread a few chunks ahead."""
         view = self._view
         assert view is not None
         rank = view.rank(self._member)
@@ -301,25 +301,25 @@ class AllReduceWorker:
             self._needs.append(following)
         self._chunks.want([need.key for need in self._needs if need.key is not None])
         for need in self._needs:
-            if need.step == compute.step and need.slot == compute.slot:
+            if need.step == compute.step and need.lane == compute.lane:
                 return need
-        task = self._schedule.task(compute.position, compute.slot)
+        task = self._schedule.task(compute.position, compute.lane)
         chunk = compute.position.chunk
         inside = chunk < self._schedule.ledger.num_chunks(task)
-        return Need(compute.step, compute.slot, task, chunk, (task.epoch, task.id, chunk) if inside else None)
+        return Need(compute.step, compute.lane, task, chunk, (task.epoch, task.id, chunk) if inside else None)
 
     def _compute(self, compute: Compute) -> None:
         self._position = compute.position
         need = self._need(compute)
         if need.key is None:
-            self.feed(ChunkComputed(compute.slot, 0, 0.0, 0.0))
+            self.feed(ChunkComputed(compute.lane, 0, 0.0, 0.0))
             return
         records, bad, batch = self._chunks.get(need.key)
         if batch is None:  # every record of the chunk was bad, and may be
-            self.feed(ChunkComputed(compute.slot, records, 0.0, 0.0, bad))
+            self.feed(ChunkComputed(compute.lane, records, 0.0, 0.0, bad))
             return
-        result = self._adapter.compute(batch, compute.step, compute.slot)
-        self.feed(ChunkComputed(compute.slot, records, result.examples, result.loss, bad))
+        result = self._adapter.compute(batch, compute.step, compute.lane)
+        self.feed(ChunkComputed(compute.lane, records, result.examples, result.loss, bad))
 
     # ------------------------------------------------------------------ the ring and the commit
 

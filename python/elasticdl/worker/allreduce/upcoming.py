@@ -17,10 +17,10 @@ from elasticdl.data.prefetch import ChunkKey
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One chunk of one slot of one step; `key` is None where the task has no such chunk."""
+    """One chunk of one lane of one step; `key` is None where the task has no such chunk."""
 
     step: int
-    slot: int
+    lane: int
     task: Task
     chunk: int
     key: ChunkKey | None
@@ -37,10 +37,10 @@ def upcoming(schedule: Schedule, view: View, rank: int, position: Position, step
         step: number of the first step wanted.
     """
     while not schedule.ended(position, step - 1):
-        for slot in sorted(view.owned(rank, step, position.slots)):
-            task = schedule.task(position, slot)
+        for lane in sorted(view.owned(rank, step, position.lanes)):
+            task = schedule.task(position, lane)
             inside = position.chunk < schedule.ledger.num_chunks(task)
             key = (task.epoch, task.id, position.chunk) if inside else None
-            yield Need(step, slot, task, position.chunk, key)
-        position = schedule.advance(position, view.wave_slots)
+            yield Need(step, lane, task, position.chunk, key)
+        position = schedule.advance(position, view.wave_lanes)
         step += 1

@@ -71,10 +71,10 @@ class Adapter(Protocol):
     def zero(self) -> None:
         """Empty the accumulator."""
 
-    def compute(self, batch: Any, step: int, slot: int) -> ChunkResult:
+    def compute(self, batch: Any, step: int, lane: int) -> ChunkResult:
         """Add a chunk's gradient sum and weighted state changes to the accumulator; the committed state is not touched.
 
-        Every chunk starts from the committed value of each non-trainable variable, with seeds of (job seed, step, slot).
+        Every chunk starts from the committed value of each non-trainable variable, with seeds of (job seed, step, lane).
         """
 
     def accumulator(self) -> memoryview:
