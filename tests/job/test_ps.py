@@ -50,6 +50,9 @@ def test_training_ends_once_in_every_worker(begin: Start, ids: np.ndarray, tmp_p
     at_step(job, 20, lambda status: True)
     check(job, tmp_path, ids)
     endings = [path.read_text() for path in tmp_path.glob("*.ended")]
+    begun = {path.stem: path.read_text() for path in tmp_path.glob("*.begun")}
+    assert all((said == "writes") == (name == "worker-0-1") for name, said in begun.items())
+    assert "worker-0-1" in begun
     assert sorted(endings) == ["ended\n", "ended, and wrote\n"]
 
 

@@ -173,5 +173,8 @@ def test_training_ends_once_in_every_worker(start: Start, iris: Path, tmp_path: 
     )
     present = job.wait().succeeded().summary["members"]["joined"]
     endings = [path.read_text() for path in tmp_path.glob("*.ended")]
+    begun = {path.stem: path.read_text() for path in tmp_path.glob("*.begun")}
+    assert all((said == "writes") == (name == "worker-0-1") for name, said in begun.items())
+    assert "worker-0-1" in begun
     assert sorted(endings) == ["ended\n"] * (present - 1) + ["ended, and wrote\n"]
     assert (tmp_path / "m.keras").exists() == output

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from elasticdl.cluster.cluster import process_name
 from elasticdl.keras import runtime
 
 runtime.start(1)
@@ -65,9 +66,13 @@ def adapter(model_file: Callable[..., tuple[UserModel, JobSpec]]) -> Callable[..
     """Make a prepared adapter from a model file's source."""
 
     def make(
-        source: str = "", sample: list[object] | None = None, head: str = HEAD, **settings: object
+        source: str = "",
+        sample: list[object] | None = None,
+        head: str = HEAD,
+        process: str = "worker-0-1",
+        **settings: object,
     ) -> KerasAdapter:
-        made = KerasAdapter(*model_file(source, head, **settings))
+        made = KerasAdapter(*model_file(source, head, **settings), process=process_name(process))
         made.prepare(sample if sample is not None else records(8))
         return made
 

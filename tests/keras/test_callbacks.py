@@ -65,6 +65,38 @@ def test_early_stopping_on_the_training_loss(adapter: Make) -> None:
     assert epochs(made, [2.4, 2.3], first=3) == "EarlyStopping asked for the end of training after step 8"
 
 
+@pytest.mark.parametrize("steps", [1, 2])
+def test_only_who_stopped_is_named_and_nothing_begins_after_it(adapter: Make, steps: int) -> None:
+    source = """
+    seen = []
+    class Own(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None): seen.append(epoch)
+        def on_train_batch_begin(self, batch, logs=None): seen.append((batch, self.params["global_step"]))
+        def on_train_batch_end(self, batch, logs=None):
+            if self.params["global_step"] == 5:
+                self.model.stop_training = True
+    def callbacks():
+        return [
+            keras.callbacks.TerminateOnNaN(),
+            keras.callbacks.EarlyStopping(monitor="loss", patience=1),
+            Own(),
+            keras.callbacks.EarlyStopping(monitor="loss", patience=1),
+        ]
+    """
+    made = adapter(source, num_epochs=9)
+    joiner = adapter(source, process="worker-1-1", num_epochs=9)
+    # a loss that stays stops at the end of an epoch, the callback of one's own within one
+    reason = epochs(made, [1.0, 1.0] if steps == 1 else [3.0, 2.0, 1.0], steps=steps)
+    name, last = ("EarlyStopping", 2) if steps == 1 else ("Own", 5)
+    assert reason == f"{name} asked for the end of training after step {last}"
+    begun = made._user.callbacks.__globals__["seen"]
+    assert begun == (
+        [0, (0, 0), 1, (0, 1)] if steps == 1 else [0, (0, 0), (1, 1), 1, (0, 2), (1, 3), 2, (0, 4)]
+    )
+    joiner.load(made.image())
+    assert joiner._user.callbacks.__globals__["seen"] == begun
+
+
 def test_a_callback_of_ones_own(adapter: Make) -> None:
     source = """
     seen = []
@@ -183,6 +215,48 @@ def test_one_member_writes(adapter: Make, tmp_path: Path) -> None:
     other._callbacks.end()
     lines = [line.split(",")[:2] for line in path.read_text().split()]
     assert lines == [["epoch", "loss"], ["0", "3.0"], ["1", "2.0"], ["2", "1.0"]]
+
+
+BEGINNINGS = """
+class Own(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+    def on_train_begin(self, logs=None): self.seen.append(("train", self.params["writes"]))
+    def on_epoch_begin(self, epoch, logs=None): self.seen.append((epoch, self.params["writes"]))
+def callbacks():
+    return [Own()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("process", "train", "epoch"),
+    [("worker-0-1", True, True), ("worker-0-2", True, False), ("worker-1-1", False, False)],
+)
+def test_worker_0_knows_at_the_beginning_that_it_writes(
+    adapter: Make, process: str, train: bool, epoch: bool
+) -> None:
+    made = adapter(BEGINNINGS, process=process, num_epochs=9)
+    assert made._callbacks._callbacks[0].seen == [("train", train), (0, epoch)]
+    other = adapter(BEGINNINGS, process="worker-2-1", num_epochs=9)
+    other.logs(StepLogs(1, 0, 2.0, True, 2.0))
+    made.logs(StepLogs(1, 0, 3.0, True, 3.0))
+    made.load(other.image())
+    # callbacks of another history are new objects, which have to open their files as the former ones
+    assert made._callbacks._callbacks[0].seen == [("train", train), (0, False), (1, False)]
+
+
+def test_a_file_that_nothing_was_written_to_gets_its_header_once(adapter: Make, tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    source = callbacks(f"CSVLogger({str(path)!r})")
+    first, other = adapter(source), adapter(source, process="worker-1-1")
+    other.writes = True
+    epochs(other, [3.0])
+    first.load(other.image())
+    first.writes = True
+    epochs(first, [2.0], first=1)
+    first._callbacks.end()
+    assert [line.split(",")[0] for line in path.read_text().split()] == ["epoch", "0", "1"]
 
 
 def test_without_callbacks_no_history_is_kept(adapter: Make) -> None:

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.adapter import KerasAdapter
+from elasticdl.worker.raised import program_error
 from tests.keras.conftest import records
 
 Make = Callable[..., KerasAdapter]
@@ -239,6 +240,32 @@ def test_the_users_traceback_is_kept(adapter: Make) -> None:
     text = "".join(traceback.format_exception(caught.value.__cause__))
     assert "no_such_thing" in text
     assert "model_file_" in text
+
+
+@pytest.mark.parametrize("call", ["py_function", "numpy_function"])
+@pytest.mark.parametrize(
+    ("raised", "sentence"),
+    [
+        ("KeyError('image')", "KeyError: 'image'"),
+        ("ValueError('Dataset was empty')", "ValueError: Dataset was empty"),
+        ("MemoryError('more than one element')", "MemoryError: more than one element"),
+    ],
+)
+def test_what_a_python_function_of_feed_raises_is_an_error_of_feed(
+    adapter: Make, call: str, raised: str, sentence: str
+) -> None:
+    source = f"def read(x):\n    if x[0] == 0:\n        raise {raised}\n    return x\n"
+    body = f"return dataset.map(lambda x, y: (tf.ensure_shape(tf.{call}(read, [x], tf.float32), [3]), y))"
+    made = adapter(source + feed(body), sample=[b"1,2,3,4"])
+    with pytest.raises(BadData, match=r"feed failed on a chunk of 2 records: ") as caught:
+        made.convert([b"1,2,3,4", b"0,2,3,4"])
+    line = made._user.path.read_text().splitlines().index(f"        raise {raised}") + 1
+    assert str(caught.value).endswith(f" records: {sentence} (line {line})")
+    said = program_error(caught.value)
+    assert said.kind == "bad-input"
+    assert f"line {line}, in read" in said.traceback
+    assert "tensorflow" not in said.traceback
+    assert made.convert([b"1,2,3,4"]).examples == 1
 
 
 def test_a_record_that_the_traced_feed_can_not_read(adapter: Make) -> None:

@@ -165,7 +165,7 @@ class AtTheEnds(keras.callbacks.Callback):
 
     def on_train_begin(self, logs: Any = None) -> None:
         self.model.optimizer.learning_rate = 0.25
-        self.saw.append("begin")
+        self.saw.append(("begin", self.params["writes"]))
 
     def on_train_end(self, logs: Any = None) -> None:
         kernel = self.model.get_layer("dense").kernel
@@ -179,13 +179,13 @@ def test_callbacks_hear_of_the_beginning_and_the_end_and_have_a_say_in_what_is_w
 ) -> None:
     made = AtTheEnds()
     adapter = adapter_of(functional, callbacks=lambda: [made])
-    assert made.saw == ["begin"]
+    assert made.saw == [("begin", True)]
     assert adapter.rate(0) == 0.25
     assert adapter.acts_at_end
     for number, variable in enumerate(adapter.catalog.variables):
         adapter.take(number, np.full(variable.size, 2.0, np.float32))
     adapter.end_training(7, True)
-    assert made.saw == ["begin", (7, True, 2.0)]
+    assert made.saw == [("begin", True), (7, True, 2.0)]
     tables = [np.zeros((IDS, table.width), np.float32) for table in adapter.catalog.tables]
     path = tmp_path / ("m.keras" if kind == "keras" else "m")
     adapter.export(str(path), kind, pulled(adapter, lambda table, ids: tables[table][ids]))

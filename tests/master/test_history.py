@@ -59,6 +59,14 @@ def test_the_rate_of_slow_steps_is_steady() -> None:
     assert history.rate(8.0 * 19 + 40) == pytest.approx(13 / 8 / 2)
 
 
+def test_messages_that_come_together_have_no_rate() -> None:
+    history = EventHistory(0.0)
+    for number in range(1, 4):
+        history.progress(1.0 + number * 1e-5, number, 350 * number, None)
+    assert history.rate(1.0) is None
+    assert history.rate(5.0) == pytest.approx(700 / 4, rel=0.01)
+
+
 def test_the_rate_is_of_the_last_seconds() -> None:
     history = EventHistory(0.0)
     assert history.rate(0.0) is None

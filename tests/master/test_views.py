@@ -219,6 +219,16 @@ def test_after_a_stop_every_view_is_final() -> None:
     assert view.sources == ("b", None)
 
 
+def test_worker_0_writes_while_it_trains_and_in_the_end() -> None:
+    plain = decide(stander("b"), stander("a"))
+    assert plain.members[plain.writer].id == "a"
+    last = decide(stander("b"), stander("a"), stopping=True)
+    assert last.members[last.writer].id == "a"
+    without = decide(stander("b"), stander("a", state=S0, position=START), stopping=True)
+    assert without.writer == without.exporter
+    assert without.members[without.writer].id == "b"
+
+
 def test_a_final_view_without_holders_exports_what_the_snapshot_has() -> None:
     view = decide(joiner("d"), snapshot=SnapshotRecord(ViewId(1), S1, MIDDLE, "/s/1"), stopping=True)
     assert view.final

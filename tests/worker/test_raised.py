@@ -144,7 +144,7 @@ FUNCTION = (
             "RuntimeError: A KerasTensor cannot be used as input to a TensorFlow function. You can only use it as input to a "
             "Keras layer.",
         ),
-        (FUNCTION, "RuntimeError: ValueError: bad"),
+        (FUNCTION, "ValueError: bad"),
     ],
 )
 def test_the_sentence_that_explains(text: str, expected: str) -> None:

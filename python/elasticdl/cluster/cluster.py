@@ -38,6 +38,10 @@ class ProcessName:
         return f"{self.role}-{self.index}-{self.life}"
 
 
+FIRST_WORKER = ProcessName(Role.WORKER, 0, 1)
+"""The first life of worker 0."""
+
+
 @functools.lru_cache(maxsize=4096)  # masters ask for the same few names at every event
 def process_name(text: str) -> ProcessName:
     """Read `worker-3-2`."""

@@ -1,16 +1,19 @@
-"""Directories of data: which files in one are data, and what to write instead of one whose files lie deeper.
+"""Places of data: which files are meant by one, and what to write instead of a directory whose files lie deeper.
 
-Only names are looked at; what is in a file is the readers' business.
+No file is opened; what is in one is the readers' business.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import stat
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+
+from elasticdl.errors import BadData
 
 INDEX_SUFFIX = ".records-index"
 """Ends the name of an index that a reader keeps beside a large file."""
@@ -24,9 +27,45 @@ def is_data(name: str) -> bool:
     return not name.startswith((".", "_")) and not name.endswith(INDEX_SUFFIX)
 
 
-def has_files(directory: Path) -> bool:
-    """Tell whether files directly in a directory are data. Raises OSError."""
-    return any(is_data(child.name) and child.is_file() for child in directory.iterdir())
+def find(origin: str) -> list[Path]:
+    """Return the files that a path, a directory or a glob stands for; of a directory those directly in it that are data by their names.
+
+    Raises BadData for what is there under such a name and is neither a file nor a directory: a job that left it out would train on
+    less data than it was given. Raises OSError.
+    """
+    path = Path(origin)
+    if path.is_dir():
+        found = [child for child in path.iterdir() if is_data(child.name)]
+    elif os.path.lexists(path):
+        found = [path]
+    else:
+        found = [Path(match) for match in glob.glob(origin, recursive=True)]  # noqa: PTH207  (absolute patterns)
+    return [file for file in found if not file.name.endswith(INDEX_SUFFIX) and _is_file(file)]
+
+
+_KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def _is_file(path: Path) -> bool:
+    """Tell a file from a directory. Raises BadData for all else."""
+    try:
+        kind = stat.S_IFMT(path.stat().st_mode)
+    except OSError as error:
+        if not path.is_symlink():
+            raise
+        raise BadData(
+            f"{path} is a link to {path.readlink()}, which can't be reached ({error.strerror}); mend the link or remove it"
+        ) from None
+    if kind in _KINDS:
+        raise BadData(
+            f"{path} is {_KINDS[kind]}, and only regular files are read; remove it, or give a path or glob without it"
+        )
+    return kind == stat.S_IFREG
 
 
 def advice(origin: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl._core import Heart
+from elasticdl.cluster.cluster import process_name
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
@@ -225,13 +226,15 @@ class WorkerProcess:
 
         user = load(spec)
         reader = self._open_reader(user.custom_data_reader)
+        process = process_name(self._name)
         if spec.num_ps_pods:
             from elasticdl.keras.psadapter import KerasPsAdapter
 
-            return self._build_ps(KerasPsAdapter(user, spec, reader.metadata), reader, place)
+            return self._build_ps(KerasPsAdapter(user, spec, reader.metadata, process), reader, place)
         from elasticdl.keras.adapter import KerasAdapter
 
-        return self._build(KerasAdapter(user, spec, reader.metadata), reader, self._schedule(), place)
+        adapter = KerasAdapter(user, spec, reader.metadata, process)
+        return self._build(adapter, reader, self._schedule(), place)
 
     def _warn(self, text: str) -> None:
         """Tell the job what all its workers would say: the first one as soon as it is connected, the others their logs."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.callbacks import GroupCallbacks
@@ -34,14 +35,17 @@ from elasticdl.worker.contract.records import Records
 class KerasAdapter:
     """Implements `elasticdl.worker.contract.adapter.Adapter`."""
 
-    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any = None) -> None:
+    def __init__(
+        self, user: UserModel, spec: JobSpec, metadata: Any = None, process: ProcessName = FIRST_WORKER
+    ) -> None:
         """`metadata`: what the reader knows of its records (`column_names`, `column_dtypes`), the third argument of `feed`.
 
-        Nothing is built yet; `prepare` does.
+        `process`: the life of a worker that this is; only callbacks make a difference of it. Nothing is built yet; `prepare` does.
         """
         self._user = user
         self._spec = spec
         self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
+        self._process = process
         self._flat: Any = None
         self._sum: npt.NDArray[Any] | None = None
         self._summed = False
@@ -70,7 +74,7 @@ class KerasAdapter:
             user.path,
         )
         self._callbacks = GroupCallbacks(
-            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path
+            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path, self._process
         )
         self.dtype: npt.DTypeLike = self._step.dtype.as_numpy_dtype
         try:

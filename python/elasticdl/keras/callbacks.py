@@ -7,12 +7,13 @@ for itself) are refused with a sentence.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
+from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.modelfile import describe
 from elasticdl.worker.contract.allreduce import StepLogs
@@ -27,6 +28,8 @@ _REFUSED = {
 """Keras callbacks that make no sense in a group, and what to do instead."""
 
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_LINES = ("on_epoch_end", "on_train_end")
+"""The hooks in which CSVLogger needs its file; opened earlier, another member's file would get a second header."""
 Entry = tuple[int, int, float | None, bool, float | None]
 """Step, epoch, loss, epoch ended?, the epoch's loss: what one commit tells the callbacks."""
 
@@ -35,19 +38,28 @@ class GroupCallbacks:
     """The callbacks of one member. Without callbacks it costs nothing and keeps no history."""
 
     def __init__(
-        self, make: Callable[[], Any] | None, model: Any, optimizer: Any, epochs: int, path: Path
+        self,
+        make: Callable[[], Any] | None,
+        model: Any,
+        optimizer: Any,
+        epochs: int,
+        path: Path,
+        process: ProcessName,
     ) -> None:
+        """Make the callbacks and begin training, in the life `process` of a worker."""
         self._make = make
         self._model = model
         self._optimizer = optimizer
         self._epochs = epochs
         self._path = path
         self._rate = _rate(optimizer)
+        # No view is known yet. Worker 0 writes in each view that it is in, so it is the one that may open files now.
+        self._begins_files = process.index == 0
         self._writes = False
-        self._begin()
+        self._begin(writing=self._begins_files and process.life == 1)
 
-    def _begin(self) -> None:
-        """Make the callbacks anew, with an empty history."""
+    def _begin(self, writing: bool) -> None:
+        """Make the callbacks anew, with an empty history; `writing`: whether this member writes at the beginning of the first epoch."""
         self._callbacks = self._made()
         self._batches = any(overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
         self._history: list[Entry] = []
@@ -59,11 +71,12 @@ class GroupCallbacks:
             # callbacks reach the learning rate as `self.model.optimizer`
             self._model.optimizer = self._optimizer
             self._model.stop_training = False
+        self._stopped_by: list[str] = []
         for callback in self._callbacks:
             callback.set_model(self._model)
             callback.set_params(self._params)
-        self._call(lambda callback: callback.on_train_begin({}))
-        self._enter(0, 0, writing=False)
+        self._call("on_train_begin", writing=self._begins_files)
+        self._enter(0, 0, writing)
 
     def _made(self) -> list[Any]:
         if self._make is None:
@@ -118,10 +131,7 @@ class GroupCallbacks:
         self._run(entry, writing=self._writes)
         if not self._model.stop_training:
             return None
-        names = (
-            ", ".join(type(callback).__name__ for callback in self._callbacks if _stopped(callback))
-            or "a callback"
-        )
+        names = ", ".join(self._stopped_by) or "a callback"
         return f"{names} asked for the end of training after step {logs.step}"
 
     @property
@@ -131,7 +141,7 @@ class GroupCallbacks:
 
     def end(self) -> None:
         """Run the hooks of the end of training, with the logs of the last whole epoch as in `fit`."""
-        self._call(lambda callback: callback.on_train_end(dict(self._epoch_logs)), self._writes)
+        self._call("on_train_end", logs=self._epoch_logs, writing=self._writes)
 
     def _run(self, entry: Entry, writing: bool) -> None:
         step, epoch, loss, ended, mean = entry
@@ -139,33 +149,38 @@ class GroupCallbacks:
         if epoch != self._epoch:
             self._enter(epoch, 0, writing)
         if self._batches:
-            batch, logs = self._batch, {} if loss is None else {"loss": loss}
-            self._call(lambda callback: callback.on_train_batch_end(batch, dict(logs)), writing)
+            logs = {} if loss is None else {"loss": loss}
+            self._call("on_train_batch_end", self._batch, logs=logs, writing=writing)
+        if ended:
+            self._epoch_logs = {} if mean is None else {"loss": mean}
+            self._call("on_epoch_end", epoch, logs=self._epoch_logs, writing=writing)
+        if self._callbacks and self._model.stop_training:
+            return  # as in `fit`, nothing begins after it
         if not ended:
             self._enter(epoch, self._batch + 1, writing)
-            return
-        logs = self._epoch_logs = {} if mean is None else {"loss": mean}
-        self._call(lambda callback: callback.on_epoch_end(epoch, dict(logs)), writing)
-        if not self._epochs or epoch + 1 < self._epochs:
+        elif not self._epochs or epoch + 1 < self._epochs:
             self._enter(epoch + 1, 0, writing)
 
     def _enter(self, epoch: int, batch: int, writing: bool) -> None:
         """Run the hooks that come before a step: they may set the rate that it is taken at."""
         self._epoch, self._batch = epoch, batch
         if batch == 0:
-            self._call(lambda callback: callback.on_epoch_begin(epoch, {}), writing)
+            self._call("on_epoch_begin", epoch, writing=writing)
         if self._batches:
-            self._call(lambda callback: callback.on_train_batch_begin(batch, {}), writing)
+            self._call("on_train_batch_begin", batch, writing=writing)
 
-    def _call(self, hook: Callable[[Any], Any], writing: bool = False) -> None:
+    def _call(self, hook: str, *place: int, logs: Mapping[str, float] | None = None, writing: bool) -> None:
         self._params["writes"] = writing
         for callback in self._callbacks:
             if isinstance(callback, keras.callbacks.CSVLogger):
-                if writing:
+                if not writing or hook == "on_train_begin":
+                    continue
+                if hook in _LINES:
                     self._begin_writer(callback)
-                    hook(callback)
-            else:
-                hook(callback)
+            going_on = not self._model.stop_training
+            getattr(callback, hook)(*place, dict(logs or {}))
+            if going_on and self._model.stop_training:
+                self._stopped_by.append(type(callback).__name__)
 
     def _begin_writer(self, callback: Any) -> None:
         """Open the log file at the first line that this member writes; another one may have begun it."""
@@ -195,7 +210,7 @@ class GroupCallbacks:
         if history[: len(self._history)] != self._history:
             if self._rate is not None:
                 self._optimizer.learning_rate = self._rate
-            self._begin()
+            self._begin(writing=False)
         for entry in history[len(self._history) :]:
             self._history.append(entry)
             self._run(entry, writing=False)
@@ -219,7 +234,3 @@ def overrides(callback: Any, hooks: Iterable[str]) -> bool:
         # it puts functions of its own in place of all hooks that were given
         return any(hook in vars(callback) for hook in hooks)
     return any(getattr(type(callback), hook) is not getattr(keras.callbacks.Callback, hook) for hook in hooks)
-
-
-def _stopped(callback: Any) -> bool:
-    return bool(getattr(callback, "stopped_epoch", 0)) or isinstance(callback, keras.callbacks.TerminateOnNaN)

@@ -24,6 +24,7 @@ from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
 from elasticdl.keras.modelfile import describe
 from elasticdl.worker.contract.records import Records
+from elasticdl.worker.raised import raised_by_python
 
 EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"
 
@@ -57,8 +58,8 @@ class FeedPipeline:
     def __call__(self, records: Records) -> Batch:
         """Return the batch that `feed` makes of `records`.
 
-        Raises BadData for a result of another structure and for errors inside the traced function; an exception of
-        the user's Python code stands behind it as its cause.
+        Raises BadData for a result of another structure and for errors inside the traced function, those of Python
+        functions that it calls (`tf.py_function`) included; the exception that says it all stands behind it as its cause.
         """
         if not len(records):
             return Batch(0, None)
@@ -77,14 +78,18 @@ class FeedPipeline:
                 raise BadData(f"{text}; {_IN_A_GRAPH}" if _of_the_body(error) else text) from error
         try:
             data = self._traced(tensor)
-        except tf.errors.InvalidArgumentError as error:
-            if "Dataset was empty" in error.message:
-                return Batch(0, None)
-            if "more than one element" in error.message:
-                raise BadData(
-                    f"{self._path}: feed made more examples than the {len(records)} records it was given; "
-                    "it may shuffle, filter and map, but not repeat"
-                ) from None
+        except tf.errors.OpError as error:
+            # What a Python function raises has the type of another error of TensorFlow, and may say anything.
+            if not raised_by_python(error):
+                if not isinstance(error, tf.errors.InvalidArgumentError):
+                    raise
+                if "Dataset was empty" in error.message:
+                    return Batch(0, None)
+                if "more than one element" in error.message:
+                    raise BadData(
+                        f"{self._path}: feed made more examples than the {len(records)} records it was given; "
+                        "it may shuffle, filter and map, but not repeat"
+                    ) from None
             raise BadData(
                 f"{self._path}: feed failed on a chunk of {len(records)} records: {describe(error, self._path)}"
             ) from error

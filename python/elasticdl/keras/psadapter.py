@@ -18,6 +18,7 @@ from elasticdl._core import Batch
 from elasticdl.catalog.catalog import Catalog, Variable, first_difference
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.parquet import write_parquet
+from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.keras import internals
@@ -46,11 +47,16 @@ class KerasPsAdapter:
 
     catalog: Catalog
 
-    def __init__(self, user: UserModel, spec: JobSpec, metadata: Any = None) -> None:
-        """`metadata`: what the reader knows of its records, the third argument of `feed`. Nothing is built yet; `prepare` does."""
+    def __init__(
+        self, user: UserModel, spec: JobSpec, metadata: Any = None, process: ProcessName = FIRST_WORKER
+    ) -> None:
+        """`metadata`: what the reader knows of its records, the third argument of `feed`.
+
+        `process`: the life of a worker that this is; only callbacks make a difference of it. Nothing is built yet; `prepare` does."""
         self._user = user
         self._spec = spec
         self._pipeline = FeedPipeline(user.feed, Mode.TRAINING, metadata, user.path)
+        self._process = process
         self._last: tuple[Weights, Weights] | None = None
         """The variables as callbacks found them at the end of training, and as they left them."""
 
@@ -79,7 +85,7 @@ class KerasPsAdapter:
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
         self._callbacks = PsCallbacks(
-            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path
+            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path, self._process
         )
         self._check_layers()
         self._dense = self._step.first()

@@ -225,21 +225,26 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
 def _check_data(origin: str) -> None:
     if "://" in origin:
         return
-    if glob.has_magic(origin) and not os.path.lexists(origin):
-        matches = glob.glob(origin, recursive=True)  # noqa: PTH207 (the pattern may be absolute)
-        if not matches:
-            raise BadData(f"--training_data: no file matches {origin!r} (looked from {Path.cwd()})")
-        if all(Path(match).is_dir() for match in matches) and (instead := folders.advice(origin)):
-            raise BadData(f"--training_data: only directories match {origin!r}: {instead}")
-        return
     path = Path(origin)
-    if not path.exists():
-        raise BadData(f"--training_data: {origin!r} does not exist (looked from {Path.cwd()})")
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise BadData(f"--training_data: the directory {origin!r} can't be read: permission denied")
+    try:
+        files = folders.find(origin)
+    except BadData as error:
+        raise BadData(f"--training_data: {error}") from None
+    except OSError as error:
+        raise BadData(f"--training_data: can't look for data at {origin!r}: {error.strerror}") from None
+    if glob.has_magic(origin) and not os.path.lexists(origin):
+        if not files and (instead := folders.advice(origin)):
+            raise BadData(f"--training_data: only directories match {origin!r}: {instead}")
+        if not files:
+            raise BadData(f"--training_data: no file matches {origin!r} (looked from {Path.cwd()})")
+        return
+    if not path.exists():
+        raise BadData(f"--training_data: {origin!r} does not exist (looked from {Path.cwd()})")
     if path.is_dir() and not any(path.iterdir()):
         raise BadData(f"--training_data: the directory {origin!r} is empty")
-    if path.is_dir() and not folders.has_files(path) and (instead := folders.advice(origin)):
+    if path.is_dir() and not files and (instead := folders.advice(origin)):
         raise BadData(f"--training_data: no file in the directory {origin!r}: {instead}")
     if path.is_file() and path.stat().st_size == 0:
         raise BadData(f"--training_data: the file {origin!r} is empty")

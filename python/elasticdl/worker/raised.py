@@ -36,6 +36,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<n
 _CONVERTED = re.compile(r"\A\s*in user code:\n")
 _KERAS_CALL = re.compile(r"Exception encountered when calling (?P<what>.+?)\.?\n\n")
 _KERAS_ARGUMENTS = re.compile(r"\n\s*(Call arguments|Arguments) received by ")
+_QUOTED = "Traceback (most recent call last):"
 _OF_DATASET = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
 
 
@@ -101,7 +102,15 @@ def why(error: BaseException) -> str:
         # Its last part names the type that the user's code raised; that of `error` may be one of the conversion.
         return explanation(_after_frames(_CONVERTED.sub("", text)))
     said = explanation(text)
+    if said and raised_by_python(error):
+        return said  # it begins with the type of what was raised
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def raised_by_python(error: BaseException) -> bool:
+    """Tell whether an operation has failed because a Python function that it called (`tf.py_function`) raised an exception."""
+    text = str(error)
+    return "Graph execution error" in text and _QUOTED in text
 
 
 def explanation(text: str) -> str:
@@ -129,7 +138,7 @@ def _after_frames(text: str) -> str:
 def _failed_operation(text: str) -> str:
     """Return what TensorFlow says about a failed operation, without its own nodes and the frames that built them."""
     # A Python function that an operation called is quoted with its traceback behind its message.
-    text = text.partition("Traceback (most recent call last):")[0]
+    text = text.partition(_QUOTED)[0]
     noise = ("Graph execution error", "Detected at node", "<stack traces", "[[", 'File "')
     lines = (line.strip() for line in text.splitlines())
     return " ".join(line for line in lines if line and not line.startswith(noise))

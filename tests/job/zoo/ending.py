@@ -1,4 +1,4 @@
-"""The iris model with a callback that says in a file of its process that training has ended."""
+"""The iris model with a callback that says in files of its process whether it writes when training begins, and that training has ended."""
 
 import os
 from pathlib import Path
@@ -10,6 +10,10 @@ __all__ = ["callbacks", "custom_model", "feed", "loss", "optimizer"]
 
 
 class Ending(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        place = Path(os.environ["ENDINGS"]) / f"{os.environ['ELASTICDL_PROCESS']}.begun"
+        place.write_text("writes" if self.params["writes"] else "")
+
     def on_train_end(self, logs=None):
         said = "ended, and wrote" if self.params["writes"] else "ended"
         with (Path(os.environ["ENDINGS"]) / f"{os.getpid()}.ended").open("a") as file:

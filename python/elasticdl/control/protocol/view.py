@@ -106,6 +106,16 @@ class View:
         """Return the rank of a member, or None if it is not in the view."""
         return _ranks(self.members).get(member)
 
+    @property
+    def writer(self) -> int:
+        """Return the rank of the member that writes what callbacks write to files: the exporter, before it the first by name.
+
+        So it is worker 0 wherever that is a member, and callbacks can know at the beginning of training who it will be.
+        """
+        if self.exporter is not None:
+            return self.exporter
+        return min(range(len(self.members)), key=lambda rank: self.members[rank].name)
+
     def owned(self, rank: int, step: int, lanes: int) -> frozenset[int]:
         """Return the lanes of a member in a step of this view.
 

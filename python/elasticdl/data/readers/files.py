@@ -19,7 +19,7 @@ from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import reading
 from elasticdl.files.drafts import new_draft
-from elasticdl.files.folders import INDEX_SUFFIX, advice, is_data
+from elasticdl.files.folders import INDEX_SUFFIX, advice, find
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -48,23 +48,17 @@ def find_files(origin: str) -> list[Path]:
     """Return the files that a path, a directory or a glob stands for, sorted by name.
 
     Of a directory these are the files directly in it, without those whose names begin with `.` or `_`. Raises
-    BadData if there is none, BadSetting for a URL.
+    BadData if there is none, or if one is a link to nothing or no regular file; BadSetting for a URL.
     """
     if "://" in origin:
         raise BadSetting(f"{origin} is a URL; only local paths, directories and globs are read so far")
     path = Path(origin)
     try:
-        if path.is_dir():
-            found = [child for child in path.iterdir() if is_data(child.name)]
-        elif path.exists():
-            found = [path]
-        elif glob.has_magic(origin):
-            found = [Path(match) for match in glob.glob(origin, recursive=True)]  # noqa: PTH207  (absolute patterns)
-        else:
-            raise BadData(f"{origin} does not exist; give a file, a directory or a glob in quotes")
-        files = [file.absolute() for file in found if file.is_file() and not file.name.endswith(INDEX_SUFFIX)]
+        files = [file.absolute() for file in find(origin)]
     except OSError as error:
         raise BadData(f"can't look for data at {origin}: {error.strerror}") from error
+    if not files and not glob.has_magic(origin) and not path.exists():
+        raise BadData(f"{origin} does not exist; give a file, a directory or a glob in quotes")
     if not files:
         instead = advice(origin)
         raise BadData(

@@ -216,7 +216,10 @@ def choose_sources(members: Sequence[Stander], base: Base) -> tuple[str | None, 
 
 
 def choose_exporter(members: Sequence[Stander], base: StateId) -> int:
-    """Return the rank of the member that writes the result: one that holds the base, better one that does not drain."""
+    """Return the rank of the member that writes the result: one that holds the base, better one that does not drain.
+
+    Of these it is the first by name, as in `View.writer`: so callbacks write to files in the same worker until the end.
+    """
     holders = [rank for rank, member in enumerate(members) if member.state == base]
     staying = [rank for rank in holders if not members[rank].report.draining]
-    return (staying or holders or [0])[0]
+    return min(staying or holders or [0], key=lambda rank: members[rank].peer.name)

@@ -21,6 +21,8 @@ from elasticdl.master.core.witnesses import SUSPICION
 
 _WINDOW = 5.0
 """Seconds over which the rate is taken, or those of the last steps, if they take longer."""
+_LEAST = 0.1
+"""Seconds that a rate needs: of messages that come together, as those of a short job, the time between them says nothing."""
 _STEPS = 6
 _RECOVERIES = 500
 """Recoveries of which the summary tells, the last ones; it has to fit into an object of a cluster."""
@@ -249,4 +251,4 @@ class EventHistory:
         pause = 2 * (last[0] - first[0]) / (len(self._samples) - 1)
         until = last[0] if now - last[0] < max(_WINDOW / 2, pause) else now
         seconds = until - first[0]
-        return max(0.0, (last[column] - first[column]) / seconds) if seconds > 0 else None
+        return max(0.0, (last[column] - first[column]) / seconds) if seconds >= _LEAST else None

@@ -268,8 +268,7 @@ class AllReduceWorker:
         # What was looked up for the old view may be other chunks than the same steps and lanes of this one have.
         self._plan_of = None
         self._needs.clear()
-        # In a final view the exporter, which the end of the job waits for.
-        self._adapter.writes = opening.view.rank(self._member) == (opening.view.exporter or 0)
+        self._adapter.writes = opening.view.rank(self._member) == opening.view.writer
         if self._audit is not None:
             self._audit.base(opening.view)
         self._compare(opening.view)
