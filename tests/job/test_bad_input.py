@@ -207,6 +207,15 @@ def test_a_program_that_ends_its_process_fails_the_job(start: Start, tmp_path: P
     check(result, 1, "KeyboardInterrupt" if where == "model" else "SystemExit", "model.py")
 
 
+def test_a_worker_that_ends_itself_without_a_word_fails_the_job(start: Start, tmp_path: Path) -> None:
+    """No exception is raised, nothing can be reported, and the exit code says that all is well."""
+    source = MODEL.replace("{units}", "1").replace(
+        "    inputs =", "    import os\n    os._exit(0)\n    inputs ="
+    )
+    result = start(**room(tmp_path, source), relaunch_on_worker_failure=0).wait()
+    check(result, 1, "has ended (exit code 0)", "relaunch_on_worker_failure is 0")
+
+
 def test_a_callback_ends_the_training_at_its_step_for_everybody(start: Start, tmp_path: Path) -> None:
     source = MODEL.replace("{units}", "1") + RAISES.replace(
         'raise ArithmeticError("the user\'s own mistake")', "self.model.stop_training = True"
