@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import time
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.data.readers.writing import write_tfrecord
 
-from .conftest import ROOT, Result, Start
+from .conftest import ROOT, Result, SmallDisk, Start
 
 MODEL = """\
 import keras
@@ -205,6 +206,35 @@ def test_a_program_that_ends_its_process_fails_the_job(start: Start, tmp_path: P
             )
     result = start(**room(tmp_path, source), num_epochs=50).wait()
     check(result, 1, "KeyboardInterrupt" if where == "model" else "SystemExit", "model.py")
+
+
+def test_a_disk_that_is_full_at_the_start_ends_the_job_with_its_name(
+    start: Start, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    """The end can't be journalled, either: the job ends all the same, when it is clear that nothing can be trained."""
+    environment = {"XDG_STATE_HOME": str(small_disk.path)}
+    job = start(environment, **room(tmp_path, MODEL.replace("{units}", "1")))
+    while not list(small_disk.path.rglob("master-0-1.log")):  # it takes a while until it opens its journal
+        assert job.process.poll() is None, job.wait().err
+        time.sleep(0.001)
+    small_disk.fill()
+    result = job.wait()
+    check(
+        result,
+        1,
+        "the journal can't be written (No space left on device",
+        "nothing trained",
+        "numbers.tfrecord",
+    )
+
+
+def test_a_worker_that_ends_itself_without_a_word_fails_the_job(start: Start, tmp_path: Path) -> None:
+    """No exception is raised, nothing can be reported, and the exit code says that all is well."""
+    source = MODEL.replace("{units}", "1").replace(
+        "    inputs =", "    import os\n    os._exit(0)\n    inputs ="
+    )
+    result = start(**room(tmp_path, source), relaunch_on_worker_failure=0).wait()
+    check(result, 1, "has ended (exit code 0)", "relaunch_on_worker_failure is 0")
 
 
 def test_a_callback_ends_the_training_at_its_step_for_everybody(start: Start, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.cluster import (
+    RELEASED,
     Blame,
     ClusterEvent,
     ProcessEnded,
@@ -176,7 +177,7 @@ def test_a_pod_deleted_before_it_ran_is_dead(rig: Rig) -> None:
 
 def test_old_lives_do_not_pile_up(rig: Rig) -> None:
     """Those that the cluster ended go once there are two later ones; those that failed by themselves count, and stay."""
-    for life, code in enumerate((0, 1, 0, 0), 1):
+    for life, code in enumerate((RELEASED, 1, RELEASED, RELEASED), 1):
         pending(rig, worker(0, life))
         rig.container(worker(0, life), "Failed", terminated={"exitCode": code, "reason": "Error"})
         rig.until(ProcessEnded(worker(0, life), code, None))
@@ -187,12 +188,12 @@ def test_old_lives_do_not_pile_up(rig: Rig) -> None:
 
 def test_lives_of_another_role_are_no_older_ones(rig: Rig) -> None:
     pending(rig, worker(0))
-    rig.container(worker(0), "Failed", terminated={"exitCode": 0, "reason": "Completed"})
-    rig.until(ProcessEnded(worker(0), 0, None))
+    rig.container(worker(0), "Failed", terminated={"exitCode": RELEASED, "reason": "Error"})
+    rig.until(ProcessEnded(worker(0), RELEASED, None))
     for life in (1, 2, 3):
         pending(rig, server(0, life))
-        rig.container(server(0, life), "Failed", terminated={"exitCode": 0, "reason": "Completed"})
-        rig.until(ProcessEnded(server(0, life), 0, None))
+        rig.container(server(0, life), "Failed", terminated={"exitCode": RELEASED, "reason": "Error"})
+        rig.until(ProcessEnded(server(0, life), RELEASED, None))
     kept = ["job-ps-0-2", "job-ps-0-3", "job-worker-0-1"]
     wait(lambda: sorted(pod["metadata"]["name"] for pod in rig.api.list("Pod")[0]) == kept)
 

@@ -61,6 +61,7 @@ from elasticdl.master.core.events import (
     StopAsked,
     Tell,
     Tick,
+    Unwritten,
     WorkerEnded,
 )
 from elasticdl.master.core.records import (
@@ -945,3 +946,71 @@ def test_nothing_follows_a_terminal_record() -> None:
     control.give(StopAsked(8, "x"), ScaleAsked(9, 3), GiveUp("x", "lost"))
     assert len(control.journal) == length
     assert {i.request for i in control.said if isinstance(i, Reply)} == {8, 9}
+
+
+FULL = "No space left on device: /state/journal"
+
+
+@pytest.mark.parametrize(
+    ("why", "asked"),
+    [
+        (GiveUp("the data can't be opened", "bad-input"), "the data can't be opened"),
+        (StopAsked(7, "enough"), "enough"),
+    ],
+)
+def test_a_job_that_trains_nothing_ends_without_its_journal(why: Any, asked: str) -> None:
+    """Its first record can't be written, so the record of its end can't be, either; nobody learns a verdict."""
+    master, _ = AllReduceMaster(settings()).handle(0.0, JournalRead((), 0))
+    master, _ = master.handle(0.1, Unwritten(FULL))
+    master, said = master.handle(0.2, why)
+    assert said == (), "the journal may work again in a moment"
+    master, said = master.handle(10.0, Tick())
+    assert [type(one) for one in said] == [*([Reply] if isinstance(why, StopAsked) else []), Announce, End]
+    end = said[-1]
+    assert isinstance(end, End)
+    assert (end.status, end.exit_code) == ("failed", 1)
+    assert FULL in end.reason
+    assert asked in end.reason
+    assert master.handle(11.0, Tick())[1] == ()
+
+
+def test_a_journal_that_works_again_in_time_has_the_end() -> None:
+    master, said = AllReduceMaster(settings()).handle(0.0, JournalRead((), 0))
+    (append,) = said
+    assert isinstance(append, Append)
+    master, _ = master.handle(0.1, Unwritten(FULL))
+    master, _ = master.handle(0.2, GiveUp("no data", "bad-input"))
+    master, said = master.handle(4.0, Appended(append.record))
+    assert [type(one.record) for one in said if isinstance(one, Append)] == [FailedRecord]
+    assert master.stuck(60.0) == ""
+
+
+def test_a_job_that_trains_waits_for_its_journal_and_says_so() -> None:
+    control = group("a", "b")
+    control.hold = True
+    control.give(StopAsked(7, "enough"), Unwritten(FULL))
+    said = control.wait(10)
+    (reply,) = [one for one in said if isinstance(one, Reply)]
+    assert reply.request == 7
+    assert FULL in reply.text
+    assert FULL in control.master.stuck(control.now)
+    assert not any(isinstance(one, End | Tell) for one in said)
+    (later,) = [one for one in control.give(StopAsked(8, "enough")) if isinstance(one, Reply)]
+    assert (later.request, later.text) == (8, reply.text)
+    stopping = control.master.appending
+    assert stopping == StoppingRecord("enough")
+    control.hold = False
+    assert control.give(Appended(stopping))
+    assert control.master.stuck(control.now) == ""
+
+
+def test_a_first_view_that_may_exist_is_waited_for() -> None:
+    """Nobody knows whether it was written (J2): then a later master trains, and this one can't say how that ends."""
+    control = Control(EpochRecord(1), ShardsRecord(SHARDS))
+    control.hold = True
+    control.join("a", "b")
+    control.wait(100)
+    assert isinstance(control.master.appending, ViewRecord)
+    control.give(Unwritten(FULL), StopAsked(7, "enough"))
+    said = control.wait(100)
+    assert not any(isinstance(one, End) for one in said)

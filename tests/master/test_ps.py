@@ -524,9 +524,7 @@ def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
     def reason() -> str:
         forces = (ReplicaSet(2, 1), ReplicaSet(2, 1))
         return (
-            PsStatusView(spec, rig.master, EventHistory(0.0), forces, Processes(), False)
-            .status("job", 1.0)
-            .reason
+            PsStatusView(spec, rig.master, EventHistory(0.0), forces, Processes()).status("job", 1.0).reason
         )
 
     assert reason() == "1 worker and 2 parameter servers"

@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.cluster.cluster import (
+    EVICTED,
+    RELEASED,
     Blame,
     ProcessEnded,
     ProcessEvent,
@@ -33,6 +35,7 @@ from elasticdl.master.processes.replicas import (
     Retire,
     Tick,
     Wanted,
+    cause_of,
     decide,
     recall,
 )
@@ -67,7 +70,8 @@ def test_all_are_started_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "by"), [(0, None), (3, None), (None, signal.SIGKILL), (None, signal.SIGTERM), (None, 40)]
+    ("code", "by"),
+    [(RELEASED, None), (EVICTED, None), (None, signal.SIGKILL), (None, signal.SIGTERM), (None, 40)],
 )
 def test_what_nobody_can_help_never_counts(code: int | None, by: int | None) -> None:
     force = Force(1, limit=0)
@@ -80,6 +84,7 @@ def test_what_nobody_can_help_never_counts(code: int | None, by: int | None) -> 
 @pytest.mark.parametrize(
     ("code", "by"),
     [
+        (0, None),
         (1, None),
         (2, None),
         (126, None),
@@ -96,6 +101,16 @@ def test_faults_of_the_program_count_per_worker(code: int | None, by: int | None
     assert given_up.name == worker(0, 2)
     assert "relaunch_on_worker_failure is 1" in given_up.reason
     assert force(ended(worker(1, 2), code, by), 20) == []
+
+
+def test_only_the_code_of_a_release_proves_that_a_worker_was_to_leave() -> None:
+    """Also to the next master, which has told nobody anything."""
+    history = [ended(worker(0), RELEASED), ended(worker(0, 2), RELEASED)]
+    assert recall(ReplicaSet(1, 1), history, ()).replicas[0].faults == 0
+    history = [ended(worker(0), 0), ended(worker(0, 2), 0)]
+    assert recall(ReplicaSet(1, 1), history, ()).replicas[0].faults == 2
+    assert cause_of(ended(worker(0), RELEASED)) == "released"
+    assert cause_of(ended(worker(0), 0)) == "exit code 0"
 
 
 def test_short_lives_wait_longer_and_longer() -> None:

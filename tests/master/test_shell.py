@@ -392,6 +392,23 @@ def test_a_disk_that_is_full_from_the_start(start: Start, tmp_path: Path) -> Non
     finished(job, tmp_path)
 
 
+@pytest.mark.parametrize(("reason", "code"), [("enough", 1), ("interrupt", 130)])
+def test_a_job_whose_disk_is_full_from_the_start_can_be_stopped(
+    start: Start, tmp_path: Path, reason: str, code: int
+) -> None:
+    job = start(rows=400, num_workers=1, master=FULL_DISK + " full")
+    job.until(lambda job: job.status and job.status.state == "waiting")
+    assert job.status is not None
+    assert "No space left on device" in job.status.reason
+    assert str(job.place.journal) in job.status.reason
+    with job.client() as client:
+        assert "No space left on device" in client.stop(reason)
+    ended, summary = job.end()
+    assert (ended, summary["exit_code"]) == (code, code)
+    assert str(job.place.journal) in summary["reason"]
+    assert list(job.place.journal.iterdir()) == []
+
+
 def test_an_export_that_fails_leaves_the_earlier_result(start: Start, tmp_path: Path) -> None:
     (tmp_path / "out.keras").write_text("earlier")
     job = start(num_workers=1, faults={f"worker-0-{life}": "no export" for life in range(1, 5)})

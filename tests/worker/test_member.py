@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.cluster.cluster import RELEASED
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Evicted,
@@ -400,7 +401,7 @@ def test_a_lower_master_epoch_is_not_followed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "code"), [(Evicted("x"), 3), (Released("x"), 0), (Finished("x"), 0), (Failed("x"), 1)]
+    ("verdict", "code"), [(Evicted("x"), 3), (Released("x"), RELEASED), (Finished("x"), 0), (Failed("x"), 1)]
 )
 def test_a_verdict_ends_the_process(verdict: Any, code: int) -> None:
     member, said = run(trained(), Received(verdict))

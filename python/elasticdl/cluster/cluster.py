@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-RELEASED, EVICTED = 0, 3
-"""Exit codes of a worker that may go, and of one that its group has left out: neither is a fault of its program."""
+FINISHED = 0
+"""Exit code of a process whose job has ended; before that, a program that ends itself with it has done so in error."""
+RELEASED, EVICTED = 75, 3
+"""Exit codes of a process that may go, and of one that its group has left out: neither is a fault of its program.
+
+That of a release is one which hardly any program uses: it alone proves, also to the next master, that the process was to leave.
+"""
 NO_MEMORY = 4
 """Exit code of a parameter server that could get no more memory."""
 

@@ -17,7 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,6 +104,8 @@ def supervise(
         watch.close()
         first_step = watch.first_step
         place.close()
+    if place.summary() is None and watch.failure:  # its disk is full
+        end = replace(end, reason=watch.failure)
     return Outcome(end.code, sum_up(place, spec, end, first_step), place)
 
 
@@ -151,6 +153,8 @@ class Watch:
 
     def __init__(self, place: JobPlace, display: Callable[[], Display]) -> None:
         self.first_step: float | None = None
+        self.failure = ""
+        """Why the job has failed, as the master told it."""
         self._place = place
         self._token = place.token()
         self._make = display
@@ -225,6 +229,8 @@ class Watch:
         with self._lock:
             assert self._display is not None
             if isinstance(seen, JobEvent):
+                if seen.kind == "failed":
+                    self.failure = seen.text
                 self._display.event(seen)
             else:
                 self._display.status(seen)

@@ -124,7 +124,7 @@ def _replica_sets(
     forces[0] = replace(
         forces[0],
         wanted=spec.num_workers.maximum if said.wanted is None else said.wanted,
-        ran=said.view is not None or bool(said.entries),
+        ran=said.has_begun,
         ending=said.stopping is not None or (said.view is not None and said.view.final),
         stopping=said.stopping is not None,
     )

@@ -21,7 +21,7 @@ from elasticdl._core import Heart, Listener, ParameterServer, exit_without_memor
 from elasticdl.catalog.catalog import read_catalog
 from elasticdl.checkpoint.layout import make_draft
 from elasticdl.checkpoint.manifest import read_manifest
-from elasticdl.cluster.cluster import EVICTED, NO_MEMORY, RELEASED
+from elasticdl.cluster.cluster import EVICTED, FINISHED, NO_MEMORY, RELEASED
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
@@ -29,6 +29,7 @@ from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.protocol.messages import (
     Evicted,
     Failed,
+    Finished,
     MasterMessage,
     MemberMessage,
     ProgramFailed,
@@ -206,7 +207,7 @@ class ServerProcess:
                 return 1 if isinstance(message, Failed) else EVICTED
             case Verdict():
                 _log.info("ends: %s", message)
-                return RELEASED
+                return FINISHED if isinstance(message, Finished) else RELEASED
         return None
 
     def _open(self) -> None:

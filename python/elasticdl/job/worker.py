@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl._core import Heart
-from elasticdl.cluster.cluster import process_name
+from elasticdl.cluster.cluster import RELEASED, process_name
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
@@ -140,7 +140,7 @@ class WorkerProcess:
             self._draining = True
             worker = self._worker
         if worker is None:
-            os._exit(0)
+            os._exit(RELEASED)
         worker(DrainRequested())
 
     def fail(self, reason: str) -> None:
@@ -156,7 +156,7 @@ class WorkerProcess:
         try:
             worker = self._prepare()
         except Cancelled as over:  # the job ended before its data was known
-            return self._leave(Exit(0, str(over)))
+            return self._leave(Exit(RELEASED, str(over)))
         except PROGRAM_ERRORS as error:
             return self._report(program_error(error))
         self._attach(worker.feed)

@@ -197,7 +197,7 @@ class ServerProcess(Member):
     def drain(self) -> None:
         self.leaving = True
         if self.machine is None:
-            self.exit("exit code 0")
+            self.exit("released")
         else:
             self.send(Leave((), 0))
 
@@ -225,7 +225,7 @@ class ServerProcess(Member):
             case AccountsWanted():
                 self.send(Accounts(tuple(SlotAccount(*one) for one in self.machine.accounts()), 0, 0))
             case Verdict():
-                self.exit("exit code 0" if isinstance(message, Released) else "exit code 3")
+                self.exit("released" if isinstance(message, Released) else "exit code 3")
 
     def _open(self) -> None:
         if self.machine is None and self.number is not None and self.model_known:

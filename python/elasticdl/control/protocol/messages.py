@@ -239,7 +239,7 @@ class Evicted(Verdict):
 
 @dataclass(frozen=True, slots=True)
 class Released(Verdict):
-    """A drained member may exit with code 0 (D5)."""
+    """A drained member may exit, with the code of a release (D5)."""
 
     reason: str
 

@@ -125,7 +125,7 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
                 if place == places[-1]:
                     raise
     except OSError as error:
-        raise BadData(f"can't index {path}: {error.strerror} ({error.filename})") from error
+        raise BadData(f"can't index {path}: {error.strerror or error} ({error.filename})") from error
     raise AssertionError("one of the places succeeds or raises")
 
 

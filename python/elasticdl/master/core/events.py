@@ -40,6 +40,17 @@ class Appended:
 
 
 @dataclass(frozen=True, slots=True)
+class Unwritten:
+    """The record that is to be appended can't be written now; whether it exists is open (J2), and it is tried again until that is known.
+
+    Attributes:
+        error: why, and where the journal is, for people.
+    """
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conflict:
     """Another master appended the record of that number: this one is replaced (J2)."""
 
@@ -164,7 +175,7 @@ class Tick:
 
 
 Event = (
-    JournalRead | Appended | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
+    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
     | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
 )  # fmt: skip
 

@@ -76,6 +76,11 @@ class Journal:
         self._compaction: tuple[Record, ...] | None = None
         """What the compaction under way leaves; it may have taken effect although no answer came."""
 
+    @property
+    def where(self) -> str:
+        """Return what people call the place where it is kept."""
+        return self._pages.where
+
     def read(self) -> tuple[tuple[Record, ...], int]:
         """Return all records (perhaps compacted) and the number of the last one, 0 if there is none, from which `append` counts on.
 

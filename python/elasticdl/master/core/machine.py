@@ -60,6 +60,7 @@ from elasticdl.master.core.events import (
     StopAsked,
     Tell,
     Tick,
+    Unwritten,
     WorkerEnded,
 )
 from elasticdl.master.core.records import (
@@ -143,6 +144,8 @@ class MasterCore:
         opened: my epoch is journalled, or the job has ended: I may speak.
         started_at: when I read the journal.
         appending: the record whose append is outstanding.
+        appending_since: when that append began.
+        unwritten: why that record can't be written, as far as is known, or empty.
         links: control streams.
         gone: names of processes proven dead → cause.
         failures: program errors, by member.
@@ -164,6 +167,8 @@ class MasterCore:
     opened: bool = False
     started_at: float = 0.0
     appending: Record | None = None
+    appending_since: float = 0.0
+    unwritten: str = ""
     links: Mapping[int, Link] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[MemberId, Failure] = field(default_factory=dict)
@@ -217,8 +222,12 @@ class MasterCore:
             case Appended(record):
                 journal = self.journal.with_record(record)
                 # Nobody else had appended anything.
-                master = replace(self, journal=journal, appending=None, checked_at=now, doubted=False)
+                master = replace(
+                    self, journal=journal, appending=None, unwritten="", checked_at=now, doubted=False
+                )
                 return master._appended(now, self.journal, record, out)
+            case Unwritten(error):
+                return replace(self, unwritten=error)
             case Conflict():
                 return self._replaced("another master has appended to the journal", out)
             case DataFound(shards):
@@ -307,12 +316,12 @@ class MasterCore:
         master = self
         record = master._next_record(now)
         if record is not None:
-            master = master._append(record, out)
+            master = master._append(now, record, out)
         else:
             master = master._check(now, out)
         if master.opened:
             master = master._tell_all(now, concerned, out)._act(now, out)
-        return master._maybe_end(now, out)
+        return master._answer_without_journal(now, out)._maybe_end(now, out)
 
     @abstractmethod
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
@@ -335,7 +344,7 @@ class MasterCore:
             out.append(Scale(journal.wanted, journal.wanted_servers))
         if journal.terminal is not None:
             return replace(master, opened=True)._reach_end(now, out)
-        return master._append(EpochRecord(journal.epoch + 1), out)
+        return master._append(now, EpochRecord(journal.epoch + 1), out)
 
     @abstractmethod
     def _contradiction(self, journal: Journal) -> str | None:
@@ -345,10 +354,41 @@ class MasterCore:
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         """Return what holds once the job's data is known."""
 
-    def _append(self, record: Record, out: Out) -> Self:
+    def _append(self, now: float, record: Record, out: Out) -> Self:
         """J1, J2: durable first; told when `Appended` comes."""
         out.append(Append(self.journal.length + 1, record))
-        return replace(self, appending=record)
+        return replace(self, appending=record, appending_since=now)
+
+    def stuck(self, now: float) -> str:
+        """Return why the journal has not taken a record for a while, for people; empty if it has."""
+        if not self.unwritten or now - self.appending_since < self.settings.times.alone:
+            return ""
+        return f"the journal can't be written ({self.unwritten})"
+
+    def _answer_without_journal(self, now: float, out: Out) -> Self:
+        """Let nobody wait for a journal that can't be written: say so, and end a job that trains nothing.
+
+        No process learns a verdict, as there is none (J1). While neither the journal nor the record under way says who trains what, the
+        end of this master loses nothing: the processes are killed after it.
+        """
+        why = self.stuck(now)
+        if not why:
+            return self
+        assert self.appending is not None, "a journal is stuck with a record"
+        failure = self._wanted_failure()
+        asked = failure.reason if isinstance(failure, FailedRecord) else self.asked_stop
+        if asked is None:
+            return self
+        if not self.journal.with_record(self.appending).has_begun:
+            out += [Reply(request, f"the job has ended: {why}") for request in self.waiting_stop]
+            reason = f"{why}, so the job ends with nothing trained: {asked}"
+            out += [Announce("failed", "", 0, 0, reason), End("failed", reason, 1)]
+            return replace(self, waiting_stop=(), over=True)
+        out += [
+            Reply(request, f"{why}; the job stops when it can be written again")
+            for request in self.waiting_stop
+        ]
+        return replace(self, waiting_stop=())
 
     def _may_append(self) -> bool:
         return self.opened and self.appending is None and self.journal.terminal is None
@@ -580,7 +620,7 @@ class MasterCore:
     def _maybe_end(self, now: float, out: Out) -> Self:
         """End when the result is in its place and everybody has heard, or had the time to."""
         end = self.journal.terminal
-        if end is None or not self.published or self.ended_at is None:
+        if self.over or end is None or not self.published or self.ended_at is None:
             return self
         heard = not self.links and self._all_gone()
         if not heard and now - self.ended_at < self.settings.times.alone:

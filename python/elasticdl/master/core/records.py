@@ -278,6 +278,11 @@ class Journal:
     saved: tuple[SavedRecord, CutRecord] | None = None
     resumed: ResumedRecord | None = None
 
+    @property
+    def has_begun(self) -> bool:
+        """Tell whether it says who trains what: then there may be a model that is trained."""
+        return self.view is not None or bool(self.entries)
+
     def with_record(self, record: Record) -> Journal:
         """Return what the journal says with one more record."""
         after = replace(self, length=self.length + 1)

@@ -300,6 +300,8 @@ def cause_of(ended: ProcessEnded | ProcessGone) -> str:
         return ended.text or "nobody knows how"
     if ended.code == NO_MEMORY:
         return "out of memory"
+    if ended.code == RELEASED:
+        return "released"
     if ended.signal is None:
         return f"exit code {ended.code}"
     try:

@@ -27,7 +27,6 @@ class PsStatusView:
         history: what has happened.
         forces: which workers should run, and which servers.
         processes: which do.
-        stuck: the journal can't be written.
     """
 
     spec: JobSpec
@@ -35,7 +34,6 @@ class PsStatusView:
     history: EventHistory
     forces: Sequence[ReplicaSet]
     processes: Processes
-    stuck: bool
 
     def status(self, job_name: str, now: float) -> JobStatus:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
@@ -70,8 +68,8 @@ class PsStatusView:
                 return "finished", machine.why_finished
             case FailedRecord(reason):
                 return "failed", reason
-        if self.stuck:
-            return "waiting", "the journal can't be written"
+        if why := machine.stuck(now):
+            return "waiting", why
         if journal.stopping is not None:
             return "stopping", journal.stopping
         if journal.shards is None:

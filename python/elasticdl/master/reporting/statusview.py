@@ -30,7 +30,6 @@ class StatusView:
         history: what has happened.
         force: which workers should run.
         processes: which do.
-        stuck: the next view can't be written to the journal.
     """
 
     spec: JobSpec
@@ -38,12 +37,11 @@ class StatusView:
     history: EventHistory
     force: ReplicaSet
     processes: Processes
-    stuck: bool
 
     def status(self, job_name: str, now: float) -> JobStatus:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
         machine, history, schedule = self.machine, self.history, self.machine.schedule
-        state, reason = self._state()
+        state, reason = self._state(now)
         return JobStatus(
             job_name=job_name,
             state=state,
@@ -61,15 +59,15 @@ class StatusView:
             workers=tuple(self._workers(now)),
         )
 
-    def _state(self) -> tuple[str, str]:
+    def _state(self, now: float) -> tuple[str, str]:
         journal, view = self.machine.journal, self.machine.view
         match journal.terminal:
             case FinishedRecord():
                 return "finished", self.machine.why_finished
             case FailedRecord(reason):
                 return "failed", reason
-        if self.stuck:
-            return "waiting", "the next view can't be written to the journal"
+        if why := self.machine.stuck(now):
+            return "waiting", why
         if lost := all_lost(view, self.machine.gone, self.processes.unproven, self.spec):
             return "waiting", lost
         if journal.stopping is not None:

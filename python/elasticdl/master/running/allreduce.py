@@ -39,9 +39,6 @@ class AllReduceRunner(Runner):
     def _make_machine(self) -> AllReduceMaster:
         return AllReduceMaster(settings(self._spec, self._place.snapshots(self._spec)))
 
-    def _has_begun(self) -> bool:
-        return self._machine.view is not None
-
     def _taking_part(self) -> Set[str]:
         view = self._machine.view
         return set() if view is None else {peer.name for peer in view.members}
@@ -109,8 +106,7 @@ class AllReduceRunner(Runner):
             threading.Thread(target=_remove, args=(Path(older.path),), name="snapshots", daemon=True).start()
 
     def _status(self, now: float) -> JobStatus:
-        stuck = self._unwritten is not None and isinstance(self._unwritten.record, ViewRecord)
-        view = StatusView(self._spec, self._machine, self._event_history, self._force, self._processes, stuck)
+        view = StatusView(self._spec, self._machine, self._event_history, self._force, self._processes)
         return view.status(self._place.name, now)
 
     def _complete_audit(self, record: FinishedRecord) -> None:

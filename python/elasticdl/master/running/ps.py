@@ -54,9 +54,6 @@ class PsRunner(Runner):
         wanted = settings(spec, self._place.snapshots(spec), self._checkpoint, highest)
         return PsMaster(replace(wanted, present=taking_part(self._before)))
 
-    def _has_begun(self) -> bool:
-        return bool(self._machine.journal.entries)
-
     def _taking_part(self) -> Set[str]:
         return set()
 
@@ -182,7 +179,6 @@ class PsRunner(Runner):
             self._event_history,
             (self._force, servers),
             self._processes,
-            self._unwritten is not None,
         )
         return view.status(self._place.name, now)
 

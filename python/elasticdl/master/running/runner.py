@@ -202,7 +202,6 @@ class Runner(ABC):
         self._status_store = store
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
-        self._unwritten: machine_events.Append | None = None
         self._processes = Processes()
         self._told_ends: set[str] = set()
         self._data_since: float | None = None
@@ -267,7 +266,7 @@ class Runner(ABC):
     def _take_up(self) -> None:
         """Do what the master before this one had begun and not finished."""
         journal = self._machine.journal
-        if journal.stopping is not None and not self._has_begun() and journal.terminal is None:
+        if journal.stopping is not None and not journal.has_begun and journal.terminal is None:
             self._handle(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
         left_out = {told.event.worker for told in self._before if told.event.kind == "evicted"}
         for name in self._force.running():
@@ -280,10 +279,6 @@ class Runner(ABC):
     @abstractmethod
     def _make_machine(self) -> MasterCore:
         """Return the machine of a master that knows nothing yet."""
-
-    @abstractmethod
-    def _has_begun(self) -> bool:
-        """Tell whether there is a model that is trained."""
 
     @abstractmethod
     def _taking_part(self) -> Set[str]:
@@ -477,7 +472,7 @@ class Runner(ABC):
             starts[late.name] = replace(starts[late.name], killed_at=now)
             name = process_name(late.name)
             if not late.hangs:
-                self._direct(replicas.Unready(name, counts=not self._has_begun()), name.role)
+                self._direct(replicas.Unready(name, counts=not self._machine.journal.has_begun), name.role)
             self._tell("replaced", f"{name} is killed while it starts: {late.reason}", worker=late.name)
             self._cluster.signal(name, signal.SIGKILL)
 
@@ -536,16 +531,15 @@ class Runner(ABC):
 
     def _wait_for_journal(self, unwritten: Unwritten) -> None:
         """J2: no process learns anything that depends on the record until it is known to exist."""
-        if isinstance(unwritten.error, JobFailed) and not self._has_begun():
+        if isinstance(unwritten.error, JobFailed) and not self._machine.journal.has_begun:
             raise unwritten.error  # the job can't begin: its data has too many files
-        why = getattr(unwritten.error, "strerror", None) or unwritten.error
-        self._unwritten = unwritten.append
+        why = f"{getattr(unwritten.error, 'strerror', None) or unwritten.error}: {self._journal.where}"
         self._tell("note", f"the journal can't be written ({why}): the group stays as it is until it can")
+        self._handle(machine_events.Unwritten(why))
 
     def _after_append(self, append: machine_events.Append) -> None:
         """Do what follows a durable record, before any process learns of it; then tell the machine."""
-        if self._unwritten is not None:
-            self._unwritten = None
+        if self._machine.unwritten:
             self._tell("note", "the journal can be written again")
         record, events = append.record, deque[machine_events.Event]()
         match record:
@@ -553,7 +547,7 @@ class Runner(ABC):
                 events.extend(self._write_manifest(shards, again=False))
             case StoppingRecord():
                 self._direct(replicas.Ending(stopping=True))
-                if not self._has_begun():
+                if not self._machine.journal.has_begun:
                     events.append(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
             case FinishedRecord() | FailedRecord():
                 for role in self._forces:
@@ -749,7 +743,7 @@ class Runner(ABC):
                 return f"the model is at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
             self._outputs = [str(output)]
             self._tell("exported", f"the model is at {output}", step=record.state.step)
-        if self._spec.audit and self._has_begun():
+        if self._spec.audit and self._machine.journal.has_begun:
             try:
                 self._complete_audit(record)
             except OSError as error:
@@ -767,11 +761,11 @@ class Runner(ABC):
             _log.warning("this master is replaced: %s", end.reason)
             return REPLACED
         status, code = end.status, end.exit_code
-        interrupted = self._machine.journal.stopping == INTERRUPT
+        interrupted = INTERRUPT in (self._machine.journal.stopping, self._machine.asked_stop)
         reason, record = end.reason, self._machine.journal.terminal
         if isinstance(record, FinishedRecord) and record.state.step == 0:
             status, code, reason = "failed", 1, f"{_NOTHING_TRAINED} ({reason})"
-        if interrupted and (isinstance(record, FinishedRecord) or not self._has_begun()):
+        if interrupted and (isinstance(record, FinishedRecord) or not self._machine.journal.has_begun):
             status, code = "interrupted", 130
         self._show_status()
         self._write_summary(status, reason, code)
@@ -811,7 +805,7 @@ class Runner(ABC):
         self._clean_snapshots()
         if self._spec.output and not self._unpublished:
             remove_unpublished(Path(self._spec.output))
-        if self._owns_audit and not self._has_begun():
+        if self._owns_audit and not self._machine.journal.has_begun:
             auditmark.remove(Path(self._spec.audit))
 
     def _clean_snapshots(self) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import assert_never
 
+from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
@@ -340,11 +341,11 @@ class Member:
         """End as told: every verdict is in the journal."""
         match verdict:
             case Evicted(reason):
-                return self._exit(3, reason, out)
+                return self._exit(EVICTED, reason, out)
             case Released(reason):
-                return self._exit(0, reason, out)
+                return self._exit(RELEASED, reason, out)
             case Finished(reason):
-                return self._end_training(out)._exit(0, reason, out)
+                return self._end_training(out)._exit(FINISHED, reason, out)
             case Failed(reason):
                 bad_input = self.failure is not None and self.failure.kind == "bad-input"
                 return self._exit(2 if bad_input else 1, reason, out)

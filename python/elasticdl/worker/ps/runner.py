@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl._core import Batch, Heart, ParameterClient
-from elasticdl.cluster.cluster import EVICTED, RELEASED
+from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Evicted,
@@ -307,7 +307,8 @@ class PsWorker:
                 self._finish(Exit(1, reason))
             case Verdict():
                 self._finished = isinstance(message, Finished)
-                self._finish(Exit(RELEASED, getattr(message, "reason", "")))
+                code = FINISHED if self._finished else RELEASED
+                self._finish(Exit(code, getattr(message, "reason", "")))
 
     def _confirm(self, roll_back: int, tasks: Mapping[int, int]) -> None:
         """Let servers know how far tasks are settled, which others may wait for (A3); nothing if that was before a roll-back."""
