@@ -1,4 +1,6 @@
 //! Heartbeats while a crowd of strangers waits at the master's acceptor.
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use elasticdl_core::net::heart::{Heart, HeartMonitor};
@@ -57,4 +59,23 @@ fn a_flood_from_a_members_own_address_keeps_it_in() {
     let _late = start(&monitor, "late");
     until(|| beats(&monitor, "late", 0));
     flood.goes_on();
+}
+
+/// A member that is not answered in time, as on a machine under load, leaves and tries again: that is no stranger who was refused.
+#[test]
+fn who_leaves_before_it_is_let_in_is_not_refused() {
+    let monitor = HeartMonitor::open("tcp:127.0.0.1:0", TOKEN, None).unwrap();
+    let address = monitor.address();
+    let address = address.strip_prefix("tcp:").unwrap();
+    for _ in 0..20 {
+        drop(TcpStream::connect(address).unwrap());
+    }
+    let _member = start(&monitor, "member");
+    until(|| beats(&monitor, "member", 0));
+    assert_eq!(monitor.refusals().total(), 0);
+    // One that says something wrong is refused, even if it leaves at once.
+    let mut stranger = TcpStream::connect(address).unwrap();
+    stranger.write_all(&[0xff; 64]).unwrap();
+    drop(stranger);
+    until(|| monitor.refusals().total() == 1);
 }

@@ -13,6 +13,7 @@
     )
 )]
 use std::collections::BTreeMap;
+use std::io::ErrorKind::{BrokenPipe, ConnectionReset};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -86,8 +87,17 @@ pub(crate) trait Examination {
     /// Whether something is to be sent to it.
     fn sends(&self) -> bool;
 
-    /// Go on as far as that goes without waiting; an error is why it is refused.
-    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Self::Passed>, String>;
+    /// Go on as far as that goes without waiting; an error is why it does not pass.
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Self::Passed>, Failure>;
+}
+
+/// Why a stranger does not pass its examination.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It is refused, for this reason.
+    Refused(String),
+    /// It has left and had said nothing wrong, as a member does that was not answered in time and tries again.
+    Left,
 }
 
 #[derive(Debug)]
@@ -214,9 +224,12 @@ impl<E: Examination> Unauthenticated<E> {
                         admit(passed, stranger.stream, stranger.from);
                     }
                 }
-                Err(why) => {
+                Err(failure) => {
                     self.admission.leave(ticket);
-                    self.dismiss([Dismissal { ticket, why }]);
+                    match failure {
+                        Failure::Refused(why) => self.dismiss([Dismissal { ticket, why }]),
+                        Failure::Left => drop(self.strangers.remove(&ticket)),
+                    }
                 }
             }
         }
@@ -240,6 +253,20 @@ pub(crate) fn why(lost: Lost) -> String {
     }
 }
 
+/// Return what it means that the connection of a stranger failed before it had passed.
+fn failure(lost: Lost) -> Failure {
+    let left = match &lost {
+        Lost::Eof => true,
+        Lost::Io(error) => matches!(error.kind(), BrokenPipe | ConnectionReset),
+        Lost::Malformed(_) => false,
+    };
+    if left && lost.untrusted().is_none() {
+        Failure::Left
+    } else {
+        Failure::Refused(why(lost))
+    }
+}
+
 /// The token's handshake, after TLS's if there is one.
 #[derive(Debug)]
 struct Introduction {
@@ -255,19 +282,19 @@ impl Examination for Introduction {
         !self.outbound.is_empty()
     }
 
-    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Hello>, String> {
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Hello>, Failure> {
         loop {
             let received = self
                 .outbound
                 .flush(stream)
                 .and_then(|_| self.inbound.receive(stream));
-            match received.map_err(why)? {
+            match received.map_err(failure)? {
                 None => return Ok(None),
                 Some((header, payload)) => {
                     match self
                         .responder
                         .hear(&header, &payload)
-                        .map_err(|denied| denied.to_string())?
+                        .map_err(|denied| Failure::Refused(denied.to_string()))?
                     {
                         Heard::Reply(frame) => self.outbound.push(&frame),
                         Heard::Hello(hello) => return Ok(Some(hello)),

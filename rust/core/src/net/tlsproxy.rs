@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 
-use crate::net::acceptor::{Examination, Refusals, Unauthenticated, why};
+use crate::net::acceptor::{Examination, Failure, Refusals, Unauthenticated, why};
 use crate::net::address::{Address, Listener, Stream, is_own_lack};
 use crate::net::admission::PATIENCE;
 use crate::net::endpoint::lock;
@@ -136,16 +136,16 @@ impl Examination for Shake {
         false
     }
 
-    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<()>, String> {
+    fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<()>, Failure> {
         match stream.shake() {
             Ok(()) => Ok(Some(())),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
             // gRPC's clients give no reason.
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err(Failure::Refused(
                 "it left before it had shown a certificate: perhaps it does not accept this end's"
                     .into(),
-            ),
-            Err(error) => Err(why(error.into())),
+            )),
+            Err(error) => Err(Failure::Refused(why(error.into()))),
         }
     }
 }
