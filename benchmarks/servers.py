@@ -389,7 +389,7 @@ def be_server(number: int, folder: Path) -> None:
             addresses = {int(number): place for number, place in order["addresses"].items()}
             server.learn(addresses, [tuple(entry) for entry in order["entries"]], 0, ENDLESS)
             # Workers are believed whatever they call done, as if a master had just said the same.
-            server.limit(0, ENDLESS, (), 0)
+            server.limit(0, ENDLESS, (), 0, ENDLESS)
             server.know({worker_name(number) for number in range(WORKERS)})
             slots = [(slot, primary_epoch) for slot, _, primary_epoch, *_ in order["entries"]]
         elif "cut" in order:

@@ -477,7 +477,7 @@ def test_a_process_that_holds_keys_leaves_no_core_dump(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("module", ["job.master", "job.worker", "ps.process", "job.launcher"])
+@pytest.mark.parametrize("module", ["job.master", "job.worker", "job.ps", "job.launcher"])
 def test_every_process_of_a_job_forbids_core_dumps_before_it_reads_a_key(module: str, tmp_path: Path) -> None:
     """It ends by what is asked of its place, with the limit that it has then."""
     script = (

@@ -128,7 +128,7 @@ def test_train_submits_a_detached_job_to_its_cluster(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(podjob, "submit", lambda spec: SimpleNamespace(name=spec.job_name))
     monkeypatch.setattr(podrun, "check_model_file", lambda spec: None)
     assert elasticdl.train(**IN_PODS, detach=True) == {"job": "job", "status": "running"}
-    with pytest.raises(BadSetting, match="--detach leaves nobody"):
+    with pytest.raises(BadSetting, match="--detach leaves none"):
         elasticdl.train(**IN_PODS, detach=True, summary="summary.json")
 
 

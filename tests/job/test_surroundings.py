@@ -106,7 +106,7 @@ def test_servers_go_by_no_clock_of_the_day_and_miss_no_shared_memory(
     job = plain(environment=surroundings, within=WITH_FULL, **files)
     at_step(job, 10, lambda status: bool(clock.write_text(str(-HOUR))))
     at_step(job, 20, killed(lambda workers: workers[-1]))
-    at_step(job, 30, lambda status: bool(clock.write_text(str(HOUR))))
+    at(job, 30, lambda status: clock.write_text(str(HOUR)))
     at(job, 40, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
     summary = check_counts(job, tmp_path, ids)
     assert (summary["members"]["lost"], summary["servers"]["lost"]) == (1, 1)
