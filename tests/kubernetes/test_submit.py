@@ -46,10 +46,10 @@ def owned(api: Api) -> dict[str, dict[str, Any]]:
 def test_all_objects_are_made_and_owned_by_the_job(api: Api, zoo: Path, tmp_path: Path) -> None:
     job = podjob.submit(spec(api, zoo), api)
     assert sorted(owned(api)) == [
-        "ConfigMap/test-job-status",
         "ConfigMap/test-job-events",
         "ConfigMap/test-job-journal",
         "ConfigMap/test-job-spec",
+        "ConfigMap/test-job-status",
         "NetworkPolicy/test-job",
         "Role/test-job-master",
         "RoleBinding/test-job-master",
