@@ -352,12 +352,12 @@ class PublishFirst(Mistaken):
     class master_class(AllReduceMaster):
         __slots__ = ()
 
-        def _append(self, record: Record, out: Out) -> Self:
+        def _append(self, now: float, record: Record, out: Out) -> Self:
             if isinstance(record, ViewRecord):
                 for connection, link in self.links.items():
                     if link.registered and record.view.rank(link.member) is not None:
                         self._tell(connection, NewView(record.view), out)
-            return AllReduceMaster._append(self, record, out)
+            return AllReduceMaster._append(self, now, record, out)
 
 
 class NoCas(Mistaken):
@@ -625,11 +625,11 @@ class VerdictToldFirst(Mistaken):
     class master_class(AllReduceMaster):
         __slots__ = ()
 
-        def _append(self, record: Record, out: Out) -> Self:
+        def _append(self, now: float, record: Record, out: Out) -> Self:
             if isinstance(record, FailedRecord):
                 for connection in self.links:
                     self._tell(connection, Failed(record.reason), out)
-            return AllReduceMaster._append(self, record, out)
+            return AllReduceMaster._append(self, now, record, out)
 
 
 class RenameOnReport(Mistaken):

@@ -273,6 +273,8 @@ struct Introduction {
     responder: Responder,
     inbound: Inbound,
     outbound: Outbound,
+    /// It has said who it is, and was answered.
+    heard: bool,
 }
 
 impl Examination for Introduction {
@@ -284,13 +286,19 @@ impl Examination for Introduction {
 
     fn advance(&mut self, stream: &Stream) -> std::result::Result<Option<Hello>, Failure> {
         loop {
-            let received = self
-                .outbound
-                .flush(stream)
-                .and_then(|_| self.inbound.receive(stream));
-            match received.map_err(failure)? {
+            // A reply that nobody takes any more was too late; who leaves after one may not believe this end's token.
+            self.outbound.flush(stream).map_err(failure)?;
+            let received = self.inbound.receive(stream);
+            match received.map_err(|lost| {
+                if self.heard {
+                    Failure::Refused(why(lost))
+                } else {
+                    failure(lost)
+                }
+            })? {
                 None => return Ok(None),
                 Some((header, payload)) => {
+                    self.heard = true;
                     match self
                         .responder
                         .hear(&header, &payload)
@@ -354,6 +362,7 @@ impl Acceptor {
                 responder: Responder::new(self.token.clone(), self.member.clone())?,
                 inbound: Inbound::default(),
                 outbound: Outbound::default(),
+                heard: false,
             })
         };
         self.unauthenticated
