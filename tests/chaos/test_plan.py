@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
+from elasticdl.cluster.cluster import RELEASED, ProcessEnded, ProcessStarted, process_name
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting
 from elasticdl.tools.chaos import Plan, plan_from_flags
@@ -151,7 +151,7 @@ class FakeJob:
             self.after(TICK, lambda: self.release(name))
             return
         self.event("drained", name)
-        self.end(name, 0, None)
+        self.end(name, RELEASED, None)
         self.launch_again(name)
 
     def run(self, plan: Plan, seconds: float) -> None:

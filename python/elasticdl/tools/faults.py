@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, assert_never
 
-from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, Role
+from elasticdl.cluster.cluster import RELEASED, ProcessEnded, ProcessStarted, Role
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 
 _SETTLE_SECONDS = 0.25
@@ -366,7 +366,7 @@ def _drain(observation: Observation, dice: random.Random) -> Script:
     yield Send(leaver, signal.SIGTERM)
     released = yield Until(lambda observation: observation.ended.get(leaver), 30)
     told = yield Until(lambda observation: observation.heard("drained", worker=leaver), 10)
-    return bool(released == (0, None) and told is not None)
+    return bool(released == (RELEASED, None) and told is not None)
 
 
 def _master(observation: Observation, dice: random.Random) -> Script:
@@ -424,7 +424,7 @@ def _server_drain(observation: Observation, dice: random.Random) -> Script:
     leaver = dice.choice(observation.servers)
     yield Send(leaver, signal.SIGTERM)
     released = yield Until(lambda observation: observation.ended.get(leaver), _PATIENCE_SECONDS)
-    return bool(released == (0, None))
+    return bool(released == (RELEASED, None))
 
 
 def _hold(
