@@ -55,7 +55,7 @@ class Job:
         return client.push(head, [(Batch(self.core, 0, np.arange(ROWS)), rows, False)], [])
 
     def held(self, client: ParameterClient, chunk: tuple[int, int], need: Need = NOTHING) -> list[int]:
-        """Return the slots that a client is told to hold a chunk."""
+        """Return the slots that hold a chunk, as a client learns it."""
         found = client.rows(client.pull(chunk, [Batch(self.core, 0, np.arange(ROWS))], [], need), SECONDS)
         assert found is not None
         return sorted(found[2])
@@ -116,17 +116,16 @@ def test_a_task_that_nobody_has_computed(job: Job) -> None:
     assert job.server.complete() == (0, 0)
 
 
+@pytest.mark.parametrize("job", [True], ids=["step by step"], indirect=True)
 def test_a_task_that_no_worker_may_have(job: Job) -> None:
     """Where steps are of several, confirmations and needs beyond the tasks that workers may have are nothing."""
-    if not job.accumulates:
-        pytest.skip("nobody's word counts there")
     with closing(job.client()) as confused, closing(job.client()) as worker:
         confused.confirm(0, 0, [(BEGUN, WHOLE)])
         asked = confused.pull(None, [Batch(job.core, 0, np.arange(ROWS))], [], (1, BEGUN, BEGUN + 1, WHOLE))
         assert confused.rows(asked, 0.3) is None
         assert job.server.complete() == (0, 0)
         job.server.limit(0, 0, (), 2 * BEGUN, BEGUN + 1)
-        # Now it is heard. It is told again, and for the first time it is as good as that of any worker.
+        # Now it counts: the client says it once more, and that is as good as any worker's word.
         assert confused.rows(asked, SECONDS) is not None
         assert job.server.complete() == (0, 1)
         assert job.held(worker, (0, 0), (1, BEGUN, BEGUN + 1, WHOLE)) == []

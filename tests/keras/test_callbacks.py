@@ -85,7 +85,7 @@ def test_only_who_stopped_is_named_and_nothing_begins_after_it(adapter: Make, st
     """
     made = adapter(source, num_epochs=9)
     joiner = adapter(source, process="worker-1-1", num_epochs=9)
-    # a loss that stays stops at the end of an epoch, the callback of one's own within one
+    # a loss that stays stops at the end of an epoch, a custom callback within one
     reason = epochs(made, [1.0, 1.0] if steps == 1 else [3.0, 2.0, 1.0], steps=steps)
     name, last = ("EarlyStopping", 2) if steps == 1 else ("Own", 5)
     assert reason == f"{name} asked for the end of training after step {last}"

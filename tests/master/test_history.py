@@ -1,4 +1,4 @@
-"""What is told of a job: figures, summary, and the lines that outlive a master."""
+"""What is reported of a job: figures, summary, and the lines that outlive a master."""
 
 from __future__ import annotations
 
