@@ -159,13 +159,14 @@ def ours(case: Case, passes: int, folder: Path) -> list[float]:
     from elasticdl.data.readers.reader import shards_of
     from elasticdl.data.readers.recordfiles import open_reader
     from elasticdl.keras.adapter import KerasAdapter
-    from elasticdl.keras.modelfile import load
+    from elasticdl.keras.framework import FRAMEWORK
+    from elasticdl.worker.finite import all_finite
 
     settings = spec(case, folder)
     reader = open_reader(settings.training_data, {}, folder / "index")
     per_task = case.batch * settings.num_minibatches_per_task
     ledger = Ledger(shards_of(reader), per_task, case.batch, settings.seed, settings.shuffle)
-    adapter = KerasAdapter(load(settings), settings, reader.metadata)
+    adapter = KerasAdapter(FRAMEWORK.load(settings), settings, reader.metadata)
     first = ledger.task(0, 0)
     adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
     chunks = ChunkSource(reader, ledger, adapter.convert, 4)
@@ -181,7 +182,7 @@ def ours(case: Case, passes: int, folder: Path) -> list[float]:
             _, _, batch = chunks.get(key)
             examples = adapter.compute(batch, step, 0).examples
             result[:] = np.asarray(adapter.accumulator())
-            if not adapter.finite(result):
+            if not all_finite(result):
                 raise RuntimeError(f"step {step} is not finite")
             adapter.apply(result, examples)
         times.append((time.perf_counter() - began) / len(keys))
@@ -201,9 +202,9 @@ def fit(case: Case, passes: int, folder: Path) -> list[float]:
     """Time epochs of `model.fit`, as a plain script would write it."""
     import tensorflow as tf
 
-    from elasticdl.keras.modelfile import load
+    from elasticdl.keras.framework import FRAMEWORK
 
-    user = load(spec(case, folder))
+    user = FRAMEWORK.load(spec(case, folder))
     jit: Any = {"auto": "auto", "on": True, "off": False}[case.jit]
     model = user.model()
     model.compile(user.optimizer(), user.loss, jit_compile=jit)

@@ -111,7 +111,6 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
         (["train"], "--model_def is required. The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py."),
         (["train", "--num-workers=0"], "--num_workers: expected N or MIN:MAX, both at least 1, received '0'"),
         (["train", "--num_workers=99999"], "--num_workers: 99,999 workers are too many for this machine with"),
-        (["train", "--output=m.keras", "--output_format=saved_model"], "writes a directory; leave --output_format out"),
         (["train", "--wire_dtype=float16"], "--wire_dtype needs transfers of 16-bit numbers"),
         (["train", "--pod_template=x"], "--pod_template: 'x' can't be read: No such file or directory"),
         (["train", "--dry-run"], "--dry_run prints the objects of a job on Kubernetes, and a local job has none"),

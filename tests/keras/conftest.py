@@ -15,8 +15,9 @@ from elasticdl.keras import runtime
 runtime.start(1)
 
 from elasticdl.keras.adapter import KerasAdapter  # noqa: E402  # TensorFlow is imported with its settings first
-from elasticdl.keras.modelfile import UserModel, load  # noqa: E402
+from elasticdl.keras.framework import FRAMEWORK  # noqa: E402
 from elasticdl.spec.jobspec import JitCompile, JobSpec  # noqa: E402
+from elasticdl.worker.contract.usermodel import UserModel  # noqa: E402
 
 ZOO = Path(__file__).parents[2] / "model_zoo"
 
@@ -56,7 +57,7 @@ def model_file(tmp_path: Path) -> Callable[..., UserModel]:
         name = f"model_file_{next(_numbers)}"
         (tmp_path / f"{name}.py").write_text(head + textwrap.dedent(source))
         spec = job(model_zoo=str(tmp_path), model_def=f"{name}.custom_model", **settings)
-        return load(spec), spec
+        return FRAMEWORK.load(spec), spec
 
     return make
 

@@ -17,9 +17,9 @@ from elasticdl.catalog.catalog import InitialKind
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import Embedding
 from elasticdl.keras.adapter import KerasAdapter
-from elasticdl.keras.modelfile import UserModel
 from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.worker.contract.usermodel import UserModel
 from tests.keras.test_psadapter import pulled
 
 WIDTH = 3

@@ -23,7 +23,7 @@ from elasticdl.control.transport.keys import data_key
 from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.shard import Shard
 from elasticdl.keras.embedding import Given, looking_up
-from elasticdl.keras.modelfile import load
+from elasticdl.keras.framework import FRAMEWORK
 from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.worker.ps.tablereader import ServerTableReader
@@ -70,7 +70,7 @@ class Live:
         (zoo / "live.py").write_text(ZOO)
         given = {"model_zoo": zoo, "model_def": "live.custom_model", "training_data": "x", "num_ps_pods": 2}
         spec = build(from_arguments({**given, "embedding_threshold": 0}))
-        self.adapter = KerasPsAdapter(load(spec), spec)
+        self.adapter = KerasPsAdapter(FRAMEWORK.load(spec), spec)
         self.adapter.prepare(records(0))
         self.catalog, self.core = self.adapter.catalog, self.adapter.catalog.core()
         self.servers = [

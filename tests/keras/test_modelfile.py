@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.errors import BadInput, BadModel
-from elasticdl.keras.modelfile import load
+from elasticdl.keras.framework import FRAMEWORK
 from tests.keras.conftest import HEAD, job, records
 
 ModelFile = Callable[..., tuple]
@@ -54,7 +54,7 @@ def test_the_file_that_is_named_is_loaded_whatever_is_installed(
         HEAD + "import digits\nfrom . import parts\nfrom named_zoo.digits import parts as same\n"
         "assert same is parts\ndef feed(dataset, mode, metadata): return digits.whose, parts.whose\n"
     )
-    user = load(job(model_zoo=str(tmp_path / "named_zoo"), model_def="digits.model.custom_model"))
+    user = FRAMEWORK.load(job(model_zoo=str(tmp_path / "named_zoo"), model_def="digits.model.custom_model"))
     assert user.path == folder / "model.py"
     assert user.feed(None, None, None) == ("installed", "zoo")
 
@@ -100,7 +100,7 @@ def test_what_loading_shows(model_file: ModelFile, source: str, settings: dict, 
 
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(BadModel, match=r"absent\.py: no such file; --model_def a\.b\.symbol is"):
-        load(job(model_zoo=str(tmp_path), model_def="absent.custom_model"))
+        FRAMEWORK.load(job(model_zoo=str(tmp_path), model_def="absent.custom_model"))
 
 
 def test_a_file_that_failed_is_imported_anew(model_file: ModelFile, tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_a_file_that_failed_is_imported_anew(model_file: ModelFile, tmp_path: Pa
     path.write_text("1 / 0")
     spec = job(model_zoo=str(tmp_path), model_def="mended.custom_model")
     with pytest.raises(BadModel):
-        load(spec)
+        FRAMEWORK.load(spec)
     path.write_text(HEAD + "\n# longer than before\n")
-    assert load(spec).path == path
+    assert FRAMEWORK.load(spec).path == path
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import internals
 from elasticdl.keras.embedding import PsEmbedding
 from elasticdl.keras.layers import Embedding
-from elasticdl.keras.modelfile import UserModel
 from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.ps.tablereader import ServerTableReader
 
 IDS, WIDTH = 50, 3

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.keras.adapter import KerasAdapter
-from elasticdl.keras.modelfile import load
+from elasticdl.keras.framework import FRAMEWORK
 from tests.keras.conftest import ZOO, job
 from tests.rows import clicks
 
@@ -39,7 +39,7 @@ def _example(image: np.ndarray, label: int) -> bytes:
 
 def train(model_def: str, records: list, epochs: int) -> KerasAdapter:
     spec = job(model_zoo=str(ZOO), model_def=model_def, minibatch_size=64)
-    adapter = KerasAdapter(load(spec), spec)
+    adapter = KerasAdapter(FRAMEWORK.load(spec), spec)
     adapter.prepare(records[:64])
     step = 0
     for epoch in range(epochs):

@@ -184,7 +184,6 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"model_def": ""}, "--model_def is required"),
         ({"global_batch_size": 100}, "100 is not a multiple of minibatch_size 64; use 64 or 128"),
         ({"global_batch_size": 10}, "10 is not a multiple of minibatch_size 64; use 64"),
-        ({"output": "model"}, "write --output=model.keras, or use --output_format=saved_model"),
         ({"job_name": "a/b"}, "job_name=: expected at most 63 letters"),
         ({"job_name": "-a"}, "job_name=: expected at most 63 letters"),
         (
@@ -297,14 +296,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def paths_refusal(**settings: object) -> str:
     with pytest.raises((BadSetting, BadData)) as caught:
-        check_paths(job(**settings), custom_reader=False)
+        check_paths(job(**settings), custom_reader=False, directory="output_format" in settings)
     return str(caught.value)
 
 
 def test_good_paths_leave_nothing(here: Path) -> None:
     before = sorted(here.rglob("*"))
-    check_paths(job(output="new/model.keras", summary="s.json", audit="audit"), custom_reader=False)
-    check_paths(job(training_data="data/*.csv"), custom_reader=False)
+    check_paths(
+        job(output="new/model.keras", summary="s.json", audit="audit"), custom_reader=False, directory=False
+    )
+    check_paths(job(training_data="data/*.csv"), custom_reader=False, directory=False)
     assert sorted(here.rglob("*")) == before
 
 
@@ -333,7 +334,7 @@ def test_bad_paths(here: Path) -> None:
 
 def test_a_directory_of_other_things_is_no_output(here: Path) -> None:
     (here / "mine").mkdir()
-    check_paths(job(output="mine", output_format="saved_model"), custom_reader=False)
+    check_paths(job(output="mine"), custom_reader=False, directory=True)
     (here / "mine" / "thesis.txt").touch()
     for form in ("saved_model", "parquet"):
         refused = paths_refusal(output="mine", output_format=form, num_ps_pods="1")
@@ -345,7 +346,7 @@ def test_a_directory_of_other_things_is_no_output(here: Path) -> None:
         earlier = here / mark[-8:]
         (earlier / part).mkdir(parents=True)
         (earlier / mark).touch()
-        check_paths(job(output=earlier.name, output_format="saved_model"), custom_reader=False)
+        check_paths(job(output=earlier.name), custom_reader=False, directory=True)
         (earlier / "notes").touch()
         assert "such as 'notes'" in paths_refusal(output=earlier.name, output_format="saved_model")
 
@@ -357,7 +358,7 @@ def test_an_output_that_cannot_be_written_is_refused_at_once(here: Path) -> None
 
 
 def test_a_custom_reader_knows_what_data_is(here: Path) -> None:
-    check_paths(job(training_data="table:users"), custom_reader=True)
+    check_paths(job(training_data="table:users"), custom_reader=True, directory=False)
 
 
 def test_absolute(here: Path) -> None:

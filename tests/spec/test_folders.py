@@ -23,7 +23,7 @@ def asked(origin: Path) -> JobSpec:
 def both_refusals(origin: Path) -> tuple[str, str]:
     """Return what the command and a job's master say of a place."""
     with pytest.raises(BadData) as at_the_edge:
-        check_paths(asked(origin), custom_reader=False)
+        check_paths(asked(origin), custom_reader=False, directory=False)
     with pytest.raises(BadData) as in_the_master:
         find_files(str(origin))
     return str(at_the_edge.value), str(in_the_master.value)
@@ -109,7 +109,7 @@ def test_links_to_files_are_data_and_what_is_skipped_may_be_anything(tmp_path: P
     for name in (".hidden", "_mark", "b.csv.records-index"):
         (data / name).symlink_to("/nonexistent")
     assert find_files(str(data)) == find_files(f"{data}/*.csv*") == [data / "link.csv"]
-    check_paths(asked(data), custom_reader=False)
+    check_paths(asked(data), custom_reader=False, directory=False)
 
 
 def test_directories_without_data_get_no_glob(tmp_path: Path) -> None:

@@ -403,18 +403,13 @@ def chaos(
 @elasticdl.command()
 @click.argument("checkpoint")
 @click.option("--output", required=True, metavar="PATH", help="Where the model is written.")
-@click.option(
-    "--output_format",
-    default="keras",
-    show_default=True,
-    metavar="NAME",
-    help="keras, saved_model or parquet, as in `train`; parquet needs no model.",
-)
+@click.option("--output_format", metavar="NAME", help="As in `train`; parquet needs no model.")
 @click.option("--model_zoo", default=".", metavar="DIR", help="Directory that model_def is looked up in.")
 @click.option("--model_def", metavar="NAME", help="The model that was trained, as in `train`.")
+@click.option("--framework", metavar="NAME", help="As in `train`.")
 @click.option("--model_params", metavar="K=V;…", help="As in `train`.")
 @click.option("--embedding_threshold", metavar="BYTES", help="As in `train`.")
-def export(checkpoint: str, output: str, output_format: str, **model: str | None) -> int:
+def export(checkpoint: str, output: str, output_format: str | None, **model: str | None) -> int:
     """Turn a checkpoint of parameter servers, or the newest in a directory, into a standard model.
 
     Tables may be larger than memory. Beside the output as much room is needed again as the trained rows take.

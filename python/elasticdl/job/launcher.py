@@ -80,7 +80,7 @@ def supervise(
         argv: command of each role.
     """
     watch = Watch(place, display)
-    # TensorFlow's import takes longer than anything the master does before it asks for the same workers.
+    # A framework's import takes longer than anything the master does before it asks for the same workers.
     first = [ProcessName(Role.WORKER, index, 1) for index in range(spec.num_workers.maximum)]
     first += [ProcessName(Role.PS, index, 1) for index in range(spec.num_ps_pods)]
     launcher = Launcher(place, argv, watch.notice, first)

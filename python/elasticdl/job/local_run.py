@@ -89,14 +89,14 @@ class _Ending:
 def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
     from elasticdl.job.master import make_runner
-    from elasticdl.keras import runtime
     from elasticdl.master.core.filepages import FilePages
     from elasticdl.master.reporting.statusstore import FileStatusStore
+    from elasticdl.worker.contract.framework import find_framework
 
     # Before anything else writes to the terminal, as the import needs its descriptor. What fails here fails again in the worker, which
     # reports it.
     with contextlib.suppress(Exception):
-        runtime.import_keras(place.log_path(str(_WORKER)))
+        find_framework(spec).import_library(place.log_path(str(_WORKER)))
     # There is no other process that could try once more.
     spec = replace(spec, relaunch_on_worker_failure=0)
     cluster, ending = OwnProcess(), _Ending(place)

@@ -143,7 +143,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
-    edge.check_paths(spec, custom_reader=model.custom_reader)
+    edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
     if spec.num_ps_pods:
         from elasticdl.master.ps import resuming
 

@@ -1,6 +1,6 @@
 """The entry point of a worker process: prepares everything, then lets the loop run.
 
-Preparation is ordered by what takes longest: TensorFlow is imported on the main thread while the connection to the master is made and
+Preparation is ordered by what takes longest: the framework is imported on the main thread while the connection to the master is made and
 the data is found on others. The member asks to join only when its model is built and its step compiled, so that the group never waits
 for a start. It decides nothing.
 """
@@ -42,6 +42,7 @@ from elasticdl.control.transport.stream import (
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import Cancelled
 from elasticdl.spec import pods
+from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import cores
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
@@ -49,8 +50,8 @@ from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Eve
 if TYPE_CHECKING:
     from elasticdl.data.plan.schedule import Schedule
     from elasticdl.data.readers.reader import Reader
-    from elasticdl.keras.adapter import KerasAdapter
     from elasticdl.worker.allreduce.runner import AllReduceWorker
+    from elasticdl.worker.contract.allreduce import Adapter
     from elasticdl.worker.contract.ps import PsAdapter
     from elasticdl.worker.ps.runner import PsWorker
 
@@ -217,23 +218,18 @@ class WorkerProcess:
     def _prepare(self) -> AllReduceWorker | PsWorker:
         """Build the worker: model, data, compiled step, data plane."""
         spec, place = self._spec, self._place
-        from elasticdl.keras import runtime
+        from elasticdl.worker.contract.framework import find_framework
 
-        runtime.start(threads_per_worker(spec))
+        framework = find_framework(spec)
+        framework.start(threads_per_worker(spec))
         reserved = pods.gpus(spec.worker_resource_request, spec.worker_resource_limit)
-        self._warn(runtime.unused_gpus(reserved))
-        from elasticdl.keras.modelfile import load
-
-        user = load(spec)
+        self._warn(framework.unused_gpus(reserved))
+        user = framework.load(spec)
         reader = self._open_reader(user.custom_data_reader)
         process = process_name(self._name)
         if spec.num_ps_pods:
-            from elasticdl.keras.psadapter import KerasPsAdapter
-
-            return self._build_ps(KerasPsAdapter(user, spec, reader.metadata, process), reader, place)
-        from elasticdl.keras.adapter import KerasAdapter
-
-        adapter = KerasAdapter(user, spec, reader.metadata, process)
+            return self._build_ps(framework.ps_adapter(user, spec, reader.metadata, process), reader, place)
+        adapter = framework.adapter(user, spec, reader.metadata, process)
         return self._build(adapter, reader, self._schedule(), place)
 
     def _warn(self, text: str) -> None:
@@ -286,9 +282,7 @@ class WorkerProcess:
             ledger_of(self._spec, self._shards.result()), self._spec.num_epochs, self._spec.max_step
         )
 
-    def _build(
-        self, adapter: KerasAdapter, reader: Reader, schedule: Schedule, place: Place
-    ) -> AllReduceWorker:
+    def _build(self, adapter: Adapter, reader: Reader, schedule: Schedule, place: Place) -> AllReduceWorker:
         from elasticdl._core import Endpoint
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.allreduce.machine import Member
@@ -317,7 +311,7 @@ class WorkerProcess:
                 spec.silence_seconds,
                 spec.on_nan.value,
                 output,
-                spec.output_format.value,
+                output_format(spec).name,
                 place.snapshots(spec),
             ),
             leaving=self._leaving,
@@ -356,7 +350,7 @@ class WorkerProcess:
                 spec.silence_seconds,
                 spec.on_nan.value,
                 Path(spec.output) if spec.output else None,
-                spec.output_format.value,
+                output_format(spec).name,
                 None,
                 spec.get_model_steps,
             ),

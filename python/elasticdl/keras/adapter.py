@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
+from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
@@ -23,13 +24,14 @@ from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.internals import layers_of
 from elasticdl.keras.loss import ChunkLoss
-from elasticdl.keras.modelfile import UserModel, describe
-from elasticdl.keras.seeds import chunk_seeds
-from elasticdl.keras.state import ModelState
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
 from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
 from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
+from elasticdl.worker.modelstate import ModelState
+from elasticdl.worker.seeds import chunk_seeds
 
 
 class KerasAdapter:
@@ -161,12 +163,6 @@ class KerasAdapter:
         self._step.apply(tf.convert_to_tensor(result), examples)
         self.zero()
 
-    def finite(self, result: npt.NDArray[Any]) -> bool:
-        """Tell whether a reduced result has no NaN and no infinity."""
-        # a sum of finite numbers is finite nearly always: the exact look is for the rest
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(np.add.reduce(result)) or np.isfinite(result).all())
-
     # ------------------------------------------------------------------ between steps
 
     @property
@@ -206,8 +202,13 @@ class KerasAdapter:
         """Return a digest of the bits of model and optimizer (hexadecimal)."""
         return self._state.digest()
 
-    def export(self, path: str, kind: str) -> None:
+    def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write the model for plain users of Keras; the state stays as it is. Raises OSError with what was at `path` intact."""
+        if path:
+            self._write(path, kind)
+        return self.digest()
+
+    def _write(self, path: str, kind: str) -> None:
         before, spec = self.image(), self._pipeline.spec
         assert spec is not None, "feed has been traced"
         attached = self.model.__dict__.pop("optimizer", None)

@@ -13,8 +13,9 @@ import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
-from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
 
 
 def make_model(user: UserModel, seed: int, pipeline: FeedPipeline, sample: Records) -> tuple[Any, Batch, Any]:

@@ -15,8 +15,8 @@ import keras
 
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.keras.modelfile import describe
 from elasticdl.worker.contract.allreduce import StepLogs
+from elasticdl.worker.modelfile import describe
 
 _REFUSED = {
     "ModelCheckpoint": "use --output for the model and --checkpoint_steps for snapshots",

@@ -22,8 +22,8 @@ from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.modelfile import describe
 from elasticdl.worker.contract.records import Records
+from elasticdl.worker.modelfile import describe
 from elasticdl.worker.raised import raised_by_python
 
 EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"

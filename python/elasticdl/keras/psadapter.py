@@ -27,15 +27,16 @@ from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_o
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
-from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.pscallbacks import PsCallbacks
 from elasticdl.keras.psstep import PsStep
-from elasticdl.keras.seeds import chunk_seeds
 from elasticdl.keras.streaming import Blocks, Matrix
-from elasticdl.spec.jobspec import JobSpec, Mode, OutputFormat
+from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
+from elasticdl.worker.seeds import chunk_seeds
 
 Weights = npt.NDArray[np.float32]
 _MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
@@ -137,7 +138,7 @@ class KerasPsAdapter:
                     f"{self._user.path}: the embedding {layer.name} is not trainable, and rows on parameter servers are trained; let it be "
                     f"trained, or {WHOLE_TABLE}"
                 )
-            is_matrix = self._spec.output and self._spec.output_format is not OutputFormat.PARQUET
+            is_matrix = self._spec.output and self._spec.output_format != PARQUET
             if is_matrix and layer.input_dim is None:
                 raise BadModel(
                     f"{self._user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its "
@@ -240,13 +241,14 @@ class KerasPsAdapter:
         layout = self._step.layout
         return zip((*layout.trained, *layout.changed), self._places, strict=True)
 
-    def export(self, path: str, kind: str, reader: TableReader) -> str:
+    def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write the model for plain users of Keras, or what it has learnt as Parquet; this object is of no use afterwards.
 
         No table is in memory as a whole. Raises OSError with what was at `path` intact.
 
         Without a path nothing is written, and the digest is of the dense variables only.
         """
+        assert tables is not None, "what is on servers is read from there"
         digest = hashlib.blake2b(digest_size=16)
         weights = self._dense
         if self._last is not None and np.array_equal(self._last[0], weights):
@@ -255,14 +257,14 @@ class KerasPsAdapter:
         for value in values:
             digest.update(value.tobytes())
         self._assign(weights)
-        if path and kind == OutputFormat.PARQUET:
+        if path and kind == PARQUET:
             with made_beside(path, "learnt") as folder:
-                write_parquet(folder, self.catalog, values, reader)
+                write_parquet(folder, self.catalog, values, tables)
         elif path:
             spec = self._pipeline.spec
             assert spec is not None, "feed has been traced"
             self.model.__dict__.pop("optimizer", None)  # callbacks had it there
-            export(self.model, path, kind, spec[0], self._matrices(reader, digest))
+            export(self.model, path, kind, spec[0], self._matrices(tables, digest))
         return digest.hexdigest()
 
     def _matrices(self, reader: TableReader, digest: hashlib.blake2b) -> list[Matrix]:

@@ -12,7 +12,7 @@ import keras
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.callbacks import GroupCallbacks, overrides
-from elasticdl.spec.modelcallbacks import OF_STEPS, why_refused
+from elasticdl.keras.stepcallbacks import OF_STEPS, why_refused
 
 
 class PsCallbacks(GroupCallbacks):

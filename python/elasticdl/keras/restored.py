@@ -15,8 +15,9 @@ from elasticdl.errors import BadModel
 from elasticdl.keras.building import new_model
 from elasticdl.keras.embedding import PsLayer, Recorded, looking_up, names_of, server_side
 from elasticdl.keras.export import export
-from elasticdl.keras.modelfile import UserModel, describe
 from elasticdl.keras.streaming import Matrix
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
 
 
 class RestoredModel:
@@ -53,7 +54,7 @@ class RestoredModel:
         return {table: layer.input_dim or 0 for table, layer in enumerate(self._layers)}
 
     def export(
-        self, path: str, kind: str, values: Mapping[int, npt.NDArray[np.float32]], reader: TableReader
+        self, path: str, kind: str, values: Mapping[int, npt.NDArray[np.float32]], tables: TableReader
     ) -> None:
         """Write the model as `kind`; this object is of no use afterwards. Raises OSError with what was at `path` intact."""
         for number, value in values.items():
@@ -61,7 +62,7 @@ class RestoredModel:
             variable.assign(value.reshape(variable.shape))
         rows = self.rows()
         matrices = [
-            Matrix(layer, reader.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
+            Matrix(layer, tables.matrix(table, rows[table])) for table, layer in enumerate(self._layers)
         ]
         export(self._model, path, kind, (), matrices)
 

@@ -20,9 +20,9 @@ from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import folders
 from elasticdl.files.reading import is_utf8
 from elasticdl.files.result import check_replaceable
-from elasticdl.spec import jobspec, refused
+from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import SETTINGS, JobSpec, OutputFormat, Strategy
+from elasticdl.spec.jobspec import SETTINGS, JobSpec, Strategy
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -111,12 +111,13 @@ def nearest(name: str, names: Iterable[str], prefix: str = "") -> str:
     return f"; did you mean {prefix}{near[0]}?" if near else ""
 
 
-def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
+def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     """Check that what the job reads is there and that what it writes can be written, before anything is started.
 
     Args:
         spec: the job.
         custom_reader: the model file has a reader of its own, so only that knows what `training_data` means.
+        directory: the result is a directory, and not one file.
 
     Raises BadSetting, or BadData if there is no data.
     """
@@ -125,7 +126,7 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
     if not custom_reader:
         _check_data(spec.training_data)
     if spec.output:
-        check_output(spec.output, spec.output_format)
+        check_output(spec.output, directory=directory)
     check_summary(spec)
     if spec.audit:
         _check_target("audit", Path(spec.audit), directory=True)
@@ -138,10 +139,9 @@ def check_paths(spec: JobSpec, *, custom_reader: bool) -> None:
     _check_apart(spec)
 
 
-def check_output(output: str, form: OutputFormat) -> None:
-    """Check that a result can be written. Raises BadSetting."""
-    jobspec.check_output(output, form)
-    _check_target("output", Path(output), directory=form is not OutputFormat.KERAS)
+def check_output(output: str, *, directory: bool) -> None:
+    """Check that a result, one file or a directory, can be written. Raises BadSetting."""
+    _check_target("output", Path(output), directory=directory)
     try:
         check_replaceable(Path(output))
     except OSError as error:

@@ -21,6 +21,8 @@ from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 1
 """Format number of `spec.json`."""
+PARQUET = "parquet"
+"""Output format of tables and variables on parameter servers, whatever the framework."""
 
 
 class Strategy(StrEnum):
@@ -61,14 +63,6 @@ class PullPolicy(StrEnum):
     ALWAYS = "Always"
     IF_NOT_PRESENT = "IfNotPresent"
     NEVER = "Never"
-
-
-class OutputFormat(StrEnum):
-    """How the trained model is written."""
-
-    KERAS = "keras"
-    SAVED_MODEL = "saved_model"
-    PARQUET = "parquet"
 
 
 class JitCompile(StrEnum):
@@ -124,6 +118,11 @@ class JobSpec:
     model_def: str = setting(
         kinds.text("MODULE.SYMBOL"), group="model",
         what="The model: `a.b.symbol` is the symbol in the file MODEL_ZOO/a/b.py.", why="There is no model to guess.",
+    )  # fmt: skip
+    framework: str = setting(
+        kinds.text("NAME"), "auto", group="model",
+        what="Framework of the model file, one that is installed; auto: the one that the file imports, keras if it imports none.",
+        why="A file that imports its framework has said it.",
     )  # fmt: skip
     model_params: Mapping[str, object] = setting(
         kinds.parameters(), {}, group="model", what="Keyword arguments of the model function, as Python literals.",
@@ -298,10 +297,11 @@ class JobSpec:
         kinds.path(), "", group="output", what="Where the trained model is written; nothing is written if not given.",
         why="A first try should leave nothing behind.",
     )  # fmt: skip
-    output_format: OutputFormat = setting(
-        kinds.choice(OutputFormat), OutputFormat.KERAS, group="output", what="One .keras file, a SavedModel directory, or a "
-        "directory of Parquet files, with the trained rows of tables on parameter servers, and the variables.",
-        why="The file that Keras itself writes.",
+    output_format: str = setting(
+        kinds.text("NAME"), "", group="output", what="keras: one .keras file; saved_model: a SavedModel directory; parquet: a "
+        "directory of Parquet files, with the trained rows of tables on parameter servers, and the variables; other frameworks have "
+        "others. The framework's own file if not given.",
+        why="The file that the framework itself reads.",
     )  # fmt: skip
     summary: str = setting(
         kinds.path("FILE"), "", group="output",
@@ -567,25 +567,10 @@ def check(spec: JobSpec) -> None:
                 f"--oom_memory_limit: {spec.oom_memory_limit} is to be more than the memory of --worker_resource_limit, "
                 f"which is {limit or 'not given'}"
             )
-    check_output(spec.output, spec.output_format)
-    if spec.output and spec.output_format is OutputFormat.PARQUET and not spec.num_ps_pods:
+    if spec.output and spec.output_format == PARQUET and not spec.num_ps_pods:
         raise BadSetting(
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"
-        )
-
-
-def check_output(output: str, form: OutputFormat) -> None:
-    """Check that a name fits what is written under it. Raises BadSetting."""
-    if output.endswith(".keras") and form is not OutputFormat.KERAS:
-        raise BadSetting(
-            f"--output: {output!r} is the name of a Keras model's file, but --output_format={form.value} "
-            "writes a directory; leave --output_format out, or name a directory"
-        )
-    if output and form is OutputFormat.KERAS and not output.endswith(".keras"):
-        raise BadSetting(
-            f"--output: the name of a Keras model's file ends in .keras, received {output!r}; "
-            f"write --output={output.rstrip('/')}.keras, or use --output_format=saved_model for a directory"
         )
 
 

@@ -15,8 +15,15 @@ from pathlib import Path
 from elasticdl.errors import BadModel
 from elasticdl.spec.earlier import check_imports
 from elasticdl.spec.edge import nearest
+from elasticdl.spec.framework import (
+    Definition,
+    ModelFileRules,
+    OutputFormat,
+    check_output_name,
+    framework_of,
+    output_format,
+)
 from elasticdl.spec.jobspec import SETTINGS, JobSpec
-from elasticdl.spec.modelcallbacks import ZooFile, following_steps, why_refused
 from elasticdl.spec.zoo import parse
 
 _STAR = "*"
@@ -30,11 +37,13 @@ class ModelFile:
         path: the model's file.
         symbol: the model's symbol in it.
         found: of the settings that name symbols, those whose symbol is defined.
+        format: how the result is written.
     """
 
     path: Path
     symbol: str
     found: frozenset[str]
+    format: OutputFormat
 
     @property
     def custom_reader(self) -> bool:
@@ -72,14 +81,15 @@ def locate(spec: JobSpec, setting: str) -> tuple[Path, str]:
 
 
 def check_model_file(spec: JobSpec) -> ModelFile:
-    """Check the file that `model_def` names, and the files of dotted symbols.
+    """Check the file that `model_def` names, the files of dotted symbols, and what their framework says of the settings.
 
-    Raises BadModel naming file, line and what was expected.
+    Raises BadModel naming file, line and what was expected, or BadSetting.
     """
+    framework: ModelFileRules = framework_of(spec)
     trees: dict[Path, ast.Module] = {}
     files: dict[Path, dict[str, ast.AST]] = {}
-    found = set()
-    for setting, call, required in _calls(spec):
+    found: dict[str, Definition] = {}
+    for setting, call, required in _calls(spec, framework):
         path, symbol = locate(spec, setting)
         if path not in files:
             trees[path] = _parse(path, setting, spec)
@@ -93,22 +103,18 @@ def check_model_file(spec: JobSpec) -> ModelFile:
             )
         else:
             continue
-        if setting == "callbacks" and spec.num_ps_pods:
-            _check_callbacks(ZooFile(path, trees[path], Path(spec.model_zoo)), files[path][symbol])
-        found.add(setting)
+        found[setting] = Definition(path, trees[path], files[path][symbol])
+    if spec.num_ps_pods and not framework.has_ps:
+        raise BadModel(
+            f"{locate(spec, 'model_def')[0]}: --num_ps_pods={spec.num_ps_pods}: {framework.name} does not train with parameter servers"
+        )
+    framework.check(spec, found)
+    check_output_name(spec)
     path, symbol = locate(spec, "model_def")
-    return ModelFile(path, symbol, frozenset(found))
+    return ModelFile(path, symbol, frozenset(found), output_format(spec))
 
 
-def _check_callbacks(file: ZooFile, definition: ast.AST) -> None:
-    """Raise BadModel if a job with parameter servers is to have callbacks that follow its steps, as far as the tree tells."""
-    following = following_steps(file, definition)
-    if following is not None:
-        line, name = following
-        raise BadModel(f"{file.path}:{line}: {why_refused(name)}")
-
-
-def _calls(spec: JobSpec) -> Iterable[tuple[str, _Call, bool]]:
+def _calls(spec: JobSpec, framework: ModelFileRules) -> Iterable[tuple[str, _Call, bool]]:
     """Yield setting, way of calling its symbol, and whether it must be defined."""
 
     def asked(setting: str) -> bool:
@@ -120,10 +126,9 @@ def _calls(spec: JobSpec) -> Iterable[tuple[str, _Call, bool]]:
         _Call(f"{model}({_keywords(spec.model_params)})", keywords=tuple(spec.model_params)),
         True,
     )
-    yield "feed", _Call("feed(dataset, mode, metadata)", 3), True
-    yield "loss", _Call("loss(labels, predictions)", 2), True
-    yield "optimizer", _Call("optimizer()"), True
-    yield "callbacks", _Call("callbacks()"), asked("callbacks")
+    for symbol in framework.symbols:
+        shown = f"{symbol.setting}({', '.join(symbol.arguments)})"
+        yield symbol.setting, _Call(shown, len(symbol.arguments)), symbol.required or asked(symbol.setting)
     reader = ("records_per_task", *spec.data_reader_params)
     shown = f"custom_data_reader(data_origin, records_per_task=None{', ' if spec.data_reader_params else ''}"
     shown += f"{_keywords(spec.data_reader_params)})"

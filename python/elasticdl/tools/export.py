@@ -1,4 +1,4 @@
-"""`elasticdl export`: a checkpoint of parameter servers becomes a Keras model, or Parquet, without servers and within bounded memory."""
+"""`elasticdl export`: a checkpoint of parameter servers becomes a model, or Parquet, without servers and within bounded memory."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from elasticdl.checkpoint.saved import Saved
 from elasticdl.errors import BadData
 from elasticdl.files.output import made_beside
 from elasticdl.spec.edge import check_output
-from elasticdl.spec.jobspec import JobSpec, OutputFormat
+from elasticdl.spec.framework import check_output_name, output_format
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.contract.framework import find_framework
 
 
 def export_tables(checkpoint: str, output: str) -> None:
     """Write tables and variables of a checkpoint, or of the newest in a directory, as Parquet. Raises BadInput or OSError."""
     manifest = _read(checkpoint)
-    check_output(output, OutputFormat.PARQUET)
+    check_output(output, directory=True)
     catalog = Catalog.from_json(manifest.model)
     with made_beside(output, "learnt") as folder, _room(folder) as room:
         saved = Saved(manifest, Path(room), {})
@@ -32,21 +34,19 @@ def export_tables(checkpoint: str, output: str) -> None:
 def export_model(checkpoint: str, spec: JobSpec) -> None:
     """Write the model of a checkpoint as a job with these settings would have. Raises BadInput or OSError."""
     manifest = _read(checkpoint)
-    check_output(spec.output, spec.output_format)
+    form = output_format(spec)
+    check_output_name(spec)
+    check_output(spec.output, directory=not form.suffix)
     catalog = Catalog.from_json(manifest.model)
-    from elasticdl.keras import runtime
-
-    runtime.import_keras(Path(os.devnull))  # this process has no log
-    from elasticdl.keras.modelfile import load
-    from elasticdl.keras.restored import RestoredModel
-
-    model = RestoredModel(load(spec), catalog, spec.embedding_threshold)
+    framework = find_framework(spec)
+    framework.import_library(Path(os.devnull))  # this process has no log
+    model = framework.restored(framework.load(spec), catalog, spec.embedding_threshold)
     target = Path(spec.output)
     target.parent.mkdir(parents=True, exist_ok=True)
     with _room(target) as room:
         saved = Saved(manifest, Path(room), model.rows())
         _check(catalog, saved, checkpoint)
-        model.export(spec.output, spec.output_format.value, saved.values, saved)
+        model.export(spec.output, form.name, saved.values, saved)
 
 
 def _read(checkpoint: str) -> Manifest:

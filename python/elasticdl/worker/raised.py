@@ -34,8 +34,8 @@ _SENTENCE_LIMIT = 1000
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<name>\S+)', re.MULTILINE)
 _CONVERTED = re.compile(r"\A\s*in user code:\n")
-_KERAS_CALL = re.compile(r"Exception encountered when calling (?P<what>.+?)\.?\n\n")
-_KERAS_ARGUMENTS = re.compile(r"\n\s*(Call arguments|Arguments) received by ")
+_LAYER_CALL = re.compile(r"Exception encountered when calling (?P<what>.+?)\.?\n\n")
+_LAYER_ARGUMENTS = re.compile(r"\n\s*(Call arguments|Arguments) received by ")
 _QUOTED = "Traceback (most recent call last):"
 _OF_DATASET = re.compile(r"Error in user-defined function passed to \S+ transformation with iterator: \S+: ")
 
@@ -119,9 +119,9 @@ def explanation(text: str) -> str:
     if "Graph execution error" in text:
         text = _failed_operation(text)
     text = text.partition(" for '{{node ")[0]  # then come the operation's attributes and inputs
-    if calls := list(_KERAS_CALL.finditer(text)):
+    if calls := list(_LAYER_CALL.finditer(text)):
         innermost = calls[-1]
-        text = _KERAS_ARGUMENTS.split(text[innermost.end() :])[0].strip()
+        text = _LAYER_ARGUMENTS.split(text[innermost.end() :])[0].strip()
         text += f" (in {innermost['what']})"
     prose, fence, _ = text.partition("```")
     if fence:  # the sentence that announces the example goes with it

@@ -17,7 +17,7 @@ class LoopSettings:
         silence: seconds without a byte in the middle of a transfer before a peer counts as lost.
         on_nan: `fail` or `skip_step`.
         output: final path of the result, None if nothing is exported.
-        output_format: `keras` or `saved_model`.
+        output_format: name of one of the framework's formats, or `parquet` for tables on parameter servers.
         snapshots: folder for snapshots, one that every worker can read; None: there is none, so no snapshot is kept.
         get_model_steps: with parameter servers: chunks from one pull of the dense variables to the next.
     """

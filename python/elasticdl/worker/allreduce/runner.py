@@ -65,6 +65,7 @@ from elasticdl.worker.events import (
     Trailer,
     WorkCancelled,
 )
+from elasticdl.worker.finite import all_finite
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.settings import AHEAD, LoopSettings
 
@@ -351,7 +352,7 @@ class AllReduceWorker:
         reduced = Trailer(
             int(total[0]), total[1], total[2], int(total[3]), tuple(int(count) for count in total[4:])
         )
-        if not (math.isfinite(reduced.loss) and self._adapter.finite(self._result)):
+        if not (math.isfinite(reduced.loss) and all_finite(self._result)):
             if self._settings.on_nan == "fail":
                 self.feed(_not_finite(work.step, reduced))
                 return
@@ -536,11 +537,12 @@ class AllReduceWorker:
         path = ""
         if output is not None and export.state.step:  # nothing was trained before the first step
             path = unpublished_path(output, export.state.step, export.state.view)
-            try:
-                self._adapter.export(path, self._settings.output_format)
-            except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
-                raise output_unwritable(output, error) from None
-        self.feed(ExportWritten(export.view, path, self._adapter.digest(), ()))
+        try:
+            digest = self._adapter.export(path, self._settings.output_format)
+        except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
+            assert output is not None, "without a path nothing is written"
+            raise output_unwritable(output, error) from None
+        self.feed(ExportWritten(export.view, path, digest, ()))
 
 
 def _not_finite(step: int, trailer: Trailer) -> ProgramError:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import numpy.typing as npt
 
+from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.worker.contract.records import Records
 
@@ -83,9 +84,6 @@ class Adapter(Protocol):
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:
         """Commit: apply `result` / `examples` (no-op for 0 examples); the accumulator becomes empty."""
 
-    def finite(self, result: npt.NDArray[Any]) -> bool:
-        """Tell whether a reduced result has no NaN and no infinity."""
-
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop, the same in all members."""
 
@@ -101,8 +99,8 @@ class Adapter(Protocol):
     def digest(self) -> str:
         """Return a digest of the state's bits (hexadecimal)."""
 
-    def export(self, path: str, kind: str) -> None:
-        """Write the model, as callbacks left it at the end of training, for plain users of the framework.
+    def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
+        """Write the model, as callbacks left it at the end of training, for plain users of the framework; return the state's digest.
 
-        `kind`: `keras` (one file) or `saved_model` (a directory).
+        `kind`: name of one of the framework's formats. There are no `tables` here. Without a path nothing is written. Raises OSError.
         """

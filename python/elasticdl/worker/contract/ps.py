@@ -94,8 +94,9 @@ class PsAdapter(Protocol):
         `steps`: of the job. `writes`: whether this worker writes what callbacks write to files; the one that writes the result does.
         """
 
-    def export(self, path: str, kind: str, reader: TableReader) -> str:
+    def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write the model for plain users of the framework, or tables and variables as `parquet`; return a digest of its weights.
 
-        Without a path nothing is written, and the digest is of the dense variables only: tables may be larger than memory.
+        `tables`: what the servers have, always given. Without a path nothing is written, and the digest is of the dense variables only:
+        tables may be larger than memory. Raises OSError.
         """

@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -62,6 +62,7 @@ from elasticdl.files.output import output_unwritable, unpublished_path
 from elasticdl.worker.auditlog import PsAuditLog
 from elasticdl.worker.contract.ps import Gradients, PsAdapter, PsBatch
 from elasticdl.worker.events import Connected, DrainRequested, Event, Exit, ProgramError, Received, Tick
+from elasticdl.worker.finite import all_finite
 from elasticdl.worker.ps.localcopy import LocalCopy
 from elasticdl.worker.ps.pacing import Needed, Pacing
 from elasticdl.worker.ps.tablereader import ServerTableReader
@@ -786,11 +787,6 @@ class PsWorker:
 
 
 def _is_finite(gradients: Gradients) -> bool:
-    # a sum of finite numbers is finite nearly always: the exact look is for the rest
-    def all_finite(values: Any) -> bool:
-        with np.errstate(over="ignore", invalid="ignore"):
-            return bool(np.isfinite(np.add.reduce(values)) or np.isfinite(values).all())
-
     return math.isfinite(gradients.loss) and all(
         all_finite(values) for values in (*gradients.dense, *gradients.rows)
     )

@@ -9,46 +9,24 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from elasticdl.errors import BadModel
 from elasticdl.spec.earlier import PAGE, successor
+from elasticdl.spec.framework import Symbol
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelzoo import ModelZoo, open_zoo
 from elasticdl.worker.raised import own_frames, why
 
 
-@dataclass(frozen=True, slots=True)
-class UserModel:
-    """The symbols of a model file.
-
-    Attributes:
-        path: the file.
-        model: the model function.
-        params: its keyword arguments.
-        loss: a function of (labels, predictions), a Keras loss, or a dict of them by output.
-        optimizer: returns a Keras optimizer.
-        feed: (dataset of records, mode, metadata) → dataset of (features, labels).
-        callbacks: returns Keras callbacks, if defined.
-        custom_data_reader: returns a reader, if defined.
-    """
-
-    path: Path
-    model: Callable[..., Any]
-    params: Mapping[str, Any]
-    loss: Any
-    optimizer: Callable[[], Any]
-    feed: Callable[..., Any]
-    callbacks: Callable[[], Any] | None
-    custom_data_reader: Callable[..., Any] | None
-
-
-def load(spec: JobSpec) -> UserModel:
+def load(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
     """Import the file of `spec.model_def` and collect its symbols; other files of the model zoo may be imported by it.
+
+    `symbols`: of the framework, with the arguments that they are called with.
 
     Raises BadModel: no such file, an exception while importing, a missing symbol, a symbol that can't be called as it has to be.
     """
@@ -84,20 +62,20 @@ def load(spec: JobSpec) -> UserModel:
             _check_call(path, wanted, found, (None,) * arguments, keywords or {})
         return found
 
-    loss = find("loss", spec.loss, True)
-    if not callable(loss) and not isinstance(loss, Mapping):
-        raise BadModel(
-            f"{path}: {spec.loss} is a {type(loss).__name__}; "
-            "expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
-        )
+    found = {
+        one.setting: call(one.setting, getattr(spec, one.setting), one.required, len(one.arguments))
+        if one.is_function
+        else find(one.setting, getattr(spec, one.setting), one.required)
+        for one in symbols
+    }
     return UserModel(
         path=path,
         model=call("model_def", symbol, True, keywords=dict(spec.model_params)),
         params=dict(spec.model_params),
-        loss=loss,
-        optimizer=call("optimizer", spec.optimizer, True),
-        feed=call("feed", spec.feed, True, arguments=3),
-        callbacks=call("callbacks", spec.callbacks, False),
+        loss=found.get("loss"),
+        optimizer=found["optimizer"],
+        feed=found["feed"],
+        callbacks=found.get("callbacks"),
         custom_data_reader=find("custom_data_reader", spec.custom_data_reader, False),
     )
 

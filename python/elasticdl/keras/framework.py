@@ -1,0 +1,96 @@
+"""Keras on TensorFlow as a framework: what model files need, and where the parts are. Importing this imports neither of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from elasticdl.catalog.catalog import Catalog
+from elasticdl.cluster.cluster import ProcessName
+from elasticdl.errors import BadModel
+from elasticdl.keras.stepcallbacks import ZooFile, following_steps, why_refused
+from elasticdl.spec.framework import Definition, OutputFormat, Symbol
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.contract.allreduce import Adapter
+from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import load
+
+if TYPE_CHECKING:
+    from elasticdl.keras.restored import RestoredModel
+
+
+class KerasFramework:
+    """Implements `elasticdl.worker.contract.framework.Framework`."""
+
+    name = "keras"
+    imports = ("keras", "tensorflow", "elasticdl.keras")
+    symbols = (
+        Symbol("feed", ("dataset", "mode", "metadata")),
+        Symbol("loss", ("labels", "predictions"), is_function=False),
+        Symbol("optimizer"),
+        Symbol("callbacks", required=False),
+    )
+    formats = (OutputFormat("keras", ".keras"), OutputFormat("saved_model"))
+    has_ps = True
+
+    def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
+        """Raise BadModel if a job with parameter servers is to have callbacks that follow its steps, as far as the tree tells."""
+        callbacks = defined.get("callbacks")
+        if callbacks is None or not spec.num_ps_pods:
+            return
+        file = ZooFile(callbacks.path, callbacks.tree, Path(spec.model_zoo))
+        following = following_steps(file, callbacks.node)
+        if following is not None:
+            line, name = following
+            raise BadModel(f"{file.path}:{line}: {why_refused(name)}")
+
+    def import_library(self, log: Path | None = None) -> None:
+        """Import TensorFlow and Keras; TensorFlow's lines of information go to `log`."""
+        from elasticdl.keras import runtime
+
+        runtime.import_keras(log)
+
+    def start(self, threads: int) -> None:
+        """Import TensorFlow and Keras, and fix how this process uses processors and GPUs."""
+        from elasticdl.keras import runtime
+
+        runtime.start(threads)
+
+    def unused_gpus(self, reserved: int) -> str:
+        """Return what is wrong, and what to do, if GPUs are reserved for this process and TensorFlow sees none."""
+        from elasticdl.keras import runtime
+
+        return runtime.unused_gpus(reserved)
+
+    def load(self, spec: JobSpec) -> UserModel:
+        """Import the model file. Raises BadModel."""
+        user = load(spec, self.symbols)
+        if not callable(user.loss) and not isinstance(user.loss, Mapping):
+            raise BadModel(
+                f"{user.path}: {spec.loss} is a {type(user.loss).__name__}; "
+                "expected a function loss(labels, predictions), a Keras loss, or a dict of them by output"
+            )
+        return user
+
+    def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:
+        """Return the adapter of a synchronous worker."""
+        from elasticdl.keras.adapter import KerasAdapter
+
+        return KerasAdapter(user, spec, metadata, process)
+
+    def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
+        """Return the adapter of a worker with parameter servers."""
+        from elasticdl.keras.psadapter import KerasPsAdapter
+
+        return KerasPsAdapter(user, spec, metadata, process)
+
+    def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
+        """Return the model of a checkpoint's catalog. Raises BadModel if it is another one."""
+        from elasticdl.keras.restored import RestoredModel
+
+        return RestoredModel(user, catalog, threshold)
+
+
+FRAMEWORK = KerasFramework()

@@ -1,0 +1,78 @@
+"""Callbacks of the reference framework: every member of a group runs them on the same logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from elasticdl.errors import BadModel
+from elasticdl.worker.contract.allreduce import StepLogs
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import describe
+
+
+class Callback:
+    """The base of callbacks. What one keeps in attributes is not given to workers that join later."""
+
+    def on_step_end(self, logs: StepLogs) -> bool | None:
+        """Do something after a committed step; true ends the job."""
+        return None
+
+    def on_epoch_end(self, logs: StepLogs) -> bool | None:
+        """Do something after the last step of an epoch; true ends the job."""
+        return None
+
+    def on_train_end(self, step: int, writes: bool) -> None:
+        """Do something at the end of training, after so many steps; `writes` is true in one worker, the one that may write files."""
+
+
+class Callbacks:
+    """The callbacks of one worker."""
+
+    def __init__(self, user: UserModel, *, steps: bool) -> None:
+        """Make them. `steps`: the job's workers take steps together. Raises BadModel for what is no callback, or can't be called."""
+        self._all = _made(user)
+        for one in self._all:
+            if not steps and (_overrides(one, "on_step_end") or _overrides(one, "on_epoch_end")):
+                raise BadModel(
+                    f"{user.path}: {type(one).__name__} is called by step or by epoch, and workers with parameter servers have none in "
+                    "common; leave it out, or train without --num_ps_pods"
+                )
+
+    @property
+    def act_at_end(self) -> bool:
+        """Tell whether one does anything at the end of training."""
+        return any(_overrides(one, "on_train_end") for one in self._all)
+
+    def logs(self, logs: StepLogs) -> str | None:
+        """Run what follows a committed step; return a reason if one wants the job to end."""
+        asked = [type(one).__name__ for one in self._all if one.on_step_end(logs)]
+        if logs.epoch_ended:
+            asked += [type(one).__name__ for one in self._all if one.on_epoch_end(logs)]
+        if not asked:
+            return None
+        return f"{', '.join(dict.fromkeys(asked))} asked for the end of training after step {logs.step}"
+
+    def end(self, step: int, writes: bool) -> None:
+        """Run what comes at the end of training."""
+        for one in self._all:
+            one.on_train_end(step, writes)
+
+
+def _made(user: UserModel) -> Sequence[Callback]:
+    if user.callbacks is None:
+        return ()
+    try:
+        made: Any = list(user.callbacks())
+    except Exception as error:
+        raise BadModel(f"{user.path}: callbacks failed: {describe(error, user.path)}") from error
+    for one in made:
+        if not isinstance(one, Callback):
+            raise BadModel(
+                f"{user.path}: callbacks returned a {type(one).__name__}; expected a list of elasticdl.reference.Callback"
+            )
+    return tuple(made)
+
+
+def _overrides(callback: Callback, hook: str) -> bool:
+    return getattr(type(callback), hook) is not getattr(Callback, hook)

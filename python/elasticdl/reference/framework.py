@@ -1,0 +1,65 @@
+"""The reference framework as an object: what model files need, and where the parts are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticdl.catalog.catalog import Catalog
+from elasticdl.cluster.cluster import ProcessName
+from elasticdl.reference.adapter import ReferenceAdapter
+from elasticdl.reference.psadapter import ReferencePsAdapter
+from elasticdl.reference.restored import RestoredModel
+from elasticdl.spec.framework import Definition, OutputFormat, Symbol
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.contract.allreduce import Adapter
+from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.modelfile import load
+
+
+class ReferenceFramework:
+    """Implements `elasticdl.worker.contract.framework.Framework`."""
+
+    name = "reference"
+    imports = ("elasticdl.reference",)
+    symbols = (
+        Symbol("feed", ("records", "mode", "metadata")),
+        Symbol("optimizer"),
+        Symbol("callbacks", required=False),
+    )
+    formats = (OutputFormat("npz", ".npz"),)
+    has_ps = True
+
+    def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
+        """Find nothing wrong."""
+
+    def import_library(self, log: Path | None = None) -> None:
+        """Do nothing: NumPy is there."""
+
+    def start(self, threads: int) -> None:
+        """Do nothing: models as small as these compute on the thread that calls them."""
+
+    def unused_gpus(self, reserved: int) -> str:
+        """Return that GPUs are of no use, if any are reserved."""
+        return "GPUs are reserved for each worker, and NumPy computes on CPUs" if reserved else ""
+
+    def load(self, spec: JobSpec) -> UserModel:
+        """Import the model file. Raises BadModel."""
+        return load(spec, self.symbols)
+
+    def adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> Adapter:
+        """Return the adapter of a synchronous worker."""
+        return ReferenceAdapter(user, spec, metadata)
+
+    def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
+        """Return the adapter of a worker with parameter servers."""
+        return ReferencePsAdapter(user, spec, metadata)
+
+    def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
+        """Return the model of a checkpoint's catalog; all its tables are on servers, whatever their size. Raises BadModel."""
+        return RestoredModel(user, catalog)
+
+
+FRAMEWORK = ReferenceFramework()

@@ -1,0 +1,42 @@
+import keras
+import tensorflow as tf
+
+WRITTEN = []
+
+
+def custom_model():
+    inputs = keras.Input((4,))
+    x = keras.layers.Dropout(0.3)(keras.layers.BatchNormalization()(inputs))
+    return keras.Model(inputs, keras.layers.Dense(3)(x))
+
+
+def lookups():
+    inputs = keras.Input((2,), dtype="int64")
+    x = keras.layers.Flatten()(keras.layers.Embedding(30, 4, name="embeddings")(inputs))
+    return keras.Model(inputs, keras.layers.Dense(3)(x))
+
+
+def loss(labels, predictions):
+    return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(labels, predictions, from_logits=True))
+
+
+def optimizer():
+    return keras.optimizers.Adam(0.05)
+
+
+def feed(dataset, mode, metadata):
+    return dataset.map(lambda row: (tf.strings.to_number(row[:4]), tf.strings.to_number(row[4], tf.int64)))
+
+
+def feed_ids(dataset, mode, metadata):
+    return dataset.map(
+        lambda row: (tf.strings.to_number(row[:2], tf.int64), tf.strings.to_number(row[4], tf.int64))
+    )
+
+
+def callbacks():
+    class Written(keras.callbacks.Callback):
+        def on_train_end(self, logs=None):
+            WRITTEN.append((self.params["global_step"], self.params["writes"]))
+
+    return [Written()]
