@@ -186,7 +186,7 @@ def test_workers_that_train_together(
         num_minibatches_per_task=1,
         global_batch_size=16,
         audit=tmp_path / "audit",
-        output=tmp_path / "iris.keras",
+        output=tmp_path / "iris.npz",
         witness_seconds=WITNESS_SECONDS,
     )
     refused = attack(job, 5)

@@ -69,7 +69,8 @@ def test_a_clock_that_jumps_decides_nothing(begin: Start, tmp_path: Path) -> Non
     """An hour back, and an hour ahead: nobody is taken for lost who is not, who is lost is replaced, and nothing is trained twice."""
     clock = tmp_path / "clock"
     clock.write_text("0")
-    job = begin({"CLOCK": str(clock)}, model_zoo=HERE / "zoo", model_def="paced.custom_model")
+    model = {"model_zoo": HERE / "zoo", "model_def": "paced.custom_model", "output": tmp_path / "iris.npz"}
+    job = begin({"CLOCK": str(clock)}, **model)
     at_step(job, 10, lambda status: bool(clock.write_text(str(-HOUR))))
     at_step(job, 20, killed(lambda workers: workers[-1]))
     at_step(job, 30, lambda status: bool(clock.write_text(str(HOUR))))

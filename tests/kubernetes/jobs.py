@@ -206,4 +206,5 @@ def paced(folder: Path, model: str = "paced") -> dict[str, object]:
         "num_minibatches_per_task": 1,
         "global_batch_size": 24,
         "envs": "GO=/data/go",
+        "output": "/data/paced.npz",
     }

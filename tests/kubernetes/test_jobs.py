@@ -68,7 +68,7 @@ def test_a_stopped_job_and_a_deleted_namespace_leave_nothing(ready: Testbed, tmp
         subprocess.run(stop, env=environment(ready), check=True, timeout=SECONDS)
         wait_for("the end of all that the job made", lambda: not left(api), 120.0)
         assert job.process.wait(SECONDS) == 0
-        assert (job.data / f"{job.name}.keras").exists()
+        assert (job.data / "paced.npz").exists()
         second = Job.submit(ready, api, tmp_path, {**settings, "job_name": "second"})
         second.past(3, workers=3)
         ready.kubectl("delete", "namespace", name, "--timeout=120s")

@@ -6,7 +6,18 @@ What a model file imports is here: the base of models and three models, optimize
 from __future__ import annotations
 
 from elasticdl.reference.callbacks import Callback
-from elasticdl.reference.models import Computed, EmbeddingSum, Linear, Model, Softmax
+from elasticdl.reference.models import Computed, EmbeddingSum, Linear, Model, Softmax, Table
 from elasticdl.reference.optimizers import SGD, Adam, Optimizer
 
-__all__ = ["SGD", "Adam", "Callback", "Computed", "EmbeddingSum", "Linear", "Model", "Optimizer", "Softmax"]
+__all__ = [
+    "SGD",
+    "Adam",
+    "Callback",
+    "Computed",
+    "EmbeddingSum",
+    "Linear",
+    "Model",
+    "Optimizer",
+    "Softmax",
+    "Table",
+]

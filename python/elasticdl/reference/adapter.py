@@ -67,8 +67,9 @@ class ReferenceAdapter:
         self._callbacks = Callbacks(user, steps=True)
         first = dict(first_parameters(user, self._model, self._spec.seed))
         random = np.random.default_rng(self._spec.seed % 2**63)
-        for name, (ids, width) in self._model.tables().items():
-            first[name] = random.uniform(-0.05, 0.05, (ids, width)).astype(np.float32)
+        for name, table in self._model.tables().items():
+            drawn = random.uniform(-table.scale, table.scale, (table.ids, table.width))
+            first[name] = drawn.astype(np.float32)
         self._trained = {name: Variable(name, value) for name, value in first.items()}
         self._statistics = {name: Variable(name, value) for name, value in self._model.statistics().items()}
         self._slots = {

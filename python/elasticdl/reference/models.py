@@ -34,6 +34,21 @@ class Computed:
     statistics: Arrays = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An embedding table.
+
+    Attributes:
+        ids: it has rows of the ids from 0 up to this one.
+        width: weights of a row.
+        scale: first weights are drawn evenly between this and its negative.
+    """
+
+    ids: int
+    width: int
+    scale: float = 0.05
+
+
 class Model(ABC):
     """The base of models. A model holds no values: it is given them."""
 
@@ -59,8 +74,8 @@ class Model(ABC):
         """Return the first value of what is not trained but follows the data, such as running means."""
         return {}
 
-    def tables(self) -> Mapping[str, tuple[int, int]]:
-        """Return the embedding tables: ids (from 0) and width of each."""
+    def tables(self) -> Mapping[str, Table]:
+        """Return the embedding tables."""
         return {}
 
     def ids(self, features: Any) -> Arrays:
@@ -139,9 +154,9 @@ class EmbeddingSum(Model):
         weights = random.normal(0.0, 0.5, self._width).astype(np.float32)
         return {"weights": weights, "bias": np.zeros(1, np.float32)}
 
-    def tables(self) -> Mapping[str, tuple[int, int]]:
+    def tables(self) -> Mapping[str, Table]:
         """Return the one table."""
-        return {"embeddings": (self._ids, self._width)}
+        return {"embeddings": Table(self._ids, self._width)}
 
     def ids(self, features: Any) -> Arrays:
         """Return the ids of a batch, one example's after the other's."""

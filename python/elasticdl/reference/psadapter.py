@@ -37,9 +37,9 @@ Weights = npt.NDArray[np.float32]
 
 def catalog_of(spec: JobSpec, model: Model, optimizer: Optimizer, parameters: Arrays) -> Catalog:
     """Return what a model has on the servers: its tables, then parameters and statistics as variables."""
-    initial = Initial(InitialKind.UNIFORM, -0.05, 0.05)
     tables = [
-        Table(name, width, initial, spec.embedding_admission) for name, (_, width) in model.tables().items()
+        Table(name, one.width, Initial(InitialKind.UNIFORM, -one.scale, one.scale), spec.embedding_admission)
+        for name, one in model.tables().items()
     ]
     variables = [Variable(name, value.shape) for name, value in parameters.items()]
     variables += [Variable(name, value.shape, adds=True) for name, value in model.statistics().items()]
@@ -101,11 +101,11 @@ class ReferencePsAdapter:
             return PsBatch(0, (), batch)
         ids = self._model.ids(batch.features)
         batches = []
-        for number, (name, (size, _)) in enumerate(self._model.tables().items()):
+        for number, (name, table) in enumerate(self._model.tables().items()):
             lookups = np.ascontiguousarray(ids[name], np.int64)
-            if len(lookups) and not 0 <= lookups.min() <= lookups.max() < size:
+            if len(lookups) and not 0 <= lookups.min() <= lookups.max() < table.ids:
                 raise BadData(
-                    f"{self._user.path}: the table {name} has the ids 0 to {size - 1}, received {lookups.min()} to {lookups.max()}"
+                    f"{self._user.path}: the table {name} has the ids 0 to {table.ids - 1}, received {lookups.min()} to {lookups.max()}"
                 )
             batches.append(CoreBatch(self._core, number, lookups.data))
         return PsBatch(batch.examples, batches, batch)
@@ -184,7 +184,7 @@ class ReferencePsAdapter:
 def whole(model: Model, values: Arrays, tables: TableReader) -> Arrays:
     """Return the values with the model's tables as matrices beside them; they have to fit into memory, as those of a .npz file do."""
     matrices = {
-        name: np.concatenate(list(tables.matrix(number, ids)))
-        for number, (name, (ids, _)) in enumerate(model.tables().items())
+        name: np.concatenate(list(tables.matrix(number, table.ids)))
+        for number, (name, table) in enumerate(model.tables().items())
     }
     return {**values, **matrices}

@@ -23,7 +23,7 @@ class RestoredModel:
         """Raises BadModel if the checkpoint's tables are not those of the model."""
         self._model, self._catalog = make_model(user), catalog
         there = {table.name: table.width for table in catalog.tables}
-        here = {name: width for name, (_, width) in self._model.tables().items()}
+        here = {name: table.width for name, table in self._model.tables().items()}
         if there != here:
             raise BadModel(
                 f"{user.path}: the checkpoint has the tables {_list(there)}, and the model {_list(here)}; give the --model_def and "
@@ -32,7 +32,7 @@ class RestoredModel:
 
     def rows(self) -> Mapping[int, int]:
         """Return how many rows each table's matrix has."""
-        return {number: ids for number, (ids, _) in enumerate(self._model.tables().values())}
+        return {number: table.ids for number, table in enumerate(self._model.tables().values())}
 
     def export(
         self, path: str, kind: str, values: Mapping[int, npt.NDArray[np.float32]], tables: TableReader

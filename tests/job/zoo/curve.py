@@ -6,10 +6,11 @@ differs by as much as 2e-3.
 """
 
 import os
+import time
+from pathlib import Path
 
 import keras
 import tensorflow as tf
-from pace import Pace
 
 
 def custom_model():
@@ -50,6 +51,21 @@ class Curve(keras.callbacks.Callback):
     def on_train_batch_end(self, batch, logs=None):
         with open(self.path, "a") as file:
             file.write(f"{self.epoch} {batch} {logs['loss']!r}\n")
+
+
+class Pace(keras.callbacks.Callback):
+    """Make each step as long as one of a larger model while the file in the environment variable GO is missing."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        # A worker that joins replays the hooks of all steps so far, while the others wait: those take no time again.
+        step = int(self.model.optimizer.iterations)
+        if step != self.last and not Path(os.environ["GO"]).exists():
+            time.sleep(0.2)
+        self.last = step
 
 
 def callbacks():

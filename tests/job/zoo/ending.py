@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 import keras
-from paced import custom_model, feed, loss, optimizer
+from norm import custom_model, feed, loss, optimizer
 
 __all__ = ["callbacks", "custom_model", "feed", "loss", "optimizer"]
 

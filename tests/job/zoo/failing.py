@@ -3,15 +3,16 @@
 import os
 from pathlib import Path
 
-import keras
 from pace import Pace
-from paced import custom_model, feed, loss, optimizer
+from paced import custom_model, feed, optimizer
 
-__all__ = ["callbacks", "custom_model", "feed", "loss", "optimizer"]
+from elasticdl.reference import Callback
+
+__all__ = ["callbacks", "custom_model", "feed", "optimizer"]
 
 
-class Failure(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
+class Failure(Callback):
+    def on_step_end(self, logs):
         if Path(os.environ["GO"]).with_name("fail").exists():
             raise ArithmeticError("the mistake of the user")
 

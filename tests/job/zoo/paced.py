@@ -1,27 +1,22 @@
 """Iris flowers at the pace of a larger model."""
 
-import keras
-import tensorflow as tf
+import numpy as np
 from pace import Pace
+
+from elasticdl.reference import SGD, Softmax
 
 
 def custom_model():
-    inputs = keras.Input((4,))
-    return keras.Model(inputs, keras.layers.Dense(3)(inputs))
-
-
-def loss(labels, predictions):
-    return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=predictions))
+    return Softmax(4, 3)
 
 
 def optimizer(lr=0.05):
-    return keras.optimizers.SGD(lr)
+    return SGD(lr)
 
 
-def feed(dataset, mode, metadata):
-    return dataset.map(
-        lambda row: (tf.strings.to_number(row[:4], tf.float32), tf.strings.to_number(row[4], tf.int64))
-    )
+def feed(records, mode, metadata):
+    rows = np.asarray(records, np.float32)
+    return rows[:, :4], rows[:, 4].astype(np.int64)
 
 
 def callbacks():
