@@ -59,6 +59,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m docs.links
 	$(BIN)/python -m tests.dependencies
 	cd rust && cargo fmt --check
 	cd rust && $(CARGO) clippy --quiet --workspace --all-targets --features simulation -- -D warnings
