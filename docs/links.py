@@ -105,7 +105,7 @@ class Repository:
 
 
 def anchors(text: str) -> Iterator[str]:
-    """Yield the anchor of each heading, as code hosts make them."""
+    """Yield the anchor of each heading, as code hosts and the site make them."""
     seen: Counter[str] = Counter()
     tokens = _MARKDOWN.parse(text)
     for token, content in pairwise(tokens):
