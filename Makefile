@@ -59,6 +59,7 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+	$(BIN)/python -m docs.links
 	$(BIN)/python -m tests.dependencies
 	cd rust && cargo fmt --check
 	cd rust && $(CARGO) clippy --quiet --workspace --all-targets --features simulation -- -D warnings
@@ -88,13 +89,16 @@ chaos: fuzz
 	$(BIN)/python -m tests.chaos --servers --faults 200 --minutes 60
 	$(BIN)/python -m tests.chaos --steps --faults 200 --minutes 60
 
+# The pages that are made from the code, and the site: build/site/index.html. Warnings are errors.
 docs: setup
 	$(BIN)/python -m docs.generate
+	rm -rf build/site
+	$(BIN)/python -m docs.site build/site
 
 wheel: setup
 	$(BIN)/maturin build --release --locked --quiet --out dist
 
 clean:
-	rm -rf .venv .bench .demo .demo-ps .chaos dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .bench .demo .demo-ps .chaos build dist rust/target .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find python -name '_core*.so' -delete
 	find python/elasticdl/control/generated -name '*_pb2*' -delete

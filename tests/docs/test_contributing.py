@@ -1,4 +1,4 @@
-"""The page for contributors: files, modules, targets and settings that it names exist."""
+"""The page for contributors: modules, targets and settings that it names exist; `test_links.py` is about its files and links."""
 
 from __future__ import annotations
 
@@ -9,23 +9,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-PACKAGE = ROOT / "python" / "elasticdl"
-QUOTED = sorted({name for span in re.findall(r"`([^`\n]+)`", PAGE) for name in span.split()})
-
-
-@pytest.mark.parametrize(
-    "name", [name for name in QUOTED if re.fullmatch(r"[\w.]+/[\w./]*|\w+\.(py|rs|pyi)", name)]
-)
-def test_each_path_exists(name: str) -> None:
-    places = [PACKAGE, ROOT, ROOT / "rust" / "core" / "src" / "records", ROOT / "rust" / "core" / "tests"]
-    made = name.startswith(".venv/")
-    assert made or any((place / name).exists() for place in places)
-
-
-def test_links_lead_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_each_command_exists() -> None:

@@ -194,7 +194,7 @@ def test_workers_that_train_together(
 
 
 def test_parameter_servers(plain: Start, ids: np.ndarray, tmp_path: Path) -> None:
-    job = plain(audit=tmp_path / "audit", output=tmp_path / "counted.keras", witness_seconds=WITNESS_SECONDS)
+    job = plain(audit=tmp_path / "audit", output=tmp_path / "tallied.npz", witness_seconds=WITNESS_SECONDS)
     refused = attack(job, 20)
     summary = check_counts(job, tmp_path, ids)
     undisturbed(summary, refused)

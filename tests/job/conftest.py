@@ -170,7 +170,7 @@ def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.Mon
         start,
         environment={"GO": str(tmp_path / "go")},
         model_zoo=Path(__file__).parent / "zoo",
-        model_def="counted.custom_model",
+        model_def="tallied.custom_model",
         training_data=tmp_path / "ids.csv",
         num_workers=2,
         num_ps_pods=2,
@@ -180,6 +180,12 @@ def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.Mon
         embedding_threshold=0,
         witness_seconds=2,
     )
+
+
+@pytest.fixture
+def plain_keras(plain: Start) -> Start:
+    """Start the same jobs with a Keras model."""
+    return functools.partial(plain, model_def="counted.custom_model")
 
 
 def orphans(state: str) -> list[psutil.Process]:

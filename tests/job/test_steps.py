@@ -33,10 +33,10 @@ STEPS = 2 * 33  # of an epoch's 42 tasks, 10 waves of 4 and one of 2, of 3 steps
 
 
 @pytest.fixture
-def begin(plain: Start, tmp_path: Path) -> Start:
+def begin(plain_keras: Start, tmp_path: Path) -> Start:
     """Start jobs of which every step depends on those before."""
     return functools.partial(
-        plain,
+        plain_keras,
         loss="squared",
         optimizer="adagrad",
         use_async=False,

@@ -1,8 +1,7 @@
 """The Protocol that a framework's adapter implements for synchronous workers; the loop knows no framework.
 
 One adapter object lives in one worker process and holds the user's model, optimizer and accumulator. It decides nothing about
-groups, and the ring never sees a framework's type: both meet in flat buffers. See "The mathematics of a step" in
-`docs/concepts/`.
+groups, and the ring never sees a framework's type: both meet in flat buffers. `docs/concepts/step.md` says what a step is.
 """
 
 from __future__ import annotations
