@@ -1,6 +1,6 @@
 """Evaluate an exported model on held-out digits with plain Keras: no import of ElasticDL, as anybody would who gets the file.
 
-Usage: python evaluate.py MODEL.keras DIRECTORY-OF-TFRECORDS [LEAST-ACCURACY]
+Usage: python evaluate.py MODEL DIRECTORY-OF-TFRECORDS [LEAST-ACCURACY], where MODEL is a .keras file or the directory of a SavedModel
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ def main(model_path: str, directory: str, least: float = 0.0) -> int:
         example = tf.io.parse_single_example(record, features)
         images.append(np.frombuffer(example["image"].numpy(), np.uint8).reshape(28, 28) / np.float32(255))
         labels.append(int(example["label"]))
-    model = keras.models.load_model(model_path)
-    predictions = model.predict(np.asarray(images, np.float32), verbose=0)
+    given = np.asarray(images, np.float32)
+    if Path(model_path).is_dir():
+        loaded = tf.saved_model.load(model_path)  # kept: its function does not keep it
+        predictions = np.asarray(loaded.serve(given))
+    else:
+        predictions = keras.models.load_model(model_path).predict(given, verbose=0)
     accuracy = float(np.mean(np.argmax(predictions, axis=-1) == np.asarray(labels)))
     print(f"held-out accuracy {accuracy:.4f} on {len(labels)} digits, by plain Keras {keras.__version__}")
     if accuracy < least:

@@ -103,7 +103,7 @@ def test_servers_go_by_no_clock_of_the_day_and_miss_no_shared_memory(
         "CLOCK": str(clock),
         "PYTHONPATH": str(HERE / "surroundings"),
     }
-    files = {"audit": tmp_path / "audit", "output": tmp_path / "counted.keras"}
+    files = {"audit": tmp_path / "audit", "output": tmp_path / "tallied.npz"}
     job = plain(environment=surroundings, within=WITH_FULL, **files)
     at_step(job, 10, lambda status: bool(clock.write_text(str(-HOUR))))
     at_step(job, 20, killed(lambda workers: workers[-1]))

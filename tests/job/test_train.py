@@ -87,11 +87,14 @@ def test_a_subclassed_model_trains_and_is_exported_as_saved_model(
         model_def="mnist.mnist_subclass.custom_model",
         training_data=digits / "train",
         num_workers=2,
-        max_step=8,
+        max_step=40,
+        minibatch_size=32,
+        num_epochs=0,
         output=tmp_path / "saved",
         output_format="saved_model",
     ).wait().succeeded()
-    assert (tmp_path / "saved" / "saved_model.pb").exists()
+    saved = [str(ROOT / "examples/evaluate.py"), str(tmp_path / "saved"), str(digits / "heldout"), "0.6"]
+    subprocess.run([sys.executable, "-I", *saved], check=True, cwd="/", timeout=120)
 
 
 def test_a_zoo_with_the_names_of_installed_packages_trains_almost_silently(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elasticdl.reference import SGD, Computed, Model, Table
+from elasticdl.reference import SGD, Adam, Computed, Model, Table
 
 IDS, WIDTH = 3000, 2
 
@@ -76,6 +76,10 @@ def noted():
 
 def optimizer():
     return SGD(1.0)
+
+
+def adam():
+    return Adam(lambda step: 0.1 * 0.5 ** (step / 50))
 
 
 def feed(records, mode, metadata):
