@@ -47,6 +47,8 @@ class Known:
         leases: who computes which.
         has_model: what is on the servers is known, and needs no finding.
         directory: in which slots are written now; None if no snapshot is under way.
+        attempt: in which this process was asked for the result, None if it was not, or if a roll-back has ended the attempt: what it says
+            of an earlier one may be of more steps than are settled now, and means nothing.
         steps: how many are settled.
         possible_steps: how many can be complete.
     """
@@ -58,6 +60,7 @@ class Known:
     leases: Leases
     has_model: bool
     directory: Path | None
+    attempt: int | None
     steps: Callable[[], int]
     possible_steps: Callable[[], int]
 
@@ -84,7 +87,7 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             return _bad_accounts(known, message)
         case SlotsCut():
             return _bad_cut(known, message)
-        case Exported(state=state) if state.step > known.steps():
+        case Exported(state=state) if state.view == known.attempt and state.step > known.steps():
             return f"a result of step {state.step}, and {known.steps()} are settled"
     return None
 

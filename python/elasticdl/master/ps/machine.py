@@ -394,6 +394,7 @@ class PsMaster(Snapshots):
             leases=self.leases,
             has_model=self._has_model,
             directory=None if cut is None else Path(self._directory(cut.number)),
+            attempt=self.attempt if link.member == self.exporter else None,
             steps=lambda: self.steps_done,
             possible_steps=lambda: self._possible()[0],
         )
