@@ -6,9 +6,10 @@ package imports nothing else, because every process of a job does it on the way 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers know it, without the import of typing
 if TYPE_CHECKING:
+    from typing import Any
+
     from elasticdl.job.submit import train
     from elasticdl.spec.jobspec import Mode
 

@@ -120,6 +120,23 @@ def test_a_killed_member_is_accused_by_those_in_the_ring(tmp_path: Path, transpo
         assert answer["at"] - killed < 5  # not the silence of 30 s; in fact milliseconds
 
 
+@pytest.mark.parametrize("elements", [1000, 100_000])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_who_gave_up_for_another_is_not_accused(tmp_path: Path, transport: str, elements: int) -> None:
+    with processes(tmp_path, 3, transport=transport) as members:
+        order = {"do": "reduce", "elements": elements, "dtype": "float32"}
+        for process in members:
+            process.tell(**order)
+        for process in members:
+            assert "digest" in (process.hear(), process.hear())[1]
+        members[2].end()
+        # Its contribution and its last word wait unread, and it has closed, before the other one sends anything.
+        for process in (members[1], members[0]):
+            process.tell(**order)
+            answer = (process.hear(), process.hear())[1]
+            assert (answer["broken"], answer["rank"]) == ("eof", 2), answer
+
+
 @pytest.mark.parametrize("transport", TRANSPORTS)
 def test_a_death_in_mid_transfer_breaks_the_ring_for_all(tmp_path: Path, transport: str) -> None:
     with processes(tmp_path, 3, transport=transport) as members:

@@ -121,6 +121,37 @@ def test_wrong_shards(shards: Any) -> None:
         shards_of(CustomReader(Numbers(shards)))
 
 
+@pytest.mark.parametrize(
+    ("shard", "shown"),
+    [
+        (("t", 0, 10**19), f"('t', 0, {10**19})"),
+        (("t", 10**19, 5), f"('t', {10**19}, 5)"),
+        (("t", 0, 2**53 + 1), f"('t', 0, {2**53 + 1})"),
+        (("t", 0, -(10**19)), f"('t', 0, {-(10**19)})"),
+        (("t", 0, 10**5000), "('t', 0, an integer of 16,610 bits)"),
+        (("t", False, 5), "('t', False, 5)"),
+        (("t", 0, True), "('t', 0, True)"),
+    ],
+)
+def test_numbers_that_no_shard_has(shard: tuple[str, int, int], shown: str) -> None:
+    reader = CustomReader(Numbers([("a", 0, 5), shard]))
+    with pytest.raises(BadData) as refused:
+        shards_of(reader)
+    assert str(refused.value) == (
+        "create_shards must return (name, start, count) for each shard: a string and two integers "
+        f"from 0 to 9,007,199,254,740,992; Numbers returned {shown}"
+    )
+
+
+def test_shards_that_are_too_many_records_together() -> None:
+    most = 2**53
+    assert shards_of(CustomReader(Numbers([("a", most, most)]))) == (Shard("a", most, most),)
+    with pytest.raises(
+        BadData, match="of Numbers returned shards with 9,007,199,254,740,993 records in all; "
+    ):
+        shards_of(CustomReader(Numbers([("a", 0, most), ("b", 0, 1)])))
+
+
 def test_each_record_of_several_shards_of_one_name_is_read_once() -> None:
     user = Numbers([("a", 10, 5), ("b", 0, 5), ("a", 0, 7), ("a", 7, 3), ("a", 7, 0)])
     reader = CustomReader(user)

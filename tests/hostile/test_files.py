@@ -10,6 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,9 @@ from elasticdl.checkpoint import manifest as checkpoint
 from elasticdl.checkpoint import stateimage as image
 from elasticdl.checkpoint.layout import draft_of, make_draft
 from elasticdl.cluster.local import place as places
+from elasticdl.cluster.local.supervision import JobEnded
+from elasticdl.control.protocol.status import JobEvent
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.readers import files
@@ -27,12 +31,15 @@ from elasticdl.data.readers.recordfiles import open_reader
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import drafts, ownership
-from elasticdl.job import podrun
+from elasticdl.job import launcher, podrun
 from elasticdl.job.display import PlainDisplay
 from elasticdl.master.core import auditmark
 from elasticdl.master.core.filepages import FilePages
+from elasticdl.master.reporting.history import HistoryEvent
+from elasticdl.master.reporting.statusstore import FileStatusStore
 from elasticdl.spec.edge import absolute, build, from_arguments
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.auditlog import AuditLog
 
 # ------------------------------------------------------------------ drafts
 
@@ -188,6 +195,43 @@ def test_each_folder_that_is_made_for_jobs_is_private(home: Path) -> None:
     path = places.create(job()).path
     made = [path, *path.relative_to(home).parents]
     assert [mode(home / one) for one in made[:-1]] == [0o700] * 5
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_each_file_of_a_job_is_private_and_each_folder(home: Path) -> None:
+    place = places.create(job())
+    os.close(place.hold())
+    store = FileStatusStore(place)
+    store.tell(HistoryEvent(JobEvent(1.0, "note", "", 0, 0, "a note", None)))
+    store.conclude({"job": place.name, "status": "finished"})
+    for summed_up in (False, True):
+        if summed_up:
+            launcher.sum_up(place, replace(job(), summary=str(home / "s.json")), JobEnded(0, "done"), None)
+        made = sorted(place.path.rglob("*"))
+        assert {"events.jsonl", "spec.json", "place.json", "summary.json"} <= {path.name for path in made}
+        assert {path.name: mode(path) for path in made} == {
+            path.name: 0o700 if path.is_dir() else 0o600 for path in made
+        }
+    assert mode(home / "s.json") == 0o666  # where the user wants one the umask decides
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_an_audit_can_be_read_and_not_changed_by_others(home: Path) -> None:
+    audit = home / "of this week" / "audit"
+    auditmark.write_manifest(
+        audit,
+        [Shard("a", 0, 5)],
+        seed=1,
+        records_per_task=5,
+        minibatch_size=5,
+        num_epochs=1,
+        has_servers=False,
+        again=False,
+    )
+    AuditLog(audit, "worker-0-1", MemberId("0" * 32), lambda text: None).close()
+    auditmark.write_finished(audit, view=1, step=1, state_view=1, complete=True)
+    assert [mode(one) for one in (audit.parent, audit)] == [0o755] * 2
+    assert [mode(one) for one in audit.iterdir()] == [0o644] * 3
 
 
 @pytest.mark.parametrize("bits", [0o777, 0o770, 0o703])

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -215,6 +216,53 @@ def test_one_member_writes(adapter: Make, tmp_path: Path) -> None:
     other._callbacks.end()
     lines = [line.split(",")[:2] for line in path.read_text().split()]
     assert lines == [["epoch", "loss"], ["0", "3.0"], ["1", "2.0"], ["2", "1.0"]]
+
+
+@pytest.mark.parametrize("append", [False, True])
+def test_a_file_of_an_earlier_job_is_begun_anew_as_in_fit(
+    adapter: Make, tmp_path: Path, append: bool
+) -> None:
+    ours, keras_own = tmp_path / "ours.csv", tmp_path / "keras.csv"
+    for path in (ours, keras_own):
+        path.write_text("epoch,loss\n0,9.0\n1,8.0\n")
+    plain = keras.callbacks.CSVLogger(str(keras_own), append=append)
+    plain.set_model(keras.Sequential())
+    plain.on_train_begin({})
+    for epoch, loss in enumerate([3.0, 2.0, 1.0]):
+        plain.on_epoch_end(epoch, {"loss": loss})
+    plain.on_train_end({})
+    source = callbacks(f"CSVLogger({str(ours)!r}, append={append})")
+    first = adapter(source)
+    first.writes = True
+    epochs(first, [3.0, 2.0])
+    # a later life continues in the job's own file
+    later = adapter(source, process="worker-0-2")
+    later.load(first.image())
+    del first
+    later.writes = True
+    epochs(later, [1.0], first=2)
+    later._callbacks.end()
+    assert [line.split(",")[:2] for line in ours.read_text().split()] == [
+        line.split(",")[:2] for line in keras_own.read_text().split()
+    ]
+
+
+@pytest.mark.parametrize("epoch_losses", [[], [3.0]])
+def test_the_end_of_training_keeps_what_another_member_wrote(
+    adapter: Make, tmp_path: Path, epoch_losses: list[float]
+) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("epoch,loss\n0,9.0\n")
+    source = callbacks(f"CSVLogger({str(path)!r})")
+    one, other = adapter(source), adapter(source)
+    one.writes = True
+    for made in (one, other):
+        epochs(made, epoch_losses)
+    del one
+    other.writes = True
+    other._callbacks.end()
+    lines = [line.split(",")[:2] for line in path.read_text().split()]
+    assert lines == ([["epoch", "loss"], ["0", "3.0"]] if epoch_losses else [])
 
 
 BEGINNINGS = """

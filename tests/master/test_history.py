@@ -147,6 +147,16 @@ def test_the_summary_is_of_all_masters_lives() -> None:
     assert summary["records_per_second"] == 100.0
 
 
+def test_a_job_that_fails_with_its_first_figures_has_no_rate() -> None:
+    """As one whose `on_train_end` raises: all its steps may be told in one message."""
+    history = EventHistory(100.0)
+    history.progress(1.0, 40, 400, None)
+    history.tell(HistoryEvent(event("step", 104.0, step=40)))
+    history.tell(HistoryEvent(event("failed", 104.00004)))
+    summary = history.summary(104.1)
+    assert (summary["records_trained"], summary["records_per_second"]) == (400, None)
+
+
 def test_who_takes_part_has_joined_and_not_left() -> None:
     happened = [
         *(HistoryEvent(event("joined", 1.0, f"worker-{index}-1")) for index in range(4)),

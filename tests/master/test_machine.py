@@ -981,7 +981,9 @@ def test_a_journal_that_works_again_in_time_has_the_end() -> None:
     master, _ = master.handle(0.1, Unwritten(FULL))
     master, _ = master.handle(0.2, GiveUp("no data", "bad-input"))
     master, said = master.handle(4.0, Appended(append.record))
-    assert [type(one.record) for one in said if isinstance(one, Append)] == [FailedRecord]
+    (end,) = [one for one in said if isinstance(one, Append)]
+    assert isinstance(end.record, FailedRecord)
+    master, _ = master.handle(4.1, Appended(end.record))
     assert master.stuck(60.0) == ""
 
 
@@ -1002,6 +1004,37 @@ def test_a_job_that_trains_waits_for_its_journal_and_says_so() -> None:
     control.hold = False
     assert control.give(Appended(stopping))
     assert control.master.stuck(control.now) == ""
+
+
+def test_who_wants_to_scale_hears_that_the_journal_is_waited_for() -> None:
+    control = group("a", "b")
+    control.hold = True
+    control.give(ScaleAsked(7, 3), Unwritten(FULL))
+    said = control.wait(10)
+    (reply,) = [one for one in said if isinstance(one, Reply)]
+    assert reply.request == 7
+    assert FULL in reply.text
+    assert not any(isinstance(one, Scale) for one in said)
+    wanted = control.master.appending
+    assert wanted == WantedRecord(3, None)
+    control.hold = False
+    said = control.give(Appended(wanted))
+    assert Scale(3, None) in said
+    assert 7 not in {one.request for one in said if isinstance(one, Reply)}
+
+
+@pytest.mark.parametrize("asked", [StopAsked(7, "enough"), ScaleAsked(7, 3)])
+def test_a_journal_that_hangs_without_an_error_is_said_to_be_waited_for(asked: Any) -> None:
+    control = group("a", "b")
+    control.hold = True
+    control.give(asked)
+    assert control.master.stuck(control.now + 4.9) == ""
+    said = control.wait(10)
+    (reply,) = [one for one in said if isinstance(one, Reply)]
+    assert reply.request == 7
+    assert "its storage does not answer" in reply.text
+    assert "its storage does not answer" in control.master.stuck(control.now)
+    assert not any(isinstance(one, End | Tell) for one in said)
 
 
 def test_a_first_view_that_may_exist_is_waited_for() -> None:

@@ -1,27 +1,53 @@
 """The command line: reads words, calls the library, turns errors into exit codes. No logic of its own.
 
-Importing it loads nothing but click: help must appear at once, and `train` starts a job's processes before anything else.
+Importing it loads nothing that Python has not loaded before, so that `main` handles Ctrl-C from the first moment on. Commands load
+nothing but click: help must appear at once, and `train` starts a job's processes before anything else.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Sequence
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as type checkers know it, without the import of typing
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import NoReturn
+
+_INTERRUPTED = 130
 
 
 def main() -> NoReturn:
     """Be the process `elasticdl`."""
-    from elasticdl.control.transport.coredumps import forbid_core_dumps
+    try:
+        import contextlib
 
-    forbid_core_dumps()
-    code = run()
+        _load()
+        code = run()
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
     with contextlib.suppress(OSError):
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code)  # the threads that watched a job may wait in the network; they must not hold up its end
+
+
+def _load() -> None:
+    """Import what all commands need; Ctrl-C ends the process at once meanwhile.
+
+    As an exception it would be shown with the place of the import, and be lost in a callback of the import system.
+    """
+    import importlib
+    import signal
+
+    usual = signal.getsignal(signal.SIGINT)
+    if usual is signal.default_int_handler:  # not if it is ignored, as in the background of a script
+        signal.signal(signal.SIGINT, lambda number, frame: os._exit(_INTERRUPTED))
+    importlib.import_module("elasticdl.cli.commands")
+    from elasticdl.control.transport.coredumps import forbid_core_dumps
+
+    forbid_core_dumps()
+    signal.signal(signal.SIGINT, usual)
 
 
 def run(argv: Sequence[str] | None = None) -> int:
@@ -42,9 +68,9 @@ def run(argv: Sequence[str] | None = None) -> int:
     except BadInput as error:
         return _error(str(error), 2)
     except Interrupted as error:
-        return _error(str(error), 130)
+        return _error(str(error), _INTERRUPTED)
     except (KeyboardInterrupt, click.Abort):
-        return _error("interrupted", 130)
+        return _INTERRUPTED
     except ElasticDLError as error:
         return _error(str(error), 1)
     except BrokenPipeError:

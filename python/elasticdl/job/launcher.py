@@ -28,6 +28,7 @@ from elasticdl.cluster.local.supervision import JobEnded, launcher_failed
 from elasticdl.control.protocol.status import INTERRUPT
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.files.drafts import replace_file
+from elasticdl.files.permissions import PRIVATE
 from elasticdl.job.display import Display, PlainDisplay
 from elasticdl.spec.jobspec import JobSpec
 
@@ -128,13 +129,13 @@ def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | No
     if first_step is not None:
         summary.setdefault("seconds_to_first_step", round(first_step - place.submitted_at, 3))
     text = json.dumps(summary, indent=2) + "\n"
-    for path in (place.summary_path, Path(spec.summary) if spec.summary else None):
-        if path is not None:
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                replace_file(path, text)
-            except OSError as error:  # a full disk must not hide how the job ended
-                print(f"the summary can't be written to {path}: {error.strerror}", file=sys.stderr)
+    wanted = [(Path(spec.summary), 0o666)] if spec.summary else []
+    for path, mode in ((place.summary_path, PRIVATE), *wanted):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(path, text, mode)
+        except OSError as error:  # a full disk must not hide how the job ended
+            print(f"the summary can't be written to {path}: {error.strerror}", file=sys.stderr)
     return summary
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.errors import BadInput, Interrupted, JobFailed
+from elasticdl.files.permissions import private
 from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
 from elasticdl.spec import edge
@@ -113,7 +114,7 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
         )
     place, lock = prepare(spec, submitted_at)
     try:
-        with open(place.log_path("launcher-0-1"), "ab") as log:
+        with open(place.log_path("launcher-0-1"), "ab", opener=private) as log:
             # The lock goes with the launcher, so that there is no moment in which the job seems to have ended.
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "elasticdl.job.launcher", str(place.path)],

@@ -176,16 +176,20 @@ class GroupCallbacks:
                 if not writing or hook == "on_train_begin":
                     continue
                 if hook in _LINES:
-                    self._begin_writer(callback)
+                    self._begin_writer(callback, hook)
             going_on = not self._model.stop_training
             getattr(callback, hook)(*place, dict(logs or {}))
             if going_on and self._model.stop_training:
                 self._stopped_by.append(type(callback).__name__)
 
-    def _begin_writer(self, callback: Any) -> None:
-        """Open the log file at the first line that this member writes; another one may have begun it."""
+    def _begin_writer(self, callback: Any, hook: str) -> None:
+        """Open the log file at the first line that this member writes; the first line of the job begins the file, as in `fit`."""
         if getattr(callback, "csv_file", None) is None:
-            callback.append = True
+            ended = sum(entry[3] for entry in self._history)
+            if ended > (
+                hook == "on_epoch_end"
+            ):  # another member, or an earlier life of this one, has written
+                callback.append = True
             callback.on_train_begin({})
 
     # ------------------------------------------------------------------ history as state

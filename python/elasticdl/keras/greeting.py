@@ -13,6 +13,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from elasticdl.files.permissions import private
+
 _END_SECONDS = 5.0
 """A process that was started meanwhile, and lives on, holds the descriptor too; what it writes is passed on until it ends."""
 
@@ -43,7 +45,7 @@ def greeting_to(log: Path) -> Iterator[None]:
 
 def _lead(undo: contextlib.ExitStack, log: Path) -> None:
     """Lead descriptor 2 through the filter until `undo` is closed. Raises OSError."""
-    log.open("ab").close()  # the filter would end at once where it can't be written
+    open(log, "ab", opener=private).close()  # the filter would end at once where it can't be written
     _flush()
     usual = os.dup(2)
     undo.callback(os.close, usual)

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.errors import Unwritable
+from elasticdl.files.permissions import guarded
 from elasticdl.worker.events import Contribution
 
 _log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class _Log:
         self._directory = directory
         self._tell = tell
         path = directory / f"{name}-{member}.audit"
-        self._file = self._patiently(lambda: path.open("xb", buffering=0))
+        self._file = self._patiently(lambda: open(path, "xb", buffering=0, opener=guarded))  # noqa: SIM115
         self._checksum = 0
         self._pending = bytearray()
         self._add(f"elasticdl-audit 1 {member} {name}")

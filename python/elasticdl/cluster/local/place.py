@@ -26,6 +26,7 @@ from elasticdl.errors import BadSetting
 from elasticdl.files import reading
 from elasticdl.files.drafts import replace_file
 from elasticdl.files.ownership import check_own, make_own
+from elasticdl.files.permissions import PRIVATE, PRIVATE_FOLDER, private
 from elasticdl.files.sockets import base_for_sockets
 from elasticdl.spec.jobspec import JobSpec, from_text
 
@@ -195,7 +196,7 @@ class JobPlace:
 
         It is held as long as any process has the descriptor open, so it can't outlive a killed launcher.
         """
-        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         return descriptor
 
@@ -333,7 +334,7 @@ def _unique(root: Path, name: str) -> Path:
     while True:
         path = root / f"{name}-{number}"
         try:
-            path.mkdir(mode=0o700)
+            path.mkdir(mode=PRIVATE_FOLDER)
         except FileExistsError:
             number += 1
         else:
@@ -349,12 +350,14 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
     sockets = _sockets()
     try:
         place = JobPlace(path, sockets, submitted_at, Path.cwd())
-        place.journal.mkdir(mode=0o700)
-        place.logs.mkdir(mode=0o700)
-        descriptor = os.open(path / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:
+        place.journal.mkdir(mode=PRIVATE_FOLDER)
+        place.logs.mkdir(mode=PRIVATE_FOLDER)
+        if not spec.checkpoint_dir:
+            place.snapshots(spec).mkdir(mode=PRIVATE_FOLDER)
+        with open(path / "token", "xb", opener=private) as file:
             file.write(secrets.token_bytes(_TOKEN_BYTES))
-        (path / "spec.json").write_text(json.dumps(spec.to_json(), indent=1), encoding="utf-8")
+        with open(path / "spec.json", "x", encoding="utf-8", opener=private) as settings:
+            settings.write(json.dumps(spec.to_json(), indent=1))
         body = {
             "format": FORMAT,
             "sockets": str(sockets),
@@ -362,7 +365,7 @@ def _fill(path: Path, spec: JobSpec, submitted_at: float) -> JobPlace:
             "directory": str(place.directory),
         }
         # Last, and at once: a place without this file is none yet.
-        replace_file(path / "place.json", json.dumps(body))
+        replace_file(path / "place.json", json.dumps(body), PRIVATE)
     except BaseException:
         shutil.rmtree(sockets, ignore_errors=True)
         raise

@@ -81,6 +81,9 @@ class CustomReader:
         self._lock = threading.Lock()
         self._kept: OrderedDict[tuple[int, int], _Kept] = OrderedDict()
 
+    def __str__(self) -> str:
+        return type(self._reader).__name__
+
     def create_shards(self) -> list[tuple[str, int, int]]:
         """Return the user's shards in today's form. Raises BadData if they have none."""
         shards = self._reader.create_shards()
@@ -93,8 +96,7 @@ class CustomReader:
             return [tuple(shard) for shard in shards]
         except TypeError:
             raise BadData(
-                f"create_shards must return a list of (name, start, count); {type(self._reader).__name__} "
-                f"returned {shards!r}"
+                f"create_shards must return a list of (name, start, count); {self} returned {shards!r}"
             ) from None
 
     def read_records(self, task: Task) -> Iterator[Any]:
@@ -133,7 +135,7 @@ class CustomReader:
         if len(records) != task.count:
             got = f"more than {task.count}" if len(records) > task.count else len(records)
             raise BadData(
-                f"read_records of {type(self._reader).__name__} gave {got} records for the records {task.start} "
+                f"read_records of {self} gave {got} records for the records {task.start} "
                 f"to {task.end - 1} of shard {task.shard.name!r}; expected {task.count}. "
                 "Does create_shards count right?"
             )

@@ -20,6 +20,7 @@ from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import reading
 from elasticdl.files.drafts import new_draft
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
+from elasticdl.files.permissions import PRIVATE
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -140,7 +141,7 @@ def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
     place = folder / f"data-{key}.json"
     mine = json.dumps(dict(fingerprints), indent=0)
     try:
-        draft, descriptor = new_draft(place)
+        draft, descriptor = new_draft(place, PRIVATE)
         try:
             with open(descriptor, "w", encoding="utf-8") as file:
                 file.write(mine)

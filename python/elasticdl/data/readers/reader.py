@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Protocol
 
+from elasticdl.data.plan.ledger import MOST_RECORDS
 from elasticdl.data.plan.shard import Shard, Task, overlapping
 from elasticdl.errors import BadData
 from elasticdl.files.reading import is_utf8
@@ -58,12 +59,17 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
         if not _is_shard(entry):
             raise BadData(
                 "create_shards must return (name, start, count) for each shard: a string and two integers "
-                f"that are not negative; got {entry!r}"
+                f"from 0 to {MOST_RECORDS:,}; {reader} returned {_shown(entry)}"
             )
         name, start, count = entry
         if not is_utf8(name):
             raise BadData(f"the shard {name!r} has a name that is not text in UTF-8; give it another one")
         shards.append(Shard(name, int(start), int(count)))
+    if (records := sum(shard.count for shard in shards)) > MOST_RECORDS:
+        raise BadData(
+            f"create_shards of {reader} returned shards with {records:,} records in all; "
+            f"the training data can have {MOST_RECORDS:,}"
+        )
     if twice := overlapping(shards):
         raise BadData(
             f"create_shards returned two shards that overlap, {twice[0]} and {twice[1]}; "
@@ -75,7 +81,19 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
 def _is_shard(entry: Any) -> bool:
     if not isinstance(entry, tuple) or len(entry) != 3 or not isinstance(entry[0], str):
         return False
-    return all(isinstance(number, Integral) and int(number) >= 0 for number in entry[1:])
+    return all(
+        isinstance(number, Integral) and not isinstance(number, bool) and 0 <= int(number) <= MOST_RECORDS
+        for number in entry[1:]
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_shown, value))})"
+    try:
+        return repr(value)
+    except ValueError:  # Python shows no integer of thousands of digits
+        return f"an integer of {int(value).bit_length():,} bits"
 
 
 class BadRecords:

@@ -21,6 +21,7 @@ from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index, pin
 from elasticdl.data.readers.reader import BadRecords, Metadata
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.files.permissions import PRIVATE_FOLDER
 
 _OPEN_FILES = 128
 
@@ -153,7 +154,7 @@ def open_reader(
                 "give files of one kind"
             )
     csv_params = _csv_params(params) if kind is Kind.CSV else _no_params(params)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
     indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
     # files such as _SUCCESS are marks, not data
     empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]

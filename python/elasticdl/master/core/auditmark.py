@@ -17,6 +17,7 @@ from typing import Any
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadSetting
 from elasticdl.files.drafts import drafts_in, replace_file
+from elasticdl.files.permissions import GUARDED, make_guarded
 
 _FORMAT = 1
 
@@ -47,7 +48,7 @@ def write_manifest(
         "num_epochs": num_epochs,
     }
     text = _sealed({**body, "serving": True} if has_servers else body)
-    directory.mkdir(parents=True, exist_ok=True)
+    make_guarded(directory)
     path = directory / "manifest"
     if path.exists():
         if again and path.read_text(encoding="utf-8") == text:
@@ -55,19 +56,19 @@ def write_manifest(
         raise BadSetting(
             f"--audit: {directory} holds the records of another job; give an empty directory, or remove it"
         )
-    replace_file(path, text)
+    replace_file(path, text, GUARDED)
 
 
 def write_finished(directory: Path, *, view: int, step: int, state_view: int, complete: bool) -> None:
     """Write which state is the result, in which final view, and whether the data was used up; idempotent."""
     body = {"format": _FORMAT, "view": view, "step": step, "state_view": state_view, "complete": complete}
-    replace_file(directory / "finished", _sealed(body))
+    replace_file(directory / "finished", _sealed(body), GUARDED)
 
 
 def write_accounts(directory: Path, slots: Sequence[tuple[int, int, str]]) -> None:
     """Write what each slot of parameter servers has applied: (slot, pushes, sum of their stamps); idempotent."""
     body = {"format": _FORMAT, "slots": [list(slot) for slot in slots]}
-    replace_file(directory / "accounts", _sealed(body))
+    replace_file(directory / "accounts", _sealed(body), GUARDED)
 
 
 def write_beginning(
@@ -91,7 +92,7 @@ def write_beginning(
         "begun": [list(task) for task in begun],
         "slots": [list(slot) for slot in slots],
     }
-    replace_file(directory / "beginning", _sealed(body))
+    replace_file(directory / "beginning", _sealed(body), GUARDED)
 
 
 def remove(directory: Path) -> None:

@@ -127,6 +127,10 @@ class StopAsked:
     reason: str
 
 
+NOBODY = 0
+"""The request of somebody who has been answered; those of clients begin with 1."""
+
+
 @dataclass(frozen=True, slots=True)
 class ScaleAsked:
     """A client wants another number of workers or parameter servers, None: as many as now; answered by `Reply` after the append."""

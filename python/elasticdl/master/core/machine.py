@@ -35,6 +35,7 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput
 from elasticdl.master.core import claims
 from elasticdl.master.core.events import (
+    NOBODY,
     Announce,
     Append,
     Appended,
@@ -79,6 +80,10 @@ from elasticdl.master.core.witnesses import Times
 
 Out = list[Instruction]
 """Instructions of one transition, in order; made and emptied within `handle`."""
+
+
+_HANGS_SECONDS = 5.0
+"""A storage that takes longer, without any error, is said to be waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -361,9 +366,14 @@ class MasterCore:
 
     def stuck(self, now: float) -> str:
         """Return why the journal has not taken a record for a while, for people; empty if it has."""
-        if not self.unwritten or now - self.appending_since < self.settings.times.alone:
+        if self.appending is None:
             return ""
-        return f"the journal can't be written ({self.unwritten})"
+        lasts, alone = now - self.appending_since, self.settings.times.alone
+        if self.unwritten and lasts >= alone:
+            return f"the journal can't be written ({self.unwritten})"
+        if lasts >= max(alone, _HANGS_SECONDS):
+            return "the journal can't be written (its storage does not answer)"
+        return ""
 
     def _answer_without_journal(self, now: float, out: Out) -> Self:
         """Let nobody wait for a journal that can't be written: say so, and end a job that trains nothing.
@@ -374,6 +384,16 @@ class MasterCore:
         why = self.stuck(now)
         if not why:
             return self
+        return self._answer_scale(why, out)._answer_stop(why, out)
+
+    def _answer_scale(self, why: str, out: Out) -> Self:
+        scale = self.asked_scale
+        if scale is None or scale.request == NOBODY:
+            return self
+        out.append(Reply(scale.request, f"{why}; the job adapts when it can be written again"))
+        return replace(self, asked_scale=replace(scale, request=NOBODY))
+
+    def _answer_stop(self, why: str, out: Out) -> Self:
         assert self.appending is not None, "a journal is stuck with a record"
         failure = self._wanted_failure()
         asked = failure.reason if isinstance(failure, FailedRecord) else self.asked_stop

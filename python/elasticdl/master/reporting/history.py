@@ -232,7 +232,7 @@ class EventHistory:
         if self.first_step_at is not None:
             body["seconds_to_first_step"] = round(self.first_step_at - self._submitted_at, 3)
             trained = (self._ended_at or now) - self.first_step_at
-            if trained > 0:
+            if trained >= _LEAST:
                 body["records_per_second"] = round((self.records - self.records_before) / trained, 1)
         return body
 

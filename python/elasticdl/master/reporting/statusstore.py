@@ -19,6 +19,7 @@ from elasticdl.cluster.kubernetes.items import Item, Stale
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.files.drafts import replace_file
+from elasticdl.files.permissions import PRIVATE, private
 from elasticdl.master.reporting.history import HistoryEvent, event_from_line
 
 _log = logging.getLogger(__name__)
@@ -89,14 +90,14 @@ class FileStatusStore:
         except OSError:
             return []
         if lines and not lines[-1].endswith("\n"):
-            with open(self._events, "a", encoding="utf-8") as file:
+            with open(self._events, "a", encoding="utf-8", opener=private) as file:
                 file.write("\n")
         return [told for line in lines if (told := event_from_line(line)) is not None]
 
     def tell(self, told: HistoryEvent) -> None:
         """Append a line."""
         try:
-            with open(self._events, "a", encoding="utf-8") as file:
+            with open(self._events, "a", encoding="utf-8", opener=private) as file:
                 file.write(told.to_line())
         except OSError as error:
             _log.warning("the event can't be kept: %s", error)
@@ -107,7 +108,7 @@ class FileStatusStore:
     def conclude(self, summary: Mapping[str, Any]) -> None:
         """Write the summary, whole or not at all."""
         try:
-            replace_file(self._summary, json.dumps(summary, indent=2) + "\n")
+            replace_file(self._summary, json.dumps(summary, indent=2) + "\n", PRIVATE)
         except OSError as error:
             _log.error("the summary can't be written: %s", error)
 

@@ -540,16 +540,14 @@ impl Ring {
         job: &mut Job<'_, T>,
     ) -> std::result::Result<bool, Fault> {
         loop {
-            let sent = job.send(link, rank);
-            match link.receive(&job.operation, rank, job.prefix, job.result, job.reduced) {
-                // A peer that has left may have said why before it closed: what it said is read first.
-                Ok(Received::Piece(Piece::Gather(_))) => sent?,
+            // A peer that has left may have said why before it closed: whom it lost is the one to accuse.
+            job.send(link, rank)
+                .map_err(|fault| link.last_word(self.view).unwrap_or(fault))?;
+            match link.receive(&job.operation, rank, job.prefix, job.result, job.reduced)? {
+                Received::Piece(Piece::Gather(_)) => {}
                 // A contribution may complete a sum, which comes first: it frees its place and lets its piece go out.
-                Ok(Received::Piece(_)) => return sent.map(|()| true),
-                Ok(Received::Drained | Received::NoPlace | Received::Finished) => {
-                    return sent.map(|()| false);
-                }
-                Err(fault) => return Err(fault),
+                Received::Piece(_) => return Ok(true),
+                Received::Drained | Received::NoPlace | Received::Finished => return Ok(false),
             }
         }
     }

@@ -20,6 +20,10 @@ use crate::net::ring::plan::{Cursor, Piece, Plan, SLOTS};
 use crate::net::ring::sum::Element;
 use crate::net::shared::area::Area;
 
+const DROPPED_AT_ONCE: usize = 64 * 1024;
+/// More bytes than a socket holds unread: nobody keeps this member busy with more.
+const MOST_DROPPED: usize = 256 << 20;
+
 /// What makes a link unusable.
 #[derive(Debug)]
 pub enum Fault {
@@ -430,6 +434,44 @@ impl Link {
             },
             Ok(_) => Fault::Link(How::Eof, "the connection ended".into()),
             Err(error) => Fault::io(&error),
+        }
+    }
+
+    /// Return what the peer said before it closed its end, behind the pieces that have not been read; `None` if it said nothing.
+    ///
+    /// What it sent before is dropped: for an operation that can't go on.
+    pub fn last_word(&mut self, view: u64) -> Option<Fault> {
+        let mut waste = vec![0; DROPPED_AT_ONCE];
+        let mut budget = MOST_DROPPED;
+        loop {
+            while let Some(rest) = self.rx.head.get_mut(self.rx.done..)
+                && !rest.is_empty()
+            {
+                let got = self.stream.receive(&mut [IoSliceMut::new(rest)]).ok()?;
+                self.rx.done = self.rx.done.saturating_add(got);
+                if got == 0 {
+                    return None;
+                }
+            }
+            let header = Header::decode(&self.rx.head).ok()?;
+            match header.kind {
+                _ if header.view != view => return None,
+                Kind::Abort => return Some(Fault::Left(accused(header.step))),
+                Kind::Leave => return Some(Fault::Left(None)),
+                _ => {}
+            }
+            let total = HEADER.saturating_add(header.length as usize);
+            let mut left = total.saturating_sub(self.rx.done);
+            budget = budget.checked_sub(left)?;
+            while let Some(part) = waste.get_mut(..left.min(DROPPED_AT_ONCE))
+                && !part.is_empty()
+            {
+                match self.stream.receive(&mut [IoSliceMut::new(part)]).ok()? {
+                    0 => return None,
+                    got => left = left.saturating_sub(got),
+                }
+            }
+            self.rx.done = 0;
         }
     }
 
