@@ -406,6 +406,23 @@ def test_a_task_that_its_first_worker_lost_is_done_by_whoever_had_it() -> None:
     assert not rig.refused
 
 
+def test_a_result_that_a_roll_back_has_overtaken_is_no_lie() -> None:
+    rig = serving.Rig(replicas=1)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", *range(10))
+    assert rig.heard("worker-0-1", WriteResult) == [WriteResult(20, 1)]
+    rig.die("ps-1-1")
+    assert rig.master.steps_done == 0
+    rig.say("worker-0-1", serving.result(20, 1))  # on its way when the server was lost
+    assert not rig.refused
+    rig.connect("ps-1-2", server=None)
+    rig.finish("worker-0-1", *range(10))
+    rig.tick()
+    (wanted,) = rig.heard("worker-0-1", WriteResult)
+    rig.say("worker-0-1", serving.result(21, wanted.attempt))
+    assert [who for who, _ in rig.refused] == ["worker-0-1"]
+
+
 @pytest.mark.parametrize("wave", [0, 2])
 def test_a_later_master_takes_the_word_of_those_who_were_there_before_it(wave: int) -> None:
     rig = serving.Rig(wave=wave)
