@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import resource
 import sys
 import threading
 import time
@@ -33,6 +32,7 @@ from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.machine import ask_for_descriptors
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
@@ -190,18 +190,10 @@ def _run_local() -> int:
     return _run(place, spec, cluster, FilePages(place.journal), FileStatusStore(place))
 
 
-def ask_for_descriptors() -> None:
-    """Raise this process's limit to what a master needs, as far as that is allowed."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, _DESCRIPTORS)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-
-
 def _run_in_pod() -> int:
     from elasticdl.job.pod import AGAIN_SECONDS, MasterPod
 
-    ask_for_descriptors()
+    ask_for_descriptors(_DESCRIPTORS)
     try:
         place = podplace.own_pod()
         spec = place.spec()

@@ -21,7 +21,7 @@ from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
 from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobSpec, Strategy
-from elasticdl.spec.machine import check_servers, check_workers
+from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
 
 _LOOK_SECONDS = 0.02
@@ -144,6 +144,7 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     check_workers(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
+    check_descriptors(spec.num_workers.maximum + spec.num_ps_pods)
     edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
     if spec.num_ps_pods:
         from elasticdl.master.ps import resuming

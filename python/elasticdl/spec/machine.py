@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadSetting
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
 
 _PER_CORE = 8
 _ALWAYS = 16
+_DESCRIPTORS = 64
+"""Files that any process of a job may have open, with those of its framework; and for each worker and server of the job:"""
+_DESCRIPTORS_EACH = 8
+"""Measured with 4 workers and 3 servers: 18 in a worker, 28 in the master and in a server, of which each connection takes one or two."""
 _PODS = 1024
 """Workers of a job on Kubernetes, and parameter servers: its journal has to fit into an object of the cluster."""
 
@@ -69,6 +74,30 @@ def check_scale(spec: JobSpec, workers: int | None, servers: int | None) -> None
         check(workers, spec.num_workers.minimum, "--num_workers")
     if servers is not None:
         check_servers(spec, servers, "--num_ps_pods")
+
+
+def check_descriptors(members: int) -> None:
+    """Let this process, and those that it starts, open as many files as a job of so many workers and servers needs.
+
+    Raises BadSetting if the hard limit does not allow it.
+    """
+    needed = _DESCRIPTORS + _DESCRIPTORS_EACH * members
+    if not ask_for_descriptors(needed):
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        raise BadSetting(
+            f"a process may have {hard} files open here (`ulimit -n`), and those of this job need {needed}; raise the limit (`ulimit -n "
+            f"{max(1024, needed)}`, as root or in /etc/security/limits.conf), or start fewer workers and servers"
+        )
+
+
+def ask_for_descriptors(wanted: int) -> bool:
+    """Raise this process's limit of open files to `wanted`, as far as that is allowed; return whether it is that high then."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return True
+    allowed = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
+    return allowed >= wanted
 
 
 def _check_minimum(workers: int, minimum: int, flag: str) -> None:
