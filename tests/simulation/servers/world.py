@@ -512,7 +512,14 @@ class World:
                 self.after(wait, f"{other.name} accuses", lambda other=other: self._accuse(other, server))
 
     def _accuse(self, other: Member, server: ServerProcess) -> None:
-        if other.lives and server.number is not None:
+        master: Any = None if other.control is None else other.control.ends[1]
+        # It knows servers only by what its master has told it, and there may be two masters.
+        is_known = (
+            master is not None
+            and server.number is not None
+            and server.number < master.machine.journal.next_server
+        )
+        if other.lives and server.number is not None and is_known:
             other.send(Unreached((server.number,)))
 
     def _kill_master(self) -> None:
