@@ -2,5 +2,11 @@
 
 import signal
 
+from hypothesis import HealthCheck, settings
+
 # A shell's background job ignores Ctrl-C, and so would all processes that are started from it; some tests send it to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A busy machine is no defect.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")

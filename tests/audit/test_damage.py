@@ -15,9 +15,7 @@ from tests.audit.histories import History, Member, chain, histories, seal
 SEED = 33
 """A history with several members in its views, members that died, redone steps and chunks of one size in several steps."""
 SEEDS = st.integers(0, 2**32)
-PROPERTY = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+PROPERTY = settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @pytest.fixture

@@ -12,9 +12,7 @@ from elasticdl.errors import AuditFailed, BadInput
 from tests.audit.histories import History, chain, histories, unchain
 
 SEEDS = st.integers(0, 2**32)
-PROPERTY = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+PROPERTY = settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @PROPERTY

@@ -168,7 +168,7 @@ MOMENTS = (waiting_for_data, begun, half_done, rolled_back, come_back, stopping,
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+@settings(max_examples=6, phases=[Phase.generate])
 @given(st.randoms(use_true_random=False), st.sampled_from(MOMENTS), st.sampled_from(["worker-1-1", "ps-1-1"]))
 def test_a_confused_process_of_a_job_with_servers(
     kind: type, draw: random.Random, moment: Callable[[serving.Rig], None], name: str
@@ -287,7 +287,7 @@ def in_the_final_view(desk: Group) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@settings(max_examples=6, deadline=None, phases=[Phase.generate])
+@settings(max_examples=6, phases=[Phase.generate])
 @given(
     st.randoms(use_true_random=False),
     st.sampled_from([gathering, in_a_view, one_sealed, with_a_joiner, stopped, in_the_final_view]),

@@ -171,7 +171,7 @@ def test_a_missing_record_is_said(tmp_path: Path) -> None:
         Journal(FilePages(tmp_path)).read()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(before=st.lists(st.sampled_from(RECORDS), min_size=1), between=st.lists(st.sampled_from(RECORDS)))
 def test_compaction_says_the_same(
     tmp_path_factory: pytest.TempPathFactory, before: list[Record], between: list[Record]

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
@@ -88,13 +88,11 @@ RESUMED = st.builds(
 )
 
 
-@settings(deadline=None)  # a busy machine is no defect
 @given(RECORDS | RESUMED)
 def test_records_survive_json(record: Record) -> None:
     assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record
 
 
-@settings(deadline=None)  # a busy machine is no defect
 @given(st.lists(RECORDS, max_size=12))
 def test_compaction_changes_nothing_that_the_journal_says(records: list[Record]) -> None:
     whole, short = read_journal(records), read_journal(compact(records), len(records))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.control.protocol.messages import Report
@@ -256,7 +256,6 @@ def situations(draw: st.DrawFn) -> tuple[Stander, ...]:
     return tuple(standers)
 
 
-@settings(deadline=None)  # a busy machine is no defect
 @given(situations(), st.booleans(), st.booleans())
 def test_every_view_is_well_formed(standers: tuple[Stander, ...], fixed: bool, stopping: bool) -> None:
     view = decide(*standers, fixed=fixed, stopping=stopping)
