@@ -24,7 +24,7 @@ def main(model_path: str, directory: str, least: float = 0.0) -> int:
     images, labels = [], []
     for record in tf.data.TFRecordDataset(files):
         example = tf.io.parse_single_example(record, features)
-        images.append(np.frombuffer(example["image"].numpy(), np.uint8).reshape(28, 28) / np.float32(255))
+        images.append(np.frombuffer(example["image"].numpy(), np.uint8).reshape(28, 28, 1) / np.float32(255))
         labels.append(int(example["label"]))
     given = np.asarray(images, np.float32)
     if Path(model_path).is_dir():
