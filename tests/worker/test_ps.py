@@ -8,13 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.catalog.catalog import Initial, InitialKind, Table
+from elasticdl.cluster.cluster import RELEASED
 from elasticdl.control.protocol.messages import (
     Evicted,
+    Exported,
     Failed,
     Finished,
     MasterMessage,
     MemberMessage,
     ProgramFailed,
+    Released,
 )
 from elasticdl.control.protocol.psmessages import EndTraining, Placed, SlotEntry, WriteResult
 from elasticdl.control.protocol.view import MemberId
@@ -193,3 +197,19 @@ def test_a_callback_that_fails_at_the_end_is_an_error_of_the_program_unless_the_
     assert rig.run() == Exit(0, "done")
     assert len([one for one in rig.said if isinstance(one, ProgramFailed)]) == failures
     assert len([one for one in rig.adapter.did if one != "take"]) == 1
+
+
+def test_a_result_that_a_roll_back_has_made_void_is_given_up_while_it_is_read() -> None:
+    rig = Rig()
+
+    def export(path: str, kind: str, tables: Any) -> str:
+        rig.servers_are_there = False
+        rig.at_look = lambda: rig.tell(rig.placed(1), Released("bye"))
+        next(tables.matrix(0, 4))
+        pytest.fail("it has read rows that never came")
+
+    rig.adapter.catalog.tables = (Table("ids", 4, Initial(InitialKind.CONSTANT, 0.0)),)
+    rig.adapter.export = export  # type: ignore[method-assign]
+    rig.tell(WriteResult(7, 1))
+    assert rig.run() == Exit(RELEASED, "bye")
+    assert not [one for one in rig.said if isinstance(one, ProgramFailed | Exported)]
