@@ -8,21 +8,26 @@ from typing import Any
 import numpy as np
 import pytest
 
+from elasticdl.catalog.catalog import Initial, InitialKind, Table
+from elasticdl.cluster.cluster import RELEASED
 from elasticdl.control.protocol.messages import (
     Evicted,
+    Exported,
     Failed,
     Finished,
     MasterMessage,
     MemberMessage,
     ProgramFailed,
+    Released,
 )
 from elasticdl.control.protocol.psmessages import EndTraining, Placed, SlotEntry, WriteResult
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.worker.events import Exit, Received
+from elasticdl.worker.ps.machine import PsMember, PsMemberSettings
 from elasticdl.worker.ps.pacing import Pacing
 from elasticdl.worker.ps.runner import PsWorker
 from elasticdl.worker.settings import LoopSettings
-from tests.simulation.servers.model import SLOTS, Adapter, data, model
+from tests.simulation.servers.model import SLOTS, TEXT, Adapter, data, model
 
 TASKS = 2
 _, ORDER = data(TASKS)
@@ -32,7 +37,7 @@ class Played(Adapter):
     """A model that writes down what is done with it."""
 
     def __init__(self) -> None:
-        super().__init__(model(TASKS), lambda: None)
+        super().__init__(model(TASKS))
         self.did: list[Any] = []
         self.at_end: Callable[[], None] = lambda: None
 
@@ -51,17 +56,26 @@ class Played(Adapter):
 class Rig:
     """A worker, its model, and the client of servers that answer unless they are gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, acts_at_end: bool = True) -> None:
         self.adapter = Played()
         self.said: list[MemberMessage] = []
         self.at_look: Callable[[], None] = lambda: None
         self.servers_are_there = True
         anything: Any = self
+        known = PsMemberSettings(TEXT, acts_at_end, skips_nan=False, resumed=False)
+        member = PsMember(MemberId("m"), "worker-0-0", ORDER, Pacing(ORDER, None, 0), known)
         settings = LoopSettings(1.0, "fail", None, "keras", None, 1)
         self.worker = PsWorker(
-            MemberId("m"), "worker-0-0", anything.adapter, anything, anything, ORDER, Pacing(ORDER, None, 0), None,
-            anything, self.send, settings, lambda end: None, False,
-        )  # fmt: skip
+            member,
+            anything.adapter,
+            anything,
+            anything,
+            None,
+            anything,
+            self.send,
+            settings,
+            lambda end: None,
+        )
         self.tell(self.placed(0))
 
     def placed(self, roll_back: int) -> Placed:
@@ -159,8 +173,7 @@ def test_who_is_not_there_at_the_end_has_none(verdict: MasterMessage) -> None:
 
 
 def test_servers_are_not_asked_where_no_callback_waits_for_the_end() -> None:
-    rig = Rig()
-    rig.adapter.acts_at_end = False
+    rig = Rig(acts_at_end=False)
     rig.servers_are_there = False
     rig.at_look = lambda: pytest.fail("asked")
     rig.tell(EndTraining(7), FINISHED)
@@ -184,3 +197,19 @@ def test_a_callback_that_fails_at_the_end_is_an_error_of_the_program_unless_the_
     assert rig.run() == Exit(0, "done")
     assert len([one for one in rig.said if isinstance(one, ProgramFailed)]) == failures
     assert len([one for one in rig.adapter.did if one != "take"]) == 1
+
+
+def test_a_result_that_a_roll_back_has_made_void_is_given_up_while_it_is_read() -> None:
+    rig = Rig()
+
+    def export(path: str, kind: str, tables: Any) -> str:
+        rig.servers_are_there = False
+        rig.at_look = lambda: rig.tell(rig.placed(1), Released("bye"))
+        next(tables.matrix(0, 4))
+        pytest.fail("it has read rows that never came")
+
+    rig.adapter.catalog.tables = (Table("ids", 4, Initial(InitialKind.CONSTANT, 0.0)),)
+    rig.adapter.export = export  # type: ignore[method-assign]
+    rig.tell(WriteResult(7, 1))
+    assert rig.run() == Exit(RELEASED, "bye")
+    assert not [one for one in rig.said if isinstance(one, ProgramFailed | Exported)]

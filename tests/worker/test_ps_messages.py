@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-from unittest import mock
-
 import pytest
 
-from elasticdl.control.protocol.messages import MemberMessage
-from elasticdl.control.protocol.psmessages import (
-    Enroll,
-    Holding,
-    Leased,
-    Placed,
-    Settled,
-    TaskDone,
-    Watermark,
-)
-from elasticdl.control.protocol.view import MemberId
-from elasticdl.worker.events import Connected, Received
-from elasticdl.worker.ps.runner import PsWorker
-from elasticdl.worker.settings import LoopSettings
+from elasticdl.control.protocol.psmessages import Settled, TaskDone
+from elasticdl.worker.events import Send
+from elasticdl.worker.ps.events import Instruction, PsEvent
+from elasticdl.worker.ps.machine import PsMember
 from tests.simulation.servers.world import Plan, World
 
 PROGRESS_SECONDS = 0.2
@@ -30,16 +17,13 @@ def told_by_workers(seed: int) -> list[tuple[float, str, Settled | TaskDone]]:
     """Return when a worker told what of its tasks, in a job that nothing befalls."""
     told: list[tuple[float, str, Settled | TaskDone]] = []
 
-    class Heard(PsWorker):
-        def __init__(self, member: MemberId, name: str, *others: Any) -> None:
-            super().__init__(member, name, *others)
-            self._send, send = self.say, self._send
-            self.called, self.send = name, send
-
-        def say(self, message: MemberMessage) -> bool:
-            if isinstance(message, Settled | TaskDone):
-                told.append((world.now, self.called, message))
-            return self.send(message)
+    class Heard(PsMember):
+        def handle(self, now: float, event: PsEvent) -> tuple[Instruction, ...]:
+            instructions = super().handle(now, event)
+            for one in instructions:
+                if isinstance(one, Send) and isinstance(one.message, Settled | TaskDone):
+                    told.append((now, self._name, one.message))
+            return instructions
 
     world = World(seed, Plan(tasks=12))
     world.worker_class = Heard
@@ -59,22 +43,3 @@ def test_a_task_that_is_done_is_one_message_with_its_loss(seed: int) -> None:
             assert now - last.get(name, -PROGRESS_SECONDS) >= PROGRESS_SECONDS
         if message.loss is not None:  # what is repeated says nothing new
             last[name] = now
-
-
-def test_a_watermark_lets_go_of_the_tasks_before_it() -> None:
-    said: list[MemberMessage] = []
-    stub: Any = mock.MagicMock()
-    worker = PsWorker(
-        MemberId("worker-0-1"), "worker-0-1", stub, stub, stub, stub, stub, None, stub,
-        lambda message: bool(said.append(message)), LoopSettings(1.0, "fail", None, "keras", None, 1), lambda end: None, False,
-    )  # fmt: skip
-    for message in (
-        Placed((), (), (), 0, "", None, 9),
-        Leased(3, 1, 0),
-        Leased(4, 0, 0),
-        Watermark(4, 0, ()),
-    ):
-        worker.feed(Received(message))
-    worker.feed(Connected())
-    (enroll,) = [one for one in said if isinstance(one, Enroll)]
-    assert enroll.holds == (Holding(4, 0),)

@@ -43,9 +43,9 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import Cancelled
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobSpec, OnNaN
 from elasticdl.spec.machine import cores
-from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, Received, Tick
+from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, News, Received, Tick
 
 if TYPE_CHECKING:
     from elasticdl.data.plan.schedule import Schedule
@@ -74,7 +74,7 @@ class WorkerProcess:
         self._spec: JobSpec = place.spec()
         self._id = MemberId(secrets.token_hex(16))
         self._lock = threading.Lock()
-        self._worker: Callable[[Event], None] | None = None
+        self._worker: Callable[[News], None] | None = None
         self._connected = False
         self._draining = False
         self._verdict: Received | None = None
@@ -126,7 +126,7 @@ class WorkerProcess:
                 _log.error("the master refuses this worker: %s", reason)
                 os._exit(1)
 
-    def _give(self, event: Event) -> None:
+    def _give(self, event: News) -> None:
         """Hand an event to the member; before it exists only connections and the job's end matter, and they are made up for."""
         with self._lock:
             worker = self._worker
@@ -164,7 +164,7 @@ class WorkerProcess:
         ended = worker.run()
         return self._leave(ended)
 
-    def _attach(self, feed: Callable[[Event], None]) -> None:
+    def _attach(self, feed: Callable[[News], None]) -> None:
         """Connect the member to what happens; what happened before is delivered now."""
         with self._lock:
             self._worker = feed
@@ -177,7 +177,7 @@ class WorkerProcess:
             feed(Connected())
         threading.Thread(target=self._tick, args=(feed,), name="tick", daemon=True).start()
 
-    def _tick(self, feed: Callable[[Event], None]) -> None:
+    def _tick(self, feed: Callable[[News], None]) -> None:
         while not self._ended.wait(_TICK_SECONDS):
             feed(Tick())
             if self._refusals is not None:
@@ -324,6 +324,7 @@ class WorkerProcess:
         from elasticdl.data.plan.waves import Waves
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.auditlog import PsAuditLog
+        from elasticdl.worker.ps.machine import PsMember, PsMemberSettings
         from elasticdl.worker.ps.pacing import Pacing
         from elasticdl.worker.ps.runner import PsWorker
         from elasticdl.worker.settings import AHEAD, LoopSettings
@@ -335,14 +336,18 @@ class WorkerProcess:
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
             adapter.adopt(read_catalog(self._model.result()))
+        pacing = Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance)
+        settings = PsMemberSettings(
+            catalog=adapter.catalog.text(),
+            acts_at_end=adapter.acts_at_end,
+            skips_nan=spec.on_nan is OnNaN.SKIP_STEP,
+            resumed=bool(spec.checkpoint_dir_for_init),
+        )
         return PsWorker(
-            member=self._id,
-            name=self._name,
+            member=PsMember(self._id, self._name, order, pacing, settings),
             adapter=adapter,
             client=ParameterClient(self._name, key, adapter.catalog.core(), place.identity),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
-            order=order,
-            pacing=Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance),
             audit=PsAuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
             heart=self._heart,
             send=self._send,
@@ -355,7 +360,6 @@ class WorkerProcess:
                 spec.get_model_steps,
             ),
             leaving=self._leaving,
-            resumed=bool(spec.checkpoint_dir_for_init),
         )
 
 

@@ -5,6 +5,8 @@ them out and bring their outcomes back as events. *Work* is what takes time; its
 sealed meanwhile (then usually as `WorkCancelled`), and no view is installed before it has. At most one piece of work is outstanding at
 any moment, with one exception: a joiner that owns no lane in its first step gets `Contribute(blank=True)` while its `Heal` still runs, so
 that nobody waits for the transfer. If a seal cancels both, each comes back on its own (`WorkCancelled` twice is enough).
+
+What happens to every worker is here, too; `worker/ps/events.py` has the rest of what happens to those with parameter servers.
 """
 
 from __future__ import annotations
@@ -193,6 +195,9 @@ Event = (
     Connected | Disconnected | Received | ChunkComputed | RingCompleted | RingFailed | Applied | Healed | HealFailed
     | HealeeLeft | ExportWritten | SnapshotWritten | WorkCancelled | DrainRequested | StopRequested | ProgramError | Tick
 )  # fmt: skip
+
+News = Connected | Disconnected | Received | DrainRequested | Tick
+"""What comes from outside of a worker's runner, whichever way the job trains."""
 
 
 # ------------------------------------------------------------------ instructions, at once

@@ -13,7 +13,7 @@ from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.machine import Out
 from elasticdl.master.ps.machine import PsMaster
-from elasticdl.worker.ps.runner import PsWorker
+from elasticdl.worker.ps.machine import Flow, PsMember
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
 from tests.simulation.servers.world import World
@@ -50,18 +50,18 @@ class TrustsStreams(World):
 class EndsAgain(World):
     """A worker ends training each time that it hears of the end."""
 
-    class worker_class(PsWorker):
-        def _end_training(self, steps: int, *, writes: bool) -> None:
+    class worker_class(PsMember):
+        def _end_training(self, steps: int, *, writes: bool) -> Flow[None]:
             self._ended = False
-            super()._end_training(steps, writes=writes)
+            return super()._end_training(steps, writes=writes)
 
 
 class EndsInTimeOnly(World):
     """A worker that hears of the end with the verdict only does not end training."""
 
-    class worker_class(PsWorker):
-        def _end_late(self) -> None:
-            pass
+    class worker_class(PsMember):
+        def _end_late(self) -> Flow[None]:
+            yield from ()
 
 
 MISTAKES: tuple[tuple[type[World], int, str], ...] = (

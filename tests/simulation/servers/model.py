@@ -34,11 +34,15 @@ class Model:
         tasks: how many there are.
         core: the catalog of one table and one variable, both with a column for each chunk.
         ids: of each slot: an id that all chunks touch, then one for each chunk alone.
+        touching: of each slot the columns of the chunks that have rows there: not all chunks touch all.
+        dense_slot: the variable's.
     """
 
     tasks: int
     core: Catalog
     ids: tuple[tuple[int, ...], ...]
+    touching: tuple[frozenset[int], ...]
+    dense_slot: int
 
     @property
     def columns(self) -> int:
@@ -48,18 +52,14 @@ class Model:
         return task * CHUNKS + chunk
 
     def touched(self, column: int) -> list[int]:
-        """Return the slots in which a chunk has rows: not all chunks touch all."""
-        return [slot for slot in range(SLOTS) if (column + slot) % 4]
+        """Return the slots in which a chunk has rows."""
+        return [slot for slot in range(SLOTS) if column in self.touching[slot]]
 
     def own(self, slot: int, column: int) -> int:
         return self.ids[slot][1 + column]
 
     def minibatch(self, column: int) -> list[int]:
         return [id for slot in self.touched(column) for id in (self.ids[slot][0], self.own(slot, column))]
-
-    @property
-    def dense_slot(self) -> int:
-        return self.core.slot_of_variable(0)
 
     def slots_of(self, column: int) -> set[int]:
         return {*self.touched(column), self.dense_slot}
@@ -69,15 +69,13 @@ class Model:
     ) -> dict[int, set[float]]:
         """Return of each chunk that touches a slot how often it was applied to whatever it touches there."""
         columns = self.columns
-        found: dict[int, set[float]] = {}
-        for column in range(columns):
-            counts = set()
-            if slot in self.touched(column):
-                counts = {rows[column], rows[(1 + column) * columns + column]}
-            if slot == self.dense_slot:
-                counts.add(0.0 if variable is None else variable[column])
-            if counts:
-                found[column] = counts
+        # The row that all touch, and each chunk's own, are one after the other; what is of one chunk has one number in each.
+        found = {
+            column: {rows[column], rows[(1 + column) * columns + column]} for column in self.touching[slot]
+        }
+        if slot == self.dense_slot:
+            for column in range(columns):
+                found.setdefault(column, set()).add(0.0 if variable is None else variable[column])
         return found
 
 
@@ -100,7 +98,10 @@ def model(tasks: int) -> Model:
         if len(of_slot) < 1 + columns:
             of_slot.append(id)
         if all(len(one) == 1 + columns for one in ids):
-            return Model(tasks, core, tuple(map(tuple, ids)))
+            touching = tuple(
+                frozenset(column for column in range(columns) if (column + slot) % 4) for slot in range(SLOTS)
+            )
+            return Model(tasks, core, tuple(map(tuple, ids)), touching, core.slot_of_variable(0))
     raise AssertionError
 
 
@@ -126,15 +127,14 @@ class CatalogOfModel:
 
 
 class Adapter:
-    """A framework's side: nothing but counting; `compute` and the callbacks of the end of training take time."""
+    """A framework's side: nothing but counting."""
 
     acts_at_end = True
 
-    def __init__(self, model: Model, takes_time: Any) -> None:
+    def __init__(self, model: Model) -> None:
         self.model = model
         self.catalog: Any = CatalogOfModel(model)
         self.ends = 0
-        self._takes_time = takes_time
 
     def batch(self, column: int) -> PsBatch:
         return PsBatch(MINIBATCH, (Batch(self.model.core, 0, ids_of(self.model, column)),), column)
@@ -146,7 +146,6 @@ class Adapter:
         pass
 
     def compute(self, batch: PsBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
-        self._takes_time()
         column, columns = self.model.column(task, chunk), self.model.columns
         slope = np.zeros(columns, np.float32)
         slope[column] = -1.0
@@ -157,7 +156,6 @@ class Adapter:
 
     def end_training(self, steps: int, writes: bool) -> None:
         self.ends += 1
-        self._takes_time()
 
     def export(self, path: str, kind: str, *reading: Any) -> str:
         return "digest"

@@ -1,16 +1,16 @@
 """The processes of a simulated job: a master, servers and workers, each its real machine and what its runner does around it.
 
-A server's machine and a worker's are the core's, without sockets; a worker's loop is the real one, in a strand of its own. What stands
-here besides is what `job/ps.py`, `ps/server/process.rs` and `ps/client/connections.rs` do: connections, and saying things again.
+A server's machine and that of a worker's client are the core's, without sockets; a worker's own is the one of `worker/ps/machine.py`.
+What stands here besides is what `job/ps.py`, `worker/ps/runner.py`, `ps/server/process.rs` and `ps/client/connections.rs` do: connections,
+waiting, and saying things again.
 """
 
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl._core import _simulation
 from elasticdl.control.protocol.messages import Finished, MasterMessage, MemberMessage, Released, Verdict
@@ -35,12 +35,40 @@ from elasticdl.control.protocol.psmessages import (
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events
 from elasticdl.worker import events as to_member
+from elasticdl.worker.events import Exit, Send
+from elasticdl.worker.ps.events import (
+    AwaitEnd,
+    AwaitRows,
+    Compute,
+    Confirm,
+    Done,
+    EndTraining,
+    Export,
+    Fetch,
+    Forget,
+    GiveUp,
+    Instruction,
+    Learn,
+    Leaving,
+    Log,
+    Outcome,
+    PsEvent,
+    Pull,
+    PullVariables,
+    Push,
+    PushEnded,
+    PushFirstValues,
+    Started,
+    StillWaiting,
+    UseLast,
+    WriteLine,
+    Written,
+)
+from elasticdl.worker.ps.exchange import Exchange
+from elasticdl.worker.ps.machine import PsMemberSettings
 from elasticdl.worker.ps.pacing import Pacing
-from elasticdl.worker.ps.runner import PsWorker
-from elasticdl.worker.settings import LoopSettings
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import TEXT, Adapter
-from tests.simulation.servers.strand import Strand
 
 if TYPE_CHECKING:
     from elasticdl.master.ps.machine import PsMaster
@@ -88,9 +116,6 @@ class Process:
             self.stash.append(action)
         elif self.status == "up":
             action()
-
-    def die(self) -> None:
-        """Be gone."""
 
 
 class Member(Process):
@@ -398,27 +423,6 @@ class ServerProcess(Member):
             self.guard(lambda: self.machine.ask(wire.number, request, words))
 
 
-class Unlocked(threading.Condition):
-    """What guards a worker's news: nobody else runs, and to wait is to let the world go on."""
-
-    def __init__(self, process: WorkerProcess) -> None:
-        super().__init__(threading.RLock())
-        self._process = process
-
-    def __enter__(self) -> bool:
-        return True
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._process.pause_until(None)
-        return True
-
-    def notify_all(self) -> None:
-        pass
-
-
 class Line:
     """A worker's connection to a server."""
 
@@ -429,9 +433,8 @@ class Line:
 
 
 class WorkerProcess(Member):
-    """A worker: the real loop and the real machine of its client; and in between what the client's runner does.
-
-    It is also its own heart, audit file and source of chunks.
+    """A worker: the real machine, what its runner does with the model, and the real machine of its client; and in between what the
+    runners of both do. It is also its own source of chunks and audit file.
     """
 
     def __init__(self, world: World, name: str) -> None:
@@ -446,102 +449,145 @@ class WorkerProcess(Member):
         self.astray = False
         self.wake_at: float | None = None
         self.requests: dict[tuple[int, int], tuple[int, int] | None] = {}
-        world_model = world.model
-        self.adapter = Adapter(world_model, lambda: self.pause_until(world.now + world.delay("compute")))
+        self.adapter = Adapter(world.model)
         any_self: Any = self
-        settings = LoopSettings(1.0, "fail", None, "keras", None, world.plan.get_model_steps)
-        self.loop: Any = world.worker_class(
-            MemberId(name), name, any_self.adapter, any_self, any_self, world.order,
-            Pacing(world.order, None, 0), any_self, any_self,
-            self.send, settings, lambda end: None, False,
-        )  # fmt: skip
-        self.loop._news = Unlocked(self)
-        self.strand = Strand(self._run)
-        self.is_running = False
+        self.exchange = Exchange(any_self.adapter, any_self, world.plan.get_model_steps)
+        settings = PsMemberSettings(TEXT, acts_at_end=True, skips_nan=False, resumed=False)
+        pacing = Pacing(world.order, None, 0)
+        self.machine = world.worker_class(MemberId(name), name, world.order, pacing, settings)
+        self.has_started = False
+        self.awaited: AwaitRows | AwaitEnd | None = None
         self.was_there = False
         """It took part when the job was finished."""
         super().__init__(world, name)
         world.later("start", self, self.resume)
 
-    def _run(self) -> None:
-        end = self.loop.run()
-        self.world.oracle.training_ended(self)
-        self.world.after(0.0, f"{self.name} ends: {end.reason}", lambda: self.exit(f"exit code {end.code}"))
-
-    def die(self) -> None:
-        self.strand.kill()
-
     def connected(self) -> None:
-        self.loop.feed(to_member.Connected())
+        self.feed(to_member.Connected())
 
     def told(self, message: MasterMessage) -> None:
         if isinstance(message, Finished):
             self.was_there = bool(self.addresses)
-        self.loop.feed(to_member.Received(message))
+        self.feed(to_member.Received(message))
         self.flow()
 
     def drain(self) -> None:
-        self.loop.feed(to_member.DrainRequested())
+        self.feed(to_member.DrainRequested())
         self.resume()
 
     def look_around(self) -> None:
         if self.ticks % 10 == 0:
-            self.loop.feed(to_member.Tick())
+            self.feed(to_member.Tick())
         self.flow()
 
-    # ------------------------------------------------------------------ the loop's surroundings
+    # ------------------------------------------------------------------ what the machine says
+
+    def feed(self, event: PsEvent) -> None:
+        following: PsEvent | None = event
+        while following is not None:
+            instructions = self.machine.handle(self.world.now, following)
+            self.progress = self.machine.beat[2]
+            following = None
+            for instruction in instructions:
+                following = self._carry_out(instruction)
 
     def resume(self) -> None:
-        if self.status == "up" and not self.is_running:
-            self.is_running = True
-            try:
-                self.strand.resume()
-            finally:
-                self.is_running = False
+        """Let the main thread start, or continue with what it waits for if that has come."""
+        if not self.has_started:
+            self.has_started = True
+            self.feed(Started())
+        elif self.awaited is not None and (outcome := self._what_came(self.awaited)) is not None:
+            self.awaited = None
+            self.feed(outcome)
 
-    def pause_until(self, time: float | None) -> None:
-        """In the strand: wait for anything, or until a time."""
-        if time is None:
-            self.strand.wait()
-            return
-        self.world.at(time, f"{self.name} continues", lambda: self.do(self.resume))
-        while self.world.now < time:
-            self.strand.wait()
+    def _carry_out(self, instruction: Instruction) -> Outcome | None:
+        """Do something; return the outcome of work that is done at once."""
+        world = self.world
+        match instruction:
+            case Send(message):
+                self.send(message)
+            case Learn(placed):
+                self._learn(placed)
+            case Forget():
+                self.client.forget()
+                self.found.clear()
+            case Fetch(keys):
+                _, task, chunk = keys[0]
+                column = world.model.column(world.number_of[task], chunk)
+                self._take_time(0.001, lambda: self.exchange.fetched(4, 0, self.adapter.batch(column)))
+            case Compute():
+                self._take_time(world.delay("compute"), lambda: self.exchange.carry_out(instruction))
+            case EndTraining():
+                done = self.exchange.carry_out(instruction)
+                self._take_time(world.delay("compute"), lambda: done)
+            case AwaitRows(_, seconds) | AwaitEnd(_, seconds):
+                return self._wait(instruction, seconds)
+            case Push():
+                if instruction.line is not None:
+                    world.lines.add((instruction.line.number, instruction.line.chunk))
+                return self.exchange.carry_out(instruction)
+            case Pull() | PullVariables() | PushFirstValues() | UseLast():
+                return self.exchange.carry_out(instruction)
+            case WriteLine(line):
+                world.lines.add((line.number, line.chunk))
+                return Done()
+            case Export():
+                return Written("", "digest")
+            case Exit(code, reason):
+                world.oracle.training_ended(self)
+                world.after(0.0, f"{self.name} ends: {reason}", lambda: self.exit(f"exit code {code}"))
+            case Confirm() | GiveUp():
+                raise AssertionError(f"{instruction} belongs to what is not simulated")
+            case Log() | Leaving():
+                pass
+            case _:
+                assert_never(instruction)
+        return None
 
-    def _await(self, is_there: Callable[[], bool], timeout: float) -> None:
-        until = self.world.now + timeout
-        if timeout and not is_there():
-            self.world.at(until, f"{self.name} looks up", lambda: self.do(self.resume))
-        while not is_there() and self.world.now < until:
-            self.strand.wait()
+    def _take_time(self, seconds: float, done: Callable[[], Outcome]) -> None:
+        """Let work take a while."""
+        until = self.world.now + seconds
+        self.world.at(until, f"{self.name} continues", lambda: self.do(lambda: self.feed(done())))
 
-    def set(self, view: int, step: int, progress: int) -> None:
-        """Be a heart."""
-        self.progress = progress
+    def _wait(self, work: AwaitRows | AwaitEnd, seconds: float) -> Outcome | None:
+        outcome = self._what_came(work)
+        if outcome is not None:
+            return outcome
+        if not seconds:
+            return StillWaiting(())
+        self.awaited = work
 
-    def chunk(
-        self, number: int, chunk: int, epoch: int, task: int, records: int, bad: int, slots: set[int]
-    ) -> None:
-        """Be an audit file."""
-        self.world.lines.add((number, chunk))
+        def look_up() -> None:
+            if self.awaited is work:
+                self.awaited = None
+                lost, self.lost = tuple(sorted(self.lost)), set()
+                self.feed(StillWaiting(lost))
 
-    def get(self, key: tuple[int, int, int]) -> tuple[int, int, Any]:
-        """Be a source of chunks; keys are (epoch, task, chunk) of the ledger."""
-        self.pause_until(self.world.now + 0.001)
-        column = self.world.model.column(self.world.number_of[key[1]], key[2])
-        return 4, 0, self.adapter.batch(column)
+        until = self.world.now + seconds
+        self.world.at(until, f"{self.name} looks up", lambda: self.do(look_up))
+        return None
 
-    def want(self, keys: list[Any]) -> None:
-        pass
+    def _what_came(self, work: AwaitRows | AwaitEnd) -> Outcome | None:
+        if isinstance(work, AwaitRows):
+            found = self.found.pop(work.ticket, None)
+            if found is None:
+                return None
+            rows, changed, held = found
+            values = [(v, None if one is None else _floats(one)) for v, one in changed]
+            return self.exchange.take(([_floats(one) for one in rows], values, held))
+        end = self.ended.pop(work.ticket, None)
+        if end not in (None, "settled", "rolled back", "stale"):
+            raise Violation(f"{self.name}: a push is refused: {end}")
+        return None if end is None else PushEnded(end)
 
     # ------------------------------------------------------------------ being the client
 
-    def learn(self, addresses: dict[int, str], entries: Any, roll_back: int) -> None:
-        self.addresses |= set(addresses)
-        if roll_back > self.roll_back:
-            self.roll_back = roll_back
+    def _learn(self, placed: Placed) -> None:
+        self.addresses |= set(placed.servers)
+        if placed.roll_back > self.roll_back:
+            self.roll_back = placed.roll_back
             self.requests.clear()
-        self.client.learn(list(entries), roll_back)
+        self.client.learn(list(placed.entries), placed.roll_back)
         self.astray = False
 
     def pull(self, chunk: Any, batches: Any, variables: list[int], need: None = None) -> int:
@@ -572,30 +618,6 @@ class WorkerProcess(Member):
         self.client.begin(self.world.now, ticket, wanted, head, rows, dense, is_first)
         self.world.after(0.0, f"{self.name} asks", lambda: self.do(self.flow))
         return ticket
-
-    def forget(self) -> None:
-        self.client.forget()
-        self.found.clear()
-
-    def rows(self, ticket: int, timeout: float) -> Any:
-        self._await(lambda: ticket in self.found, timeout)
-        found = self.found.pop(ticket, None)
-        if found is None:
-            return None
-        rows, changed, held = found
-        as_bytes = [memoryview(_floats(one)) for one in rows]
-        return as_bytes, [(v, None if one is None else _floats(one)) for v, one in changed], held
-
-    def settled(self, ticket: int, timeout: float) -> str | None:
-        self._await(lambda: ticket in self.ended, timeout)
-        end = self.ended.pop(ticket, None)
-        if end not in (None, "settled", "rolled back", "stale"):
-            raise Violation(f"{self.name}: a push is refused: {end}")
-        return end
-
-    def notice(self) -> tuple[list[int], bool]:
-        lost, self.lost = sorted(self.lost), set()
-        return lost, self.astray
 
     # ------------------------------------------------------------------ the client's runner
 
@@ -698,7 +720,6 @@ __all__ = [
     "MasterProcess",
     "Member",
     "Process",
-    "PsWorker",
     "ServerProcess",
     "Wire",
     "WorkerProcess",

@@ -1,6 +1,6 @@
 """A whole job with parameter servers in one process: the real machines under a seeded scheduler, as in `tests/simulation/world.py`.
 
-The master's machine and a worker's loop are the Python that jobs run, slots, streams and the client's part are the Rust. Nothing here
+The machines of master and workers are the Python that jobs run, slots, streams and the client's part are the Rust. Nothing here
 decides anything for them: the world carries what they say, late or not at all, kills, hangs and restarts, and looks whether
 the promises of the protocol still hold (`oracle.py`). The same seed gives the same schedule.
 """
@@ -11,16 +11,14 @@ import heapq
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from types import SimpleNamespace
 from typing import Any
-from unittest import mock
 
 from elasticdl.control.protocol.psmessages import Unreached
 from elasticdl.master.core import events
 from elasticdl.master.core.records import Record
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.ps.machine import PsMaster, Settings
-from elasticdl.worker.ps.runner import PsWorker
+from elasticdl.worker.ps.machine import PsMember
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import SLOTS, data, model
 from tests.simulation.servers.oracle import Oracle
@@ -78,7 +76,7 @@ class World:
     """One schedule; `run` returns the number of events or raises Violation."""
 
     master_class: type[PsMaster] = PsMaster
-    worker_class: type[PsWorker] = PsWorker
+    worker_class: type[PsMember] = PsMember
     server_mistake: str | None = None
     trusts_streams = False
     """What is sent in a stream counts as accepted."""
@@ -160,16 +158,6 @@ class World:
 
     def run(self) -> int:
         """Run the schedule to its end."""
-        clock = SimpleNamespace(monotonic=lambda: self.now)
-        with mock.patch("elasticdl.worker.ps.runner.time", clock):
-            try:
-                return self._run()
-            finally:
-                for member in self.members:
-                    if member.lives:
-                        member.die()
-
-    def _run(self) -> int:
         for index in range(self.plan.servers):
             self.start(f"ps-{index}")
         for index in range(self.plan.workers):
@@ -259,7 +247,6 @@ class World:
             sent = wire.last[wire.ends.index(member)] if self.random.random() < 0.5 else None
             self.break_wire(wire, sent)
         member.stash.clear()
-        self.after(0.0, f"{member.name} is gone", member.die)
         for master in self.masters:
             self._tell_death(master, member.name)
         role = member.name.rsplit("-", 1)[0]

@@ -7,7 +7,6 @@ event, so that a `stop` of the master frees a ring that blocks.
 
 from __future__ import annotations
 
-import logging
 import math
 import queue
 import threading
@@ -23,13 +22,12 @@ import numpy.typing as npt
 
 from elasticdl._core import Endpoint, Heart, Ring, StateServer, StateTransfer
 from elasticdl.checkpoint.stateimage import RunningSums, State, decode, encode, write
-from elasticdl.control.protocol.messages import MemberMessage, Note
+from elasticdl.control.protocol.messages import Note
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.errors import Cancelled, RingBroken, TransferFailed
-from elasticdl.files.output import output_unwritable, unpublished_path
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
@@ -66,10 +64,10 @@ from elasticdl.worker.events import (
     WorkCancelled,
 )
 from elasticdl.worker.finite import all_finite
+from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
+from elasticdl.worker.result import written_result
 from elasticdl.worker.settings import AHEAD, LoopSettings
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -97,7 +95,7 @@ class AllReduceWorker:
         schedule: Schedule,
         audit: AuditLog | None,
         heart: Heart,
-        send: Callable[[MemberMessage], bool],
+        send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
     ) -> None:
@@ -110,7 +108,7 @@ class AllReduceWorker:
         self._schedule = schedule
         self._audit = audit
         self._heart = heart
-        self._send = send
+        self._send = with_log_of_notes(send)
         self._settings = settings
         self._leaving = leaving
 
@@ -194,7 +192,6 @@ class AllReduceWorker:
             self._server = None
 
     def _note(self, kind: str, view: int, step: int, text: str, seconds: float | None = None) -> None:
-        _log.info("%s: %s", kind, text)
         self._send(Note(kind, ViewId(view), step, text, seconds))
 
     # ------------------------------------------------------------------ the main thread
@@ -533,15 +530,8 @@ class AllReduceWorker:
         self._adapter.end_training()
 
     def _export(self, export: Export) -> None:
-        output = self._settings.output
-        path = ""
-        if output is not None and export.state.step:  # nothing was trained before the first step
-            path = unpublished_path(output, export.state.step, export.state.view)
-        try:
+        with written_result(self._settings.output, export.state.step, export.state.view) as path:
             digest = self._adapter.export(path, self._settings.output_format)
-        except OSError as error:  # a full disk, say: another life, maybe elsewhere, tries once more
-            assert output is not None, "without a path nothing is written"
-            raise output_unwritable(output, error) from None
         self.feed(ExportWritten(export.view, path, digest, ()))
 
 

@@ -1,1 +1,1 @@
-"""The worker with parameter servers."""
+"""The worker with parameter servers: a pure state machine and its runner."""
