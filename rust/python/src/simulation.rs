@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use elasticdl_core::ps::client::batch::Batch;
 use elasticdl_core::ps::client::push::Pushed;
-use elasticdl_core::ps::client::tracker::{End, OutboundRequest, RequestTracker, Wanted};
+use elasticdl_core::ps::client::tracker::{End, OutboundRequest, RequestTracker};
+use elasticdl_core::ps::client::wanted::Wanted;
 use elasticdl_core::ps::server::data::Pace;
 use elasticdl_core::ps::server::node::{Bounds, Limits};
 use elasticdl_core::ps::server::simulation::{self, Outcome, Peer, Stopped};
