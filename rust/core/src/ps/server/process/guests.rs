@@ -11,7 +11,7 @@ use crate::net::dial::PARKED;
 use crate::net::endpoint::lock;
 use crate::net::frame::{Lost, Outbound};
 use crate::net::handshake::{Hello, Purpose, Verdict};
-use crate::net::wake::{ignore_signals, readable, wait};
+use crate::net::wake::readable;
 
 /// Workers that may wait for the master to name them.
 const WAITING: usize = 1024;
@@ -33,20 +33,13 @@ fn say(stream: &Stream, verdict: Verdict) -> bool {
 impl Shared {
     pub(super) fn receive(self: &Arc<Self>, mut acceptor: Acceptor) {
         while !self.closed.is_raised() {
-            let mut arrived = Vec::new();
-            if acceptor
-                .serve(|hello, stream| arrived.push((hello, stream)))
-                .is_err()
-            {
+            let Ok(arrived) = acceptor.serve() else {
                 break;
-            }
+            };
             for (hello, stream) in arrived {
                 self.admit(hello, stream);
             }
-            let (mut polls, deadline) = acceptor.interest();
-            polls.push(readable(&self.closed));
-            let limit = deadline.map(|until| until.saturating_duration_since(Instant::now()));
-            if wait(&mut polls, limit, &ignore_signals).is_err() {
+            if acceptor.wait([readable(&self.closed)], None).is_err() {
                 break;
             }
         }
