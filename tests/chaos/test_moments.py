@@ -18,7 +18,6 @@ from elasticdl.tools.faults import (
     PS,
     FaultKind,
     Moment,
-    Observation,
     Pause,
     Scale,
     Script,
@@ -26,6 +25,7 @@ from elasticdl.tools.faults import (
     Until,
     possible,
 )
+from elasticdl.tools.observation import Observation
 
 SERVERS = ("ps-0-1", "ps-1-1", "ps-2-1")
 WORKERS = ("worker-0-1", "worker-1-1")

@@ -13,7 +13,8 @@ from elasticdl.cluster.cluster import RELEASED, ProcessEnded, ProcessStarted, pr
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting
 from elasticdl.tools.chaos import Plan, plan_from_flags
-from elasticdl.tools.faults import GROUP, MASTER, FaultKind, Observation, Send, possible
+from elasticdl.tools.faults import GROUP, MASTER, FaultKind, Send, possible
+from elasticdl.tools.observation import Observation
 
 TICK = 0.02
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl import cli
-from elasticdl.cli import commands
+from elasticdl.cli import jobs
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
@@ -279,7 +279,7 @@ def test_stop_and_scale(run: Run, running: tuple[JobPlace, list[ServerEvent]]) -
 
 
 def test_a_master_that_is_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.0)
     place = places.create(build(from_arguments({"model_def": "a.b", "training_data": "x", "job_name": "up"})))
     lock = place.hold()
     code, _, err = run("status", "up")

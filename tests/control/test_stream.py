@@ -38,19 +38,21 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.control.transport import credentials
 from elasticdl.control.transport.client import JobClient
 from elasticdl.control.transport.keys import Key, derive
+from elasticdl.control.transport.memberstream import (
+    MemberStream,
+    StreamClosed,
+    StreamOpened,
+    StreamReceived,
+    StreamRefused,
+)
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.control.transport.stream import (
     ControlServer,
     MemberClosed,
     MemberOpened,
     MemberSaid,
-    MemberStream,
     ScaleWanted,
     StopWanted,
-    StreamClosed,
-    StreamOpened,
-    StreamReceived,
-    StreamRefused,
 )
 from elasticdl.control.transport.tls import Identity, read_identity
 from elasticdl.data.plan.shard import Position, Shard
@@ -243,7 +245,7 @@ def test_a_killed_member_is_noticed(address: str, close: Callable[[Any], Any]) -
     here = Events()
     close(ControlServer(address, TOKEN, here))
     script = (
-        "import sys, threading; from elasticdl.control.transport.stream import MemberStream;"
+        "import sys, threading; from elasticdl.control.transport.memberstream import MemberStream;"
         'from elasticdl.control.transport.keys import Key, derive; key = derive(b"the job\'s token", Key.WORKER);'
         "s = MemberStream(sys.argv[1], key, 'worker-1-1', '0'*32, print); threading.Event().wait()"
     )
@@ -421,7 +423,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
 
 def test_importing_starts_nothing() -> None:
     script = (
-        "import sys, threading, elasticdl.control.transport.stream, elasticdl.control.transport.client;"
+        "import sys, threading, elasticdl.control.transport.stream, elasticdl.control.transport.memberstream;"
         "assert threading.active_count() == 1; assert 'grpc' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

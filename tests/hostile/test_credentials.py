@@ -40,15 +40,14 @@ from elasticdl.control.transport.credentials import (
     proof,
 )
 from elasticdl.control.transport.keys import Key, data_key, derive
+from elasticdl.control.transport.memberstream import MemberStream, StreamRefused
 from elasticdl.control.transport.rights import objection
 from elasticdl.control.transport.stream import (
     ControlServer,
     MemberClosed,
     MemberOpened,
-    MemberStream,
     ScaleWanted,
     StopWanted,
-    StreamRefused,
 )
 from elasticdl.errors import MasterAway
 

@@ -27,7 +27,7 @@ from elasticdl.control.protocol.status import JobStatus
 from elasticdl.control.transport import stream
 from elasticdl.control.transport.credentials import Caller, proof
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.control.transport.stream import MemberStream, StreamEvent, StreamOpened, StreamRefused
+from elasticdl.control.transport.memberstream import MemberStream, StreamEvent, StreamOpened, StreamRefused
 from tests.job.conftest import EPOCHS, RECORDS, WIDTH, Job, Start
 from tests.job.test_faults import ZOO, at_step, check, training
 from tests.job.test_ps import check as check_counts

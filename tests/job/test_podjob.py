@@ -13,7 +13,8 @@ from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
 from elasticdl.control.protocol.status import JobEvent
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import display, podrun
-from elasticdl.job.podjob import PodJob, master_state, patiently, prepare
+from elasticdl.job.podjob import PodJob, master_state, patiently
+from elasticdl.job.podsubmit import prepare
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import JobSpec

@@ -17,7 +17,7 @@ from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local import processes as local
 from elasticdl.errors import BadInput, BadModel, BadSetting, Interrupted, JobFailed
-from elasticdl.job import launcher, podjob, podrun, submit
+from elasticdl.job import launcher, podrun, podsubmit, submit
 from elasticdl.spec.edge import build, from_arguments
 
 from .conftest import ELASTICDL, ROOT, orphans
@@ -125,7 +125,7 @@ def test_train_runs_a_job_with_an_image_in_pods(
 
 
 def test_train_submits_a_detached_job_to_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podjob, "submit", lambda spec: SimpleNamespace(name=spec.job_name))
+    monkeypatch.setattr(podsubmit, "submit", lambda spec: SimpleNamespace(name=spec.job_name))
     monkeypatch.setattr(podrun, "check_model_file", lambda spec: None)
     assert elasticdl.train(**IN_PODS, detach=True) == {"job": "job", "status": "running"}
     with pytest.raises(BadSetting, match="--detach leaves none"):

@@ -11,7 +11,7 @@ import pytest
 
 from elasticdl import cli
 from elasticdl.cluster.kubernetes.api import Api
-from elasticdl.job import podjob
+from elasticdl.job import podsubmit
 
 from .control_plane import ControlPlane
 from .rights import limited
@@ -132,7 +132,7 @@ def test_a_job_that_is_not_there(run: Run, api: Api, command: list[str]) -> None
 def test_somebody_without_rights(
     run: Run, control_plane: ControlPlane, api: Api, zoo: Path, rights: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    podjob.submit(spec(api, zoo), api)
+    podsubmit.submit(spec(api, zoo), api)
     limited(control_plane, api.namespace, [])
     monkeypatch.setenv("KUBECONFIG", str(control_plane.folder / f"limited-{api.namespace}.kubeconfig"))
     for command in LOOKING:
@@ -156,7 +156,7 @@ def test_somebody_whom_the_cluster_does_not_know(
 
 
 def test_fewer_or_more_workers_than_a_job_can_have(run: Run, api: Api, zoo: Path, rights: None) -> None:
-    podjob.submit(spec(api, zoo, num_workers="2:4"), api)
+    podsubmit.submit(spec(api, zoo, num_workers="2:4"), api)
     for workers, said in (
         (1025, "has at most 1,024 workers"),
         (1, "has a minimum of 2 workers"),

@@ -14,7 +14,7 @@ import pytest
 from elasticdl.cluster.kubernetes import rbac
 from elasticdl.cluster.kubernetes.api import Api, connect
 from elasticdl.errors import BadSetting
-from elasticdl.job import podjob
+from elasticdl.job import podsubmit
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.tools import survey
 from elasticdl.tools.doctor import Finding, Level, Tried
@@ -127,13 +127,13 @@ def test_each_right_is_missed(control_plane: ControlPlane, api: Api, zoo: Path, 
         for resource in SUBMIT[number]["resources"]:
             assert f"{verb} {resource}" in wrong.text
     with pytest.raises(BadSetting, match=r"no job was submitted: in the namespace .* you may not"):
-        podjob.submit(spec(api, zoo), user)
+        podsubmit.submit(spec(api, zoo), user)
 
 
 def test_these_rights_are_enough_to_submit(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     user = limited(control_plane, api.namespace, SUBMIT)
     assert not [one for one in bad(spec(api, zoo), user) if one.level is Level.WRONG]
-    job = podjob.submit(spec(api, zoo), user)
+    job = podsubmit.submit(spec(api, zoo), user)
     assert job.look().summary is None
     job.remove(60.0)
 
@@ -226,7 +226,7 @@ def test_a_quota_that_is_too_small(control_plane: ControlPlane, api: Api, zoo: P
     )
     assert bad(spec(api, zoo, num_workers="1:9"), api) == []
     with pytest.raises(BadSetting, match="no job was submitted: the master and 2 workers"):
-        podjob.submit(spec(api, zoo, num_workers="2:9"), api)
+        podsubmit.submit(spec(api, zoo, num_workers="2:9"), api)
 
 
 @pytest.mark.usefixtures("good_image")
@@ -245,7 +245,7 @@ def test_a_quota_that_others_use(control_plane: ControlPlane, api: Api, zoo: Pat
         f"namespace {api.namespace} allows 8Gi, of which 6Gi are in use; the job would wait until others leave; else ask for less "
         "with --worker_resource_request, --master_resource_request or --num_workers"
     )
-    podjob.submit(job, api)  # it waits for its turn
+    podsubmit.submit(job, api)  # it waits for its turn
 
 
 @pytest.mark.usefixtures("good_image")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.kubernetes.api import Api
-from elasticdl.job import podjob, podrun
+from elasticdl.job import podjob, podrun, podsubmit
 
 from .control_plane import ControlPlane
 from .processes import wait_for
@@ -43,7 +43,7 @@ def container(**state: Any) -> list[dict[str, Any]]:
 def test_an_image_that_can_not_be_pulled_ends_the_wait(
     control_plane: ControlPlane, api: Api, zoo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     monkeypatch.setattr(podrun, "submit", lambda spec: job)
     text = 'Back-off pulling image "elasticdl:test": no such host'
     report(
@@ -61,7 +61,7 @@ def test_an_image_that_can_not_be_pulled_ends_the_wait(
 def test_masters_that_end_without_a_word_end_the_wait(
     control_plane: ControlPlane, api: Api, zoo: Path
 ) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     last = "ModuleNotFoundError: No module named 'elasticdl'"
     for _ in range(3):
         report(
@@ -86,6 +86,6 @@ def test_a_pod_that_can_not_be_made_is_said(
     control_plane.kubectl("create", "-f", "-", f"--namespace={api.namespace}", stdin=json.dumps(body))
     wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "none").get("status", {}), SECONDS)
     monkeypatch.setattr("elasticdl.tools.survey.refuse", lambda spec, facts: "")
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     wait_for("the reason", lambda: "exceeded quota: none" in job.look().waits_for, SECONDS)
     assert job.look().waits_for.startswith("the master's pod can't be made: ")

@@ -15,7 +15,7 @@ from elasticdl.cluster.kubernetes.certificates import make_identities
 from elasticdl.cluster.kubernetes.podplace import CONTROL_PORT, HEART_PORT
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.control.transport.stream import MemberStream, StreamEvent
+from elasticdl.control.transport.memberstream import MemberStream, StreamEvent
 from elasticdl.control.transport.tls import Identity
 
 from .conftest import Start

@@ -19,7 +19,7 @@ from elasticdl.cluster.kubernetes.items import ConfigMapItem
 from elasticdl.cluster.kubernetes.podplace import PodPlace, open_pod
 from elasticdl.control.transport.keys import Key
 from elasticdl.errors import BadSetting, JobFailed
-from elasticdl.job import pod, podjob, podrun
+from elasticdl.job import pod, podjob, podrun, podsubmit
 from elasticdl.job.podjob import PodJob
 from elasticdl.master.reporting.statusstore import ObjectStatusStore
 
@@ -44,7 +44,7 @@ def owned(api: Api) -> dict[str, dict[str, Any]]:
 
 
 def test_all_objects_are_made_and_owned_by_the_job(api: Api, zoo: Path, tmp_path: Path) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     assert sorted(owned(api)) == [
         "ConfigMap/test-job-events",
         "ConfigMap/test-job-journal",
@@ -74,7 +74,7 @@ def test_who_may_make_roles_gives_each_job_its_own_account(
         control_plane.kubectl("delete", kind, "elasticdl", f"--namespace={api.namespace}")
     user = with_cluster_role(control_plane, api.namespace, "admin")
     wait_for("the user's rights", lambda: user.may("create", "Role") and user.may("create", "Pod"), 60.0)
-    podjob.submit(spec(api, zoo), user)
+    podsubmit.submit(spec(api, zoo), user)
     assert account(api) == "test-job-master"
     assert {"ServiceAccount/test-job-master", "Role/test-job-master", "RoleBinding/test-job-master"} <= set(
         owned(api)
@@ -105,7 +105,7 @@ def test_who_may_not_make_roles_shares_the_account_of_the_namespace(
     """As the ClusterRole `edit`, which may make a NetworkPolicy."""
     user = with_cluster_role(control_plane, api.namespace, "edit")
     wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), 60.0)
-    podjob.submit(spec(api, zoo), user)
+    podsubmit.submit(spec(api, zoo), user)
     assert account(api) == "elasticdl"
     assert [name for name in owned(api) if name.startswith(("Role", "ServiceA", "Net"))] == [
         "NetworkPolicy/test-job"
@@ -129,7 +129,7 @@ def test_who_can_not_grant_what_masters_need_shares_the_account(
     ]
     user = limited(control_plane, api.namespace, may)
     wait_for("the user's rights", lambda: user.may("create", "Role"), 60.0)
-    podjob.submit(spec(api, zoo), user)
+    podsubmit.submit(spec(api, zoo), user)
     assert account(api) == "elasticdl"
     assert not [name for name in owned(api) if name.startswith(("Role", "ServiceA", "Net"))]
     (pod,) = [api.get("Job", "test-job")["spec"]["template"]]
@@ -147,14 +147,14 @@ def test_a_master_of_its_own_account_pulls_as_the_shared_one(
         f"--namespace={api.namespace}",
         f"--patch={json.dumps(secrets)}",
     )
-    podjob.submit(spec(api, zoo), api)
+    podsubmit.submit(spec(api, zoo), api)
     assert owned(api)["ServiceAccount/test-job-master"]["imagePullSecrets"] == secrets["imagePullSecrets"]
 
 
 def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path: Path) -> None:
     """Lay out the mounted files as a kubelet does, and open the place."""
     submitted = spec(api, zoo, num_workers="2:4", envs={"A": "1"})
-    podjob.submit(submitted, api)
+    podsubmit.submit(submitted, api)
     found = owned(api)
     folder, secret, work = (tmp_path / name for name in ("job", "secret", "work"))
     for path in (folder, secret, work):
@@ -192,17 +192,17 @@ def test_what_a_pod_is_given_is_what_was_submitted(api: Api, zoo: Path, tmp_path
 
 
 def test_a_name_that_is_taken(api: Api, zoo: Path) -> None:
-    podjob.submit(spec(api, zoo), api)
+    podsubmit.submit(spec(api, zoo), api)
     before = owned(api)
     with pytest.raises(BadSetting, match="has a job named 'test-job'"):
-        podjob.submit(spec(api, zoo), api)
+        podsubmit.submit(spec(api, zoo), api)
     assert owned(api) == before
 
 
 def test_a_namespace_that_is_not_there(api: Api, zoo: Path) -> None:
     elsewhere = connect("nowhere")
     with pytest.raises(BadSetting, match=r"no namespace 'nowhere'.*kubectl create namespace nowhere"):
-        podjob.submit(spec(elsewhere, zoo), elsewhere)
+        podsubmit.submit(spec(elsewhere, zoo), elsewhere)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_what_can_be_known_before_is_refused_before(
     api: Api, zoo: Path, settings: dict[str, str], said: str
 ) -> None:
     with pytest.raises(BadSetting, match=said):
-        podjob.submit(spec(api, zoo, **settings), api)
+        podsubmit.submit(spec(api, zoo, **settings), api)
     assert api.list("Job")[0] == []
 
 
@@ -239,7 +239,7 @@ def test_what_pods_would_wait_for_in_silence_is_said_before(
     api: Api, zoo: Path, settings: dict[str, str], said: str
 ) -> None:
     with pytest.raises(BadSetting, match=said):
-        podjob.submit(spec(api, zoo, **settings), api)
+        podsubmit.submit(spec(api, zoo, **settings), api)
     assert api.list("Job")[0] == []
 
 
@@ -255,7 +255,7 @@ def test_what_is_there_is_no_obstacle(control_plane: ControlPlane, api: Api, zoo
         "worker_pod_priority": "system-cluster-critical",
         "volume": "claim_name=data,mount_path=/data",
     }
-    podjob.submit(spec(api, zoo, **settings), api)
+    podsubmit.submit(spec(api, zoo, **settings), api)
     assert len(api.list("Job")[0]) == 1
 
 
@@ -266,14 +266,14 @@ def test_without_the_service_account_nothing_is_submitted(
     user = with_cluster_role(control_plane, api.namespace, "edit")
     wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), 60.0)
     with pytest.raises(BadSetting, match=r"no service account 'elasticdl'.*elasticdl rbac"):
-        podjob.submit(spec(api, zoo), user)
+        podsubmit.submit(spec(api, zoo), user)
     assert api.list("Job")[0] == []
 
 
 def test_a_model_zoo_that_does_not_fit(api: Api, zoo: Path) -> None:
     (zoo / "weights.bin").write_bytes(os.urandom(800_000))
     with pytest.raises(BadSetting, match="more than the 700,000 bytes that fit"):
-        podjob.submit(spec(api, zoo), api)
+        podsubmit.submit(spec(api, zoo), api)
     assert api.list("Job")[0] == []
 
 
@@ -295,19 +295,19 @@ def test_what_breaks_off_leaves_nothing(control_plane: ControlPlane, api: Api, z
         patch.setattr("elasticdl.tools.survey.refuse", lambda spec, facts: "")
         wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "few").get("status", {}), 60.0)
         with pytest.raises(BadSetting, match=r"can't be created: .*exceeded quota: few"):
-            podjob.submit(spec(api, zoo), api)
+            podsubmit.submit(spec(api, zoo), api)
     assert [job for job in api.list("Job")[0] if "deletionTimestamp" not in job["metadata"]] == []
 
 
 def test_no_rights_at_all(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     user = limited(control_plane, api.namespace, [])
     with pytest.raises(BadSetting, match=r"no job was submitted: .*you may not create jobs, patch jobs"):
-        podjob.submit(spec(api, zoo), user)
+        podsubmit.submit(spec(api, zoo), user)
     assert api.list("Job")[0] == []
 
 
 def test_a_master_that_ends_again_and_again_is_said(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     wait_for("the master's pod", lambda: bool(api.list("Pod")[0]), 60.0)
     name = api.list("Pod")[0][0]["metadata"]["name"]
     ends(control_plane, api, name, "Failed")
@@ -354,7 +354,7 @@ def test_masters_come_back_at_once_and_the_job_ends_as_the_last_of_them(
     end: str,
 ) -> None:
     submitted = spec(api, zoo)
-    podjob.submit(submitted, api)
+    podsubmit.submit(submitted, api)
     masters: set[str] = set()
     began = time.monotonic()
     for lost in range(9):
@@ -379,7 +379,7 @@ def test_masters_come_back_at_once_and_the_job_ends_as_the_last_of_them(
 
 
 def test_a_job_that_has_not_begun_is_just_removed(api: Api, zoo: Path) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     said: list[str] = []
     podrun.stop(job, said.append)
     assert said == ["test-job had not begun; everything that it made in the cluster is removed"]
@@ -400,7 +400,7 @@ def test_a_submission_that_broke_off_is_removed(api: Api, zoo: Path, monkeypatch
     )
     monkeypatch.setattr(api, "delete", away)
     with pytest.raises(BadSetting, match=r"remove what was made of it with `elasticdl stop test-job"):
-        podjob.submit(spec(api, zoo), api)
+        podsubmit.submit(spec(api, zoo), api)
     monkeypatch.setattr(api, "create", create)
     monkeypatch.setattr(api, "delete", delete)
     job, said = podjob.find(api, "test-job"), list[str]()
@@ -409,7 +409,7 @@ def test_a_submission_that_broke_off_is_removed(api: Api, zoo: Path, monkeypatch
 
 
 def test_a_job_that_has_failed_is_said_before_it_is_removed(api: Api, zoo: Path) -> None:
-    job, said = podjob.submit(spec(api, zoo), api), list[str]()
+    job, said = podsubmit.submit(spec(api, zoo), api), list[str]()
     store, events = (ConfigMapItem(api, f"test-job-{name}") for name in ("status", "events"))
     ObjectStatusStore(store, events, lambda line: None, lambda event: None).conclude(
         {"job": "test-job", "status": "failed", "reason": "the loss is not finite", "exit_code": 1}
@@ -421,7 +421,7 @@ def test_a_job_that_has_failed_is_said_before_it_is_removed(api: Api, zoo: Path)
 
 
 def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     assert job.remove(60.0)
     wait_for("the end of the job", lambda: not job.exists(), 60.0)
     with pytest.raises(JobFailed, match="was deleted"):
@@ -429,7 +429,7 @@ def test_a_deleted_job_is_said(api: Api, zoo: Path) -> None:
 
 
 def test_steering(api: Api, zoo: Path) -> None:
-    job = podjob.submit(spec(api, zoo), api)
+    job = podsubmit.submit(spec(api, zoo), api)
     job.ask_to_scale(5)
     with pytest.raises(BadSetting, match="the job has no parameter servers"):
         job.ask_to_scale(None, 2)

@@ -1,4 +1,4 @@
-"""Flags made from settings, and messages for those that don't exist.
+"""Flags made from settings, the settings that they make, and messages for flags that don't exist.
 
 Whatever a flag's value is, it is read by `elasticdl.spec.edge`, not here: job files and Python calls must get the same answers.
 """
@@ -10,10 +10,14 @@ from typing import Any
 
 import click
 
-from elasticdl.spec import refused
+from elasticdl.spec import edge, refused
 from elasticdl.spec.edge import nearest
-from elasticdl.spec.jobspec import SETTINGS
+from elasticdl.spec.jobspec import SETTINGS, JobSpec
 from elasticdl.spec.setting import Setting
+
+JOB_FILE = click.Option(
+    ["-f", "job_file"], metavar="JOB.YAML", help="Read settings from a YAML file; flags win."
+)
 
 
 class SettingsCommand(click.Command):
@@ -61,6 +65,16 @@ def setting_flags() -> list[click.Parameter]:
         for name in {**refused.SETTINGS, **refused.ACCEPTED}
     ]
     return known + hidden
+
+
+def spec_from(job_file: str | None, values: dict[str, str | None]) -> JobSpec:
+    """Return the settings of a job file and flags, which win; notes about them go to stderr. Raises BadSetting."""
+    given = edge.from_file(job_file) if job_file else {}
+    given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
+    spec = edge.build(given)
+    for note in edge.notes(given):
+        click.echo(f"note: {note}", err=True)
+    return spec
 
 
 def message(error: click.ClickException) -> str:

@@ -13,7 +13,7 @@ from elasticdl.cluster.kubernetes import manifests, networkpolicy, podplace, rba
 from elasticdl.cluster.kubernetes.manifests import UID_TO_COME, Object, Protection
 from elasticdl.control.transport.tls import Identity
 from elasticdl.errors import BadSetting
-from elasticdl.job import podjob, podrun
+from elasticdl.job import podrun, podsubmit
 from elasticdl.spec.jobspec import JobSpec
 
 _ADDRESS = "address-of-the-service"
@@ -40,12 +40,12 @@ def objects(spec: JobSpec) -> list[Object]:
             "--dry_run prints the objects of a job on Kubernetes, and a local job has none; --image_name makes it one on Kubernetes"
         )
     podrun.check(spec)
-    spec = podjob.prepare(spec)
-    archive = podjob.packed_zoo(spec)
+    spec = podsubmit.prepare(spec)
+    archive = podsubmit.packed_zoo(spec)
     empty = {role: Identity(b"", b"", b"") for role in (Role.MASTER, Role.WORKER)}
     secret = manifests.secret(spec, UID_TO_COME, b"", empty)
     secret["stringData"] = dict.fromkeys(secret.pop("data"), _MADE)
-    texts = podjob.texts_of(spec, UID_TO_COME, _ADDRESS, 0.0, b"", own_policy=True)
+    texts = podsubmit.texts_of(spec, UID_TO_COME, _ADDRESS, 0.0, b"", own_policy=True)
     if archive:
         texts[0]["data"][podplace.ZOO_ARCHIVE] = f"the model zoo, {len(archive):,} bytes when packed"
     return [

@@ -7,41 +7,26 @@ it wants, it says by annotations of the Job. So a client needs no way to the pod
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import re
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from elasticdl.cluster.cluster import Role
-from elasticdl.cluster.kubernetes import manifests, podplace, pods
-from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable, connect
-from elasticdl.cluster.kubernetes.certificates import make_identities
-from elasticdl.cluster.kubernetes.images import check_image
-from elasticdl.cluster.kubernetes.manifests import Protection
-from elasticdl.cluster.kubernetes.podplace import pack_zoo
+from elasticdl.cluster.kubernetes import manifests, pods
+from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
 from elasticdl.control.protocol.status import JobEvent, JobStatus, status_from_json
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.files import reading
-from elasticdl.job.clusterspec import settle
 from elasticdl.master.reporting.history import event_from_line
 from elasticdl.master.reporting.statusstore import EVENTS, STATUS, SUMMARY, TOLD
-from elasticdl.spec.jobspec import JobSpec, Strategy, from_text
-from elasticdl.spec.machine import check_pods, check_scale, check_servers
-from elasticdl.spec.pods import Volume, amount
-from elasticdl.tools import doctor, survey
-from elasticdl.tools.doctor import Facts
+from elasticdl.spec.jobspec import JobSpec, from_text
+from elasticdl.spec.machine import check_scale
 
-_NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 _ROLE = re.compile(r"master|(worker|ps)(-[0-9]+){0,2}")
-_TOKEN_BYTES = 32
-_ZOO_LIMIT = 700_000
-"""Bytes of a packed model zoo: an object holds a million, and texts of bytes are a third longer."""
 LOOK_SECONDS = 0.5
 """Between two looks at a job."""
 _SILENT_SECONDS = 15.0
@@ -405,80 +390,6 @@ def master_state(masters: Sequence[Object]) -> tuple[str, bool]:
     return "", False
 
 
-def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
-    """Create a job's objects; if one can't be created, none stays.
-
-    Raises BadSetting, naming what is missing.
-    """
-    spec = prepare(spec)
-    api = api or connect(spec.namespace)
-    facts = _check_cluster(spec, api)
-    name, archive = spec.job_name, packed_zoo(spec)
-    uid = _create_job(api, spec, facts.protection)
-    try:
-        for body in survey.of_protection(spec, uid, facts):
-            api.create(body)
-        service = api.create(manifests.service(spec, uid))
-        token = secrets.token_bytes(_TOKEN_BYTES)
-        api.create(manifests.secret(spec, uid, token, make_identities()))
-        address, own_policy = service["spec"]["clusterIP"], facts.protection.policy
-        for body in texts_of(spec, uid, address, time.time(), archive, own_policy=own_policy):
-            api.create(body)
-        api.patch("Job", name, {"spec": {"suspend": False}})
-    except BaseException as error:
-        left = _left_after_deleting(api, name)
-        if isinstance(error, ApiError):
-            raise BadSetting(f"the job {name} can't be created: {error}{left}") from None
-        if isinstance(error, Unreachable):
-            raise BadSetting(
-                f"the job {name} can't be created, the cluster stopped answering: {error}{left}"
-            ) from None
-        raise
-    return PodJob(api, name)
-
-
-def _left_after_deleting(api: Api, name: str) -> str:
-    """Delete a job that can't be submitted; return what to do if that fails too, else nothing."""
-    try:
-        api.delete("Job", name)
-    except (ApiError, Unreachable):
-        return f"; remove what was made of it with `elasticdl stop {name} --namespace={api.namespace}`"
-    return ""
-
-
-def prepare(spec: JobSpec) -> JobSpec:
-    """Check the settings of a job for Kubernetes, and put in what this machine knows; needs no cluster. Raises BadSetting."""
-    _check(spec)
-    # A pod sees all cores of its node, and nodes differ: what it may use is in the settings.
-    cores = {**spec.worker_resource_request, **spec.worker_resource_limit}.get("cpu", "1")
-    return settle(replace(spec, threads_per_worker=spec.threads_per_worker or max(1, int(amount(cores)))))
-
-
-def packed_zoo(spec: JobSpec) -> bytes:
-    """Return the model zoo as an archive, empty if it is one of the image's. Raises BadSetting if it is too large."""
-    zoo = Path(spec.model_zoo)
-    return pack_zoo(zoo, _ZOO_LIMIT) if zoo.is_dir() else b""
-
-
-def texts_of(
-    spec: JobSpec, uid: str, address: str, submitted_at: float, archive: bytes, *, own_policy: bool
-) -> list[Object]:
-    """Return the ConfigMaps of a job, given the address of its Service."""
-    names = manifests.Names(spec.job_name)
-    texts = {
-        "spec.json": json.dumps(spec.to_json(), indent=1),
-        "job.json": podplace.job_text(
-            spec.job_name, spec.namespace, uid, submitted_at, address, own_policy=own_policy
-        ),
-    }
-    return [
-        manifests.settings(spec, uid, texts, archive),
-        manifests.empty_item(spec, uid, names.journal),
-        manifests.empty_item(spec, uid, names.store),
-        manifests.empty_item(spec, uid, names.events),
-    ]
-
-
 def find(api: Api, name: str) -> PodJob:
     """Return a job that is there. Raises BadSetting if it is not, Unreachable."""
     job = PodJob(api, name)
@@ -550,95 +461,6 @@ def watch(job: PodJob, show: Callable[[Seen], None], say: Callable[[str], None])
                 {"job": job.name, "status": "stuck", "reason": seen.waits_for, "exit_code": 1}
             )
         time.sleep(LOOK_SECONDS)
-
-
-def _check(spec: JobSpec) -> None:
-    if not spec.image_name:
-        raise BadSetting(
-            "--image_name is required on Kubernetes: the image of the pods, made by `elasticdl zoo build`"
-        )
-    if not _NAME.fullmatch(spec.job_name):
-        raise BadSetting(
-            f"--job_name: on Kubernetes a name has at most 40 lower-case letters, digits and '-', and begins with a letter; "
-            f"received {spec.job_name!r}"
-        )
-    for flag, image in (("image_name", spec.image_name), ("worker_image", spec.worker_image)):
-        if image:
-            check_image(flag, image)
-    if spec.distribution_strategy is Strategy.LOCAL:
-        raise BadSetting(
-            "--distribution_strategy: Local trains in the process that starts it, and not on Kubernetes; leave it out, "
-            "or take --num_workers=1"
-        )
-    check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
-    if spec.num_ps_pods:
-        check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
-    for flag in ("training_data", "output", "audit", "checkpoint_dir", "checkpoint_dir_for_init"):
-        path = getattr(spec, flag)
-        if path and not path.startswith("/") and "://" not in path:
-            raise BadSetting(
-                f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
-                f"received {path!r}"
-            )
-    for flag in ("output", "audit", "checkpoint_dir"):
-        _check_kept(spec, flag, getattr(spec, flag))
-    _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
-
-
-def _check_kept(spec: JobSpec, flag: str, path: str) -> None:
-    """Check that what a job writes outlives its pods, whose own file systems are read-only besides."""
-    volume = _check_mounted(spec, flag, path)
-    if volume is None:
-        return
-    if volume.read_only or volume.kind in ("secret", "config_map"):
-        raise BadSetting(
-            f"--{flag}: {path!r} lies on a volume that can't be written to ({volume.mount_path})"
-        )
-
-
-def _check_mounted(spec: JobSpec, flag: str, path: str) -> Volume | None:
-    """Return the volume on which a path lies; None if there is no path, or none of a file system. Raises BadSetting if it lies on none."""
-    if not path or "://" in path:
-        return None
-    volume = max(
-        (one for one in spec.volume if doctor.path_is_on(path, one)),
-        key=lambda one: len(one.mount_path),
-        default=None,
-    )
-    if volume is None or volume.kind == "empty_dir":
-        where = (
-            "no --volume"
-            if volume is None
-            else f"an empty directory ({volume.mount_path}) that ends with its pod"
-        )
-        raise BadSetting(
-            f"--{flag}: {path!r} lies on {where}; mount what keeps it, such as --volume=claim_name=NAME,mount_path=/data"
-        )
-    return volume
-
-
-def _check_cluster(spec: JobSpec, api: Api) -> Facts:
-    """Check what pods would otherwise wait for without a word that reaches the person, and return what was found."""
-    try:
-        facts = survey.gather(spec, api)
-    except (ApiError, Unreachable) as error:
-        raise BadSetting(f"no job was submitted: {error}") from None
-    if reason := survey.refuse(spec, facts):
-        raise BadSetting(f"no job was submitted: {reason}")
-    return facts
-
-
-def _create_job(api: Api, spec: JobSpec, protection: Protection) -> str:
-    try:
-        return str(api.create(manifests.master_job(spec, protection))["metadata"]["uid"])
-    except Unreachable as error:
-        raise BadSetting(f"no job was submitted: {error}") from None
-    except ApiError as error:
-        if error.reason == "AlreadyExists":
-            raise BadSetting(
-                f"--job_name: the namespace {spec.namespace} has had a job named {spec.job_name!r} since a moment ago"
-            ) from None
-        raise BadSetting(f"no job was submitted: {error}") from None
 
 
 def _condition(job: Object, kind: str) -> str:

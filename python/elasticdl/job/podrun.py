@@ -13,7 +13,7 @@ from elasticdl.cluster.kubernetes.api import connect
 from elasticdl.control.protocol.status import INTERRUPT, JobStatus
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.files.drafts import replace_file
-from elasticdl.job import podjob
+from elasticdl.job import podjob, podsubmit
 from elasticdl.job.display import Display, open_display, print_end, print_log_end
 from elasticdl.job.podjob import PodJob, Seen, SignedOut
 from elasticdl.spec import edge
@@ -63,7 +63,7 @@ def _keep(path: Path, summary: Mapping[str, Any], display: Display) -> None:
 def submit(spec: JobSpec) -> PodJob:
     """Check a job, and create its objects. Raises BadInput."""
     check(spec)
-    return podjob.submit(spec)
+    return podsubmit.submit(spec)
 
 
 def check(spec: JobSpec) -> None:
@@ -86,8 +86,8 @@ def examine(spec: JobSpec) -> Iterator[Finding]:
     if not spec.on_kubernetes:
         raise BadSetting("doctor checks what a job on Kubernetes needs; --image_name makes it one")
     check(spec)
-    spec = podjob.prepare(spec)
-    podjob.packed_zoo(spec)
+    spec = podsubmit.prepare(spec)
+    podsubmit.packed_zoo(spec)
     yield Finding(Level.OK, "the settings and the model file")
     yield from survey.examine(spec, connect(spec.namespace))
 

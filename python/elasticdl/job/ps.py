@@ -58,14 +58,14 @@ from elasticdl.control.protocol.psmessages import (
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key
-from elasticdl.control.transport.refusals import RefusalLog
-from elasticdl.control.transport.stream import (
+from elasticdl.control.transport.memberstream import (
     MemberStream,
     StreamEvent,
     StreamOpened,
     StreamReceived,
     StreamRefused,
 )
+from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.errors import BadData
 
 _log = logging.getLogger(__name__)

@@ -30,8 +30,7 @@ from elasticdl.control.protocol.psmessages import Model
 from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key
-from elasticdl.control.transport.refusals import RefusalLog
-from elasticdl.control.transport.stream import (
+from elasticdl.control.transport.memberstream import (
     MemberStream,
     StreamClosed,
     StreamEvent,
@@ -39,6 +38,7 @@ from elasticdl.control.transport.stream import (
     StreamReceived,
     StreamRefused,
 )
+from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import Cancelled
 from elasticdl.spec import pods

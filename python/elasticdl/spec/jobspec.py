@@ -2,7 +2,8 @@
 
 The command line, the job file and `elasticdl.train(...)` build this one object (through `edge.py`); `spec.json` carries it to every
 process of the job. It does not look at files, and it holds nothing that a process of the job finds out: what is here is what was
-asked for, and it never changes.
+asked for, and it never changes. One file because a setting is declared once, in the order of `--help`, and what excludes what among
+them is read beside it.
 """
 
 from __future__ import annotations

@@ -33,7 +33,6 @@ from elasticdl.tools.faults import (
     FORMS,
     MASTER,
     FaultKind,
-    Observation,
     Pause,
     Request,
     Scale,
@@ -42,6 +41,7 @@ from elasticdl.tools.faults import (
     is_rare,
     possible,
 )
+from elasticdl.tools.observation import Observation
 
 if TYPE_CHECKING:
     from elasticdl.cluster.local.processes import LocalCluster

@@ -19,7 +19,8 @@ use elasticdl_core::net::handshake::{Caller, Hello, Purpose, Said, Token, Verdic
 use elasticdl_core::ps::client::batch::Batch;
 use elasticdl_core::ps::client::connections::Client;
 use elasticdl_core::ps::client::push::Pushed;
-use elasticdl_core::ps::client::tracker::{End, Wanted};
+use elasticdl_core::ps::client::tracker::End;
+use elasticdl_core::ps::client::wanted::Wanted;
 use elasticdl_core::ps::protocol::catalog::{Catalog, Variable};
 use elasticdl_core::ps::protocol::part::{self, Part, Rows};
 use elasticdl_core::ps::protocol::placement::Entry;

@@ -3,11 +3,11 @@ use elasticdl_core::ps::client::local::LocalVariables;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-use crate::ps::PyCatalog;
-use crate::ps::PyDense;
 use crate::ps::array;
-use crate::ps::dense_of;
-use crate::ps::lent_of;
+use crate::ps::catalog::PyCatalog;
+use crate::ps::client::PyDense;
+use crate::ps::client::dense_of;
+use crate::ps::client::lent_of;
 
 #[pyclass(name = "LocalVariables", module = "elasticdl._core")]
 struct PyLocalVariables(LocalVariables);

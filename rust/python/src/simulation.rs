@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use elasticdl_core::ps::client::batch::Batch;
 use elasticdl_core::ps::client::push::Pushed;
-use elasticdl_core::ps::client::tracker::{End, OutboundRequest, RequestTracker, Wanted};
+use elasticdl_core::ps::client::tracker::{End, OutboundRequest, RequestTracker};
+use elasticdl_core::ps::client::wanted::Wanted;
 use elasticdl_core::ps::server::data::Pace;
 use elasticdl_core::ps::server::node::{Bounds, Limits};
 use elasticdl_core::ps::server::simulation::{self, Outcome, Peer, Stopped};
@@ -14,13 +15,13 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::ps::PyBatch;
-use crate::ps::PyCatalog;
 use crate::ps::PyEntry;
-use crate::ps::PyHead;
-use crate::ps::PyWanted;
+use crate::ps::catalog::PyCatalog;
+use crate::ps::client::PyBatch;
+use crate::ps::client::PyHead;
+use crate::ps::client::PyWanted;
+use crate::ps::client::stamp;
 use crate::ps::entries;
-use crate::ps::stamp;
 
 fn bytes<'py>(py: Python<'py>, words: &[u64]) -> Bound<'py, PyBytes> {
     PyBytes::new(py, bytemuck::cast_slice(words))

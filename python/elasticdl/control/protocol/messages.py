@@ -1,6 +1,6 @@
 """The messages of the control plane, as plain values.
 
-Both ends and the simulator speak in these; `control/transport/stream.py` carries them over gRPC. Rule numbers are those of the protocol
+Both ends and the simulator speak in these; `control/transport/` carries them over gRPC. Rule numbers are those of the protocol
 note in `docs/design/`. Nothing here decides anything.
 """
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.control.transport import credentials as proofs
+from elasticdl.control.transport.channels import connect, refusal
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.control.transport.stream import connect, refusal
 from elasticdl.errors import BadSetting, MasterAway
 
 _SECONDS = 5.0

@@ -134,8 +134,24 @@ impl<E: Examination> Unauthenticated<E> {
         }
     }
 
+    /// Wait until it is time to go on with somebody, one of `others` is ready, or it is `until`; return what each of `others` is ready for.
+    pub fn wait<'a>(
+        &'a self,
+        others: impl IntoIterator<Item = PollFd<'a>>,
+        until: Option<Instant>,
+    ) -> Result<Vec<PollFlags>> {
+        let (mut polls, deadline) = self.interest();
+        let own = polls.len();
+        polls.extend(others);
+        let until = until.into_iter().chain(deadline).min();
+        let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
+        wait(&mut polls, limit, &ignore_signals)?;
+        let others = polls.iter().skip(own);
+        Ok(others.map(PollFd::revents).collect())
+    }
+
     /// Return the descriptors to poll and the time of the next deadline.
-    pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
+    fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
         let now = Instant::now();
         let mut polls = Vec::with_capacity(self.strangers.len().saturating_add(1));
         if self.admission.accepts(now) {
@@ -345,13 +361,18 @@ impl Acceptor {
         })
     }
 
-    /// Return the descriptors to poll and the time of the next deadline.
-    pub fn interest(&self) -> (Vec<PollFd<'_>>, Option<Instant>) {
-        self.unauthenticated.interest()
+    /// Wait until it is time to go on with somebody, one of `others` is ready, or it is `until`; return what each of `others` is ready for.
+    pub fn wait<'a>(
+        &'a self,
+        others: impl IntoIterator<Item = PollFd<'a>>,
+        until: Option<Instant>,
+    ) -> Result<Vec<PollFlags>> {
+        self.unauthenticated.wait(others, until)
     }
 
-    /// Go on with everybody; call `admit` for each that is authenticated.
-    pub fn serve(&mut self, mut admit: impl FnMut(Hello, Stream)) -> Result<()> {
+    /// Go on with everybody; return those that are authenticated now.
+    pub fn serve(&mut self) -> Result<Vec<(Hello, Stream)>> {
+        let mut arrived = Vec::new();
         let begin = |stream: &mut Stream| {
             if let Some(identity) = &self.identity
                 && stream.is_tcp()
@@ -366,6 +387,7 @@ impl Acceptor {
             })
         };
         self.unauthenticated
-            .serve(begin, |hello, stream, _| admit(hello, stream))
+            .serve(begin, |hello, stream, _| arrived.push((hello, stream)))?;
+        Ok(arrived)
     }
 }

@@ -26,7 +26,7 @@ use crate::net::frame::{HEADER, Outbound};
 use crate::net::handshake::{Hello, MEMBER, Purpose, Token, Verdict};
 use crate::net::ring::link::leave;
 use crate::net::tls::{Identity, Role};
-use crate::net::wake::{Wake, ignore_signals, readable, wait};
+use crate::net::wake::{Wake, readable};
 
 /// Connections that have come for one ring or one state server.
 #[derive(Debug)]
@@ -327,11 +327,9 @@ impl Shared {
     fn serve(&self, mut acceptor: Acceptor) {
         let mut parked: Vec<Parked> = Vec::new();
         while !self.closed.is_raised() {
-            let mut arrived = Vec::new();
-            let served = acceptor.serve(|hello, stream| arrived.push((hello, stream)));
-            if served.is_err() {
+            let Ok(arrived) = acceptor.serve() else {
                 break;
-            }
+            };
             for (hello, stream) in arrived {
                 if let Some(waiting) = self.admit(hello, stream, true) {
                     parked.push(waiting);
@@ -353,16 +351,9 @@ impl Shared {
                     })
                 })
                 .collect();
-            let (mut polls, acceptor_deadline) = acceptor.interest();
-            polls.push(readable(&self.wake));
-            polls.push(readable(&self.closed));
-            let until = parked
-                .iter()
-                .map(|waiting| waiting.deadline)
-                .chain(acceptor_deadline)
-                .min();
-            let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
-            if wait(&mut polls, limit, &ignore_signals).is_err() {
+            let until = parked.iter().map(|waiting| waiting.deadline).min();
+            let wakes = [readable(&self.wake), readable(&self.closed)];
+            if acceptor.wait(wakes, until).is_err() {
                 break;
             }
         }

@@ -329,13 +329,9 @@ impl MonitorShared {
         // Of the first ones whether something has come; of those that follow it is not known yet.
         let mut ready: Vec<bool> = Vec::new();
         while !self.stop.is_raised() {
-            let mut arrived = Vec::new();
-            if acceptor
-                .serve(|hello, stream| arrived.push((hello, stream)))
-                .is_err()
-            {
+            let Ok(arrived) = acceptor.serve() else {
                 break;
-            }
+            };
             for (hello, stream) in arrived {
                 let verdict = if hello.purpose == Purpose::Heart {
                     Verdict::Ok
@@ -380,16 +376,12 @@ impl MonitorShared {
                     }
                 }
             });
-            let (mut polls, deadline) = acceptor.interest();
-            polls.push(readable(&self.stop));
-            let others = polls.len();
-            polls.extend(beating.iter().map(|heart| readable(&heart.stream)));
-            let limit = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            if wait(&mut polls, limit, &ignore_signals).is_err() {
+            let hearts = beating.iter().map(|heart| readable(&heart.stream));
+            let Ok(flags) = acceptor.wait(hearts.chain([readable(&self.stop)]), None) else {
                 break;
-            }
-            let hearts = polls.iter().skip(others);
-            ready = hearts.map(|poll| !poll.revents().is_empty()).collect();
+            };
+            let hearts = flags.iter().take(beating.len());
+            ready = hearts.map(|flags| !flags.is_empty()).collect();
         }
     }
 

@@ -17,34 +17,31 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-
-use rustix::event::{PollFd, PollFlags};
+use std::time::Duration;
 
 use crate::net::address::{Address, Stream};
-use crate::net::dial::{Dialer, Failure};
+use crate::net::dial::Dialer;
 use crate::net::endpoint::{Endpoint, Inbox, lock};
 use crate::net::error::{Error, How, Result};
-use crate::net::frame::{HEADER, PREFIX, TRAILER};
-use crate::net::handshake::{Denied, Purpose};
-use crate::net::ring::link::{Fault, Link, Operation, Received, Seen, differs, give_up, leave};
+use crate::net::frame::{PREFIX, TRAILER};
+use crate::net::handshake::Purpose;
+use crate::net::ring::link::{Fault, Link, Operation, Received, differs, give_up, leave};
 use crate::net::ring::plan::{Piece, Plan};
 use crate::net::shared::area::{Area, LONGEST_OPENING};
-use crate::net::wake::{Interrupt, Wake, readable, wait};
+use crate::net::wake::{Interrupt, Wake};
 use sum::Element;
 
+mod connecting;
+mod farewell;
 pub(crate) mod link;
 mod memory;
 pub mod plan;
 mod silence;
 pub mod sum;
+mod waiting;
 
-use silence::{Awaited, Suspects, patience};
+use farewell::{Broken, drain};
 
-/// How long a leaving member tries to finish a frame, so that it can say goodbye.
-const GOODBYE: Duration = Duration::from_millis(20);
-/// How long closed connections are drained after a completed ring.
-const LINGER: Duration = Duration::from_secs(2);
 /// A member's place in the ring of one view.
 #[derive(Debug)]
 pub struct Ring {
@@ -103,13 +100,6 @@ impl Inner {
         self.ends.iter().filter_map(End::link).filter(ready).count()
             == self.ends.len().saturating_sub(1)
     }
-}
-
-/// What the peer, or somebody that it names, is guilty of.
-struct Broken {
-    message: String,
-    accused: Option<(usize, How)>,
-    how: How,
 }
 
 /// Why an operation ended early.
@@ -429,109 +419,6 @@ impl Ring {
         }
     }
 
-    fn silent(&self, rank: usize) -> Stop {
-        Stop::Broken(Broken {
-            message: format!(
-                "{} fell silent in the middle of a transfer",
-                self.name(rank)
-            ),
-            accused: Some((rank, How::Deadline)),
-            how: How::Deadline,
-        })
-    }
-
-    fn start(&self, inner: &mut Inner) -> Result<()> {
-        if inner.started {
-            return Ok(());
-        }
-        inner.started = true;
-        if self.is_shared() {
-            let area = Area::create(self.peers.len())
-                .map_err(|error| Error::io("no shared memory for the ring", error))?;
-            inner.area = Some(area);
-        }
-        // The lower rank dials.
-        let ends = inner.ends.iter_mut().zip(&self.peers);
-        for (end, peer) in ends.skip(self.rank.saturating_add(1)) {
-            let dialer =
-                self.endpoint
-                    .dialer(Purpose::Ring, self.view, self.digest, peer, self.silence);
-            *end = End::Dialing(Box::new(dialer));
-        }
-        Ok(())
-    }
-
-    /// Go on with connections in the making; true when all stand.
-    fn connect<T: Element>(
-        &self,
-        inner: &mut Inner,
-        job: &Job<'_, T>,
-    ) -> std::result::Result<bool, Stop> {
-        let Inner { ends, area, .. } = inner;
-        let up = |stream: Stream| {
-            lock(&self.transport).get_or_insert_with(|| stream.transport());
-            let mut link = Box::new(Link::new(stream));
-            if let Some(area) = &area
-                && let Err(error) = link.share(self.view, area)
-                && !is_end(&error)
-            {
-                // Nobody but this member knows, and the peer would wait for ever.
-                return Err(Error::io(
-                    "the ring's shared memory can't be handed on",
-                    error,
-                ));
-            }
-            link.begin::<T>(&job.operation.plan, job.prefix.len());
-            Ok(End::Up(link))
-        };
-        for (member, stream) in self.inbox.take() {
-            let mut lower = self.peers.iter().zip(ends.iter_mut()).take(self.rank);
-            match lower.find(|((peer, _), _)| *peer == member) {
-                Some((_, end)) if matches!(end, End::Absent) => *end = up(stream)?,
-                // Not of this ring, or a second time: a ring is never retried.
-                _ => self.endpoint.refusals().count(),
-            }
-        }
-        for (rank, end) in ends.iter_mut().enumerate() {
-            if let End::Dialing(dialer) = end {
-                match dialer.advance()? {
-                    Ok(Some(stream)) => *end = up(stream)?,
-                    Ok(None) => {}
-                    Err(failure) => {
-                        let (how, accused) = match failure {
-                            // It has sealed, or knows better: nobody's fault.
-                            Failure::Stale => (How::Stale, None),
-                            Failure::Unreachable(_)
-                            | Failure::Refused
-                            | Failure::Untrusted(_)
-                            | Failure::Denied(Denied::Token | Denied::Member) => {
-                                (How::Refused, Some((rank, How::Refused)))
-                            }
-                            Failure::Denied(Denied::Malformed(_)) => {
-                                (How::Malformed, Some((rank, How::Malformed)))
-                            }
-                        };
-                        let message = format!("no connection to {}: {failure}", self.name(rank));
-                        return Err(Stop::Broken(Broken {
-                            message,
-                            accused,
-                            how,
-                        }));
-                    }
-                }
-            }
-        }
-        if self.is_shared() {
-            for (rank, end) in ends.iter_mut().enumerate() {
-                if let Some(link) = end.link_mut().filter(|link| link.area.is_none()) {
-                    link.accept_area(self.view, self.peers.len())
-                        .map_err(|fault| self.blame(rank, fault))?;
-                }
-            }
-        }
-        Ok(inner.is_connected(self.is_shared()))
-    }
-
     /// Move what can be moved on one link; true if more may be there.
     fn pump<T: Element>(
         &self,
@@ -551,228 +438,12 @@ impl Ring {
             }
         }
     }
-
-    fn wait<T: Element>(
-        &self,
-        inner: &mut Inner,
-        job: &Job<'_, T>,
-        connected: bool,
-        interrupt: Interrupt<'_>,
-    ) -> std::result::Result<(), Stop> {
-        let plan = &job.operation.plan;
-        let now = Instant::now();
-        let all_begun = inner
-            .ends
-            .iter()
-            .filter_map(End::link)
-            .filter(|link| link.has_begun())
-            .count()
-            == plan.members.saturating_sub(1);
-        let mut until: Option<Instant> = None;
-        let mut sooner = |at: Instant| until = Some(until.map_or(at, |until| until.min(at)));
-        let mut awaited = Vec::new();
-        let mut polls = Vec::with_capacity(plan.members.saturating_add(1));
-        polls.push(readable(&self.wake));
-        if !connected {
-            polls.push(readable(&self.inbox.wake));
-        }
-        for (rank, end) in inner.ends.iter_mut().enumerate() {
-            if let End::Up(link) = end {
-                let patience = patience(link, plan, job.reduced, all_begun, self.silence);
-                // A time begins when bytes moved last, or when the peer became able to move some, however long this member has slept.
-                if link.seen.moved != link.moved || link.seen.patience != patience {
-                    link.seen = Seen {
-                        moved: link.moved,
-                        patience,
-                        since: now,
-                    };
-                }
-                if let Some(patience) = patience {
-                    awaited.push(Awaited {
-                        rank,
-                        since: link.seen.since,
-                        patience,
-                        received: link.received(),
-                    });
-                }
-            }
-        }
-        let suspects = Suspects::new(awaited, self.silence);
-        if let Some(at) = suspects.first() {
-            sooner(at);
-        }
-        let mut idle: Vec<(usize, usize)> = Vec::new();
-        for (rank, end) in inner.ends.iter().enumerate() {
-            match end {
-                End::Absent => {}
-                End::Dialing(dialer) => {
-                    let (descriptor, at) = dialer.interest();
-                    polls.extend(descriptor);
-                    sooner(at);
-                }
-                End::Up(link) => {
-                    let mut flags = PollFlags::empty();
-                    flags.set(
-                        PollFlags::IN,
-                        link.has_place(plan, job.reduced)
-                            || (self.is_shared() && link.area.is_none()),
-                    );
-                    flags.set(PollFlags::OUT, link.is_full());
-                    // Where nothing more is awaited the end can still come.
-                    flags.set(
-                        PollFlags::RDHUP,
-                        link.is_received(plan)
-                            && !link.gone
-                            && (link.area.is_some() || !plan.shared),
-                    );
-                    if !flags.is_empty() {
-                        if flags.contains(PollFlags::RDHUP) {
-                            idle.push((polls.len(), rank));
-                        }
-                        polls.push(PollFd::new(&link.stream, flags));
-                    }
-                }
-            }
-        }
-        let limit = until.map(|until| until.saturating_duration_since(now));
-        let ready = wait(&mut polls, limit, interrupt)?;
-        let ended = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let ended: Vec<usize> = idle
-            .iter()
-            .filter(|(at, _)| {
-                let poll = polls.get(*at);
-                poll.is_some_and(|poll| poll.revents().intersects(ended))
-            })
-            .map(|(_, rank)| *rank)
-            .collect();
-        for rank in ended {
-            let Some(link) = inner.ends.get_mut(rank).and_then(End::link_mut) else {
-                continue;
-            };
-            if plan.shared {
-                // In shared memory nobody has anything to say on a connection before all have begun.
-                return Err(self.blame(rank, link.farewell(self.view)));
-            }
-            link.look(self.view)
-                .map_err(|fault| self.blame(rank, fault))?;
-        }
-        if ready > 0 {
-            return Ok(());
-        }
-        // Nothing came, also not while this process was itself stopped: a member that is overdue is silent.
-        suspects
-            .accused(Instant::now())
-            .map_or(Ok(()), |rank| Err(self.silent(rank)))
-    }
-
-    #[allow(
-        clippy::indexing_slicing,
-        reason = "ranks are this ring's own, of which each has a peer"
-    )]
-    fn name(&self, rank: usize) -> String {
-        format!(
-            "member {} (rank {rank} of view {}) at {}",
-            self.peers[rank].0, self.view, self.peers[rank].1
-        )
-    }
-
-    fn blame(&self, rank: usize, fault: Fault) -> Stop {
-        let name = self.name(rank);
-        Stop::Broken(match fault {
-            Fault::Link(how, what) => {
-                if how == How::Malformed {
-                    self.endpoint.refusals().count();
-                }
-                Broken {
-                    message: format!("lost {name}: {what}"),
-                    accused: Some((rank, how)),
-                    how,
-                }
-            }
-            Fault::Left(None) => Broken {
-                message: format!("{name} has left the ring"),
-                accused: None,
-                how: How::Eof,
-            },
-            Fault::Left(Some((accused, how))) if accused < self.peers.len() => {
-                let whom = self.name(accused);
-                Broken {
-                    message: format!("{name} has left the ring: it lost {whom}"),
-                    accused: Some((accused, how)),
-                    how,
-                }
-            }
-            Fault::Left(Some(_)) => Broken {
-                message: format!("{name} accuses a member that does not exist"),
-                accused: Some((rank, How::Malformed)),
-                how: How::Malformed,
-            },
-        })
-    }
-
-    /// Leave with `frame` as the last word, as far as the others listen, and close all connections; who can't be told sees the stream's
-    /// end. `go_on` finishes a frame that is under way.
-    fn abort(
-        &self,
-        inner: &mut Inner,
-        frame: &[u8; HEADER],
-        mut go_on: impl FnMut(&mut Link, usize),
-    ) {
-        if inner.over {
-            return;
-        }
-        inner.over = true;
-        self.inbox.close();
-        let deadline = Instant::now() + GOODBYE;
-        let mut ends: Vec<(usize, Box<Link>, bool)> = inner
-            .ends
-            .iter_mut()
-            .enumerate()
-            .filter_map(|(rank, end)| match std::mem::replace(end, End::Absent) {
-                End::Up(link) => Some((rank, link, false)),
-                _ => None,
-            })
-            .collect();
-        loop {
-            ends.retain_mut(|(rank, link, begun)| {
-                if !*begun && !link.is_at_boundary() {
-                    go_on(link, *rank);
-                }
-                if !*begun && !link.is_at_boundary() {
-                    return link.is_full();
-                }
-                // What a session could not send whole has to be repeated, and nothing else.
-                *begun = true;
-                let told = link.stream.send(&[std::io::IoSlice::new(frame)]);
-                told.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-            });
-            let left = deadline.saturating_duration_since(Instant::now());
-            let mut polls: Vec<_> = ends
-                .iter()
-                .map(|(_, link, _)| PollFd::new(&link.stream, PollFlags::OUT))
-                .collect();
-            if polls.is_empty()
-                || left.is_zero()
-                || wait(&mut polls, Some(left), &crate::net::wake::ignore_signals).is_err()
-            {
-                break;
-            }
-        }
-    }
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
         self.close(false);
     }
-}
-
-/// Whether an error of sending means that the other end is gone, which shows when it is awaited.
-fn is_end(error: &std::io::Error) -> bool {
-    matches!(
-        error.kind(),
-        std::io::ErrorKind::BrokenPipe | std::io::ErrorKind::ConnectionReset
-    )
 }
 
 /// Compare how a peer begins with how this member does.
@@ -837,29 +508,4 @@ fn sum_whole<T: Element>(inner: &Inner, job: &mut Job<'_, T>) {
 /// Return how many bytes a member's beginning has.
 fn beginning(trailer: &[f64]) -> usize {
     size_of_val(trailer).saturating_add(PREFIX)
-}
-
-/// Read and drop what comes until all other ends have closed too, or the time is over.
-fn drain(mut streams: Vec<Stream>) {
-    let deadline = Instant::now() + LINGER;
-    let mut waste = vec![0; 64 * 1024];
-    loop {
-        streams.retain(|stream| {
-            loop {
-                match stream.receive(&mut [std::io::IoSliceMut::new(&mut waste)]) {
-                    Ok(0) => return false,
-                    Ok(_) => {}
-                    Err(error) => return error.kind() == std::io::ErrorKind::WouldBlock,
-                }
-            }
-        });
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut polls: Vec<_> = streams.iter().map(readable).collect();
-        if polls.is_empty()
-            || left.is_zero()
-            || wait(&mut polls, Some(left), &crate::net::wake::ignore_signals).is_err()
-        {
-            return;
-        }
-    }
 }

@@ -191,15 +191,15 @@ impl Shared {
                 }
             }
             carried.advance();
-            let (mut polls, deadline) = unauthenticated.interest();
-            polls.push(readable(&self.stop));
             let again = (!arrived.is_empty()).then(|| now + CROWDED);
-            if carried
-                .wait(polls, deadline.into_iter().chain(again).min())
-                .is_err()
-            {
+            let (polls, whose, until) = carried.interest();
+            let until = until.into_iter().chain(again).min();
+            let Ok(flags) =
+                unauthenticated.wait(polls.into_iter().chain([readable(&self.stop)]), until)
+            else {
                 break;
-            }
+            };
+            carried.note(whose, flags);
         }
         drop((unauthenticated, arrived));
         // There is none after an error: then nothing more can be done.
@@ -208,12 +208,17 @@ impl Shared {
         };
         loop {
             carried.advance();
-            if carried.pairs.is_empty()
-                || Instant::now() >= until
-                || carried.wait(Vec::new(), Some(until)).is_err()
-            {
+            if carried.pairs.is_empty() || Instant::now() >= until {
                 return;
             }
+            let (mut polls, whose, next) = carried.interest();
+            let next = next.map_or(until, |next| next.min(until));
+            let limit = next.saturating_duration_since(Instant::now());
+            if wait(&mut polls, Some(limit), &ignore_signals).is_err() {
+                return;
+            }
+            let flags = polls.iter().map(PollFd::revents).collect();
+            carried.note(whose, flags);
         }
     }
 }
@@ -246,13 +251,12 @@ impl Carried {
         });
     }
 
-    /// Wait until there is something to do, for one of these or for the owner of `others`.
-    fn wait(&mut self, others: Vec<PollFd<'_>>, deadline: Option<Instant>) -> Result<()> {
+    /// Return what to poll for, whose that is (of which pair, and whether its inner end), and when to go on at the latest.
+    fn interest(&self) -> (Vec<PollFd<'_>>, Vec<(usize, bool)>, Option<Instant>) {
         let now = Instant::now();
-        let mut polls = others;
-        let first = polls.len();
+        let mut polls = Vec::new();
         let mut whose = Vec::new();
-        let mut until = deadline;
+        let mut until: Option<Instant> = None;
         for (at, pair) in self.pairs.iter().enumerate() {
             let (outer, inner) = pair.interest();
             polls.extend(outer.map(|flags| PollFd::new(&pair.outer, flags)));
@@ -262,22 +266,17 @@ impl Carried {
             let next = if pair.due { Some(now) } else { pair.until };
             until = until.into_iter().chain(next).min();
         }
-        let limit = until.map(|until| until.saturating_duration_since(now));
-        wait(&mut polls, limit, &ignore_signals)?;
-        let ready: Vec<_> = polls
-            .iter()
-            .skip(first)
-            .zip(whose)
-            .map(|(poll, (at, inner))| (at, inner, poll.revents()))
-            .filter(|(_, _, flags)| !flags.is_empty())
-            .collect();
-        for (at, inner, flags) in ready {
-            if let Some(pair) = self.pairs.get_mut(at) {
+        (polls, whose, until)
+    }
+
+    /// Note what was ready of what was polled for.
+    fn note(&mut self, whose: Vec<(usize, bool)>, flags: Vec<PollFlags>) {
+        for ((at, inner), flags) in whose.into_iter().zip(flags) {
+            if let Some(pair) = self.pairs.get_mut(at).filter(|_| !flags.is_empty()) {
                 pair.due = true;
                 pair.hung |= inner && flags.contains(PollFlags::HUP);
             }
         }
-        Ok(())
     }
 }
 

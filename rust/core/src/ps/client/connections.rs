@@ -28,7 +28,8 @@ use crate::net::handshake::{Hello, Purpose, Token};
 use crate::net::tls::{Identity, Role};
 use crate::net::wake::{Wake, ignore_signals, readable, wait};
 use crate::ps::client::push::Pushed;
-use crate::ps::client::tracker::{End, Found, News, RequestTracker, Ticket, Wanted};
+use crate::ps::client::tracker::{End, News, RequestTracker, Ticket};
+use crate::ps::client::wanted::{Found, Wanted};
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::placement::{Entry, Server};
 use crate::ps::server::process::name_of;
@@ -501,7 +502,7 @@ impl<'a> ClientThread<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ps::client::tracker::Came;
+    use crate::ps::client::wanted::Came;
 
     #[test]
     fn a_variable_is_taken_once_and_nothing_older_after_it() {

@@ -3,6 +3,8 @@
 //!
 //! What is due is asked for with `due`, sent with `ask`, and answered with `take`; a server that can't be reached is reported with `lose`. What
 //! came of it all is fetched with `take_news`.
+//!
+//! One file because asking, answers, moved slots and lost servers all change the state of the same parts, and the tests look into it.
 // What is read here comes from others.
 #![cfg_attr(
     not(test),
@@ -14,19 +16,18 @@
         clippy::unwrap_used
     )
 )]
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::ops::Range;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::net::frame::{Kind, MESSAGE};
-use crate::ps::client::batch::Batch;
+use crate::net::frame::Kind;
+use crate::ps::client::loads::{ROOM, room, split};
 use crate::ps::client::push::Pushed;
+use crate::ps::client::seen::Seen;
+use crate::ps::client::wanted::{Came, Found, Wanted, pull_of, take_rows};
 use crate::ps::protocol::catalog::Catalog;
 use crate::ps::protocol::placement::{Entry, Server};
-use crate::ps::protocol::stamps::Stamp;
 use crate::ps::protocol::steps::{Confirmed, Need};
-use crate::ps::protocol::wire::{self, Ask, Dense, Known, Outcome, Pull, PulledRows, Push};
+use crate::ps::protocol::wire::{self, Ask, Outcome, Pull, Push};
 use crate::ps::protocol::words::Reader;
 use crate::ps::server::data::Pace;
 use crate::ps::server::slot::{Head, UNSEEN};
@@ -39,45 +40,8 @@ const MOVED: Duration = Duration::from_millis(20);
 const SILENCE: Duration = Duration::from_secs(1);
 const HALF_SILENCE: Duration = Duration::from_millis(500);
 
-/// Words that one message asks for and brings at most, unless a single slot takes more: it has room for twice as many.
-const ROOM: usize = MESSAGE / 16;
-
 /// Names what was asked.
 pub type Ticket = u32;
-
-/// The rows and variables that a worker wants.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// The chunk that they are for.
-    pub chunk: Option<Stamp>,
-    /// What must be settled before they may be read.
-    pub need: Need,
-    pub batches: Vec<Arc<Batch>>,
-    pub variables: Vec<usize>,
-    /// A table of which all ids are wanted that have a row, in these slots.
-    pub listed: Option<(usize, Range<u32>)>,
-}
-
-/// What came of it.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Found {
-    /// Weights of each batch's distinct ids.
-    pub rows: Vec<Vec<f32>>,
-    /// Dense variables as they are; `None` before the first value.
-    pub variables: Vec<(usize, Option<Came>)>,
-    /// Slots that hold the chunk already, as all servers do that must.
-    pub held: BTreeSet<u32>,
-    /// The ids that were to be listed, in no order.
-    pub listed: Vec<u64>,
-}
-
-/// A dense variable as it came last: servers say only that it is unchanged, until it is not.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Came {
-    pub primary_epoch: u64,
-    pub version: u64,
-    pub weights: Arc<[f32]>,
-}
 
 /// How a push ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -352,7 +316,14 @@ impl RequestTracker {
             }
             for (server, (pulls, pushes)) in of_server {
                 let loads = if job.is_large {
-                    split(&self.catalog, &self.came, job, pulls, pushes)
+                    split(
+                        &self.catalog,
+                        &self.came,
+                        job.wanted.as_ref(),
+                        job.pushed.as_ref(),
+                        pulls,
+                        pushes,
+                    )
                 } else {
                     vec![(pulls, pushes)]
                 };
@@ -687,190 +658,14 @@ const NOTHING: Head = Head {
     seen: UNSEEN,
 };
 
-/// Chunks of which is remembered with which versions their rows came: more than a worker has under way.
-const CHUNKS: usize = 16;
-
-/// The versions of slots with which rows came.
-#[derive(Debug, Default)]
-struct Seen {
-    chunks: VecDeque<(Stamp, HashMap<u32, u64>)>,
-    /// Of slots, whatever it was for.
-    last: HashMap<u32, u64>,
-}
-
-impl Seen {
-    fn note(&mut self, chunk: Option<Stamp>, slot: u32, version: u64) {
-        self.last.insert(slot, version);
-        let Some(chunk) = chunk else {
-            return;
-        };
-        if !self.chunks.iter().any(|(of, _)| *of == chunk) {
-            if self.chunks.len() == CHUNKS {
-                self.chunks.pop_front();
-            }
-            self.chunks.push_back((chunk, HashMap::new()));
-        }
-        let found = self.chunks.iter_mut().rfind(|(of, _)| *of == chunk);
-        if let Some((_, versions)) = found {
-            versions.insert(slot, version);
-        }
-    }
-
-    /// Return the version of which a chunk's gradient for a slot is: that of its rows, or of what was pulled last.
-    fn version(&self, chunk: Option<Stamp>, slot: u32) -> u64 {
-        let Some(chunk) = chunk else {
-            return UNSEEN;
-        };
-        let own = self.chunks.iter().rfind(|(of, _)| *of == chunk);
-        let version = own.and_then(|(_, versions)| versions.get(&slot));
-        version.or(self.last.get(&slot)).copied().unwrap_or(UNSEEN)
-    }
-}
-
-/// Return what is asked of one slot, but for the term.
-fn pull_of<'a>(
-    catalog: &Catalog,
-    wanted: &'a Wanted,
-    slot: u32,
-    came: &[Option<Came>],
-) -> Pull<'a> {
-    let rows = wanted
-        .batches
-        .iter()
-        .filter_map(|batch| Some((batch.table(), batch.ids().get(batch.of_slot(slot))?)))
-        .filter(|(_, ids)| !ids.is_empty())
-        .collect();
-    let dense = wanted
-        .variables
-        .iter()
-        .filter(|variable| catalog.slot_of_variable(**variable) == slot)
-        .map(|variable| known(*variable, came.get(*variable).and_then(Option::as_ref)))
-        .collect();
-    let listed = wanted.listed.as_ref();
-    Pull {
-        slot,
-        term: 0,
-        rows,
-        dense,
-        listed: listed.and_then(|(table, slots)| slots.contains(&slot).then_some(*table)),
-    }
-}
-
-/// Return what a server has to know of a variable so that it need not come again.
-fn known(variable: usize, came: Option<&Came>) -> Known {
-    let (primary_epoch, version) = came.map_or((0, 0), |came| (came.primary_epoch, came.version));
-    Known {
-        variable,
-        primary_epoch,
-        version,
-    }
-}
-
-/// Return how many words all of an ask and its answer have about.
-fn room(catalog: &Catalog, wanted: Option<&Wanted>, pushed: Option<&Pushed>) -> usize {
-    let batches = wanted.iter().flat_map(|wanted| &wanted.batches);
-    let rows = batches.map(|batch| {
-        let numbers = catalog.numbers(batch.table(), batch.ids());
-        batch.ids().len().saturating_add(numbers.div_ceil(2))
-    });
-    let variables = wanted.iter().flat_map(|wanted| &wanted.variables);
-    let dense = variables.map(|variable| catalog.length(*variable).div_ceil(2));
-    let push = pushed.map_or(0, Pushed::room);
-    rows.chain(dense).fold(push, usize::saturating_add)
-}
-
-/// Slots to be pulled, and places in a push's parts.
-type Load = (Vec<u32>, Vec<usize>);
-
-/// Share out what is asked of one server to messages that are not too large.
-fn split(
-    catalog: &Catalog,
-    came: &[Option<Came>],
-    job: &Job,
-    pulls: Vec<u32>,
-    pushes: Vec<usize>,
-) -> Vec<Load> {
-    let mut loads: Vec<Load> = Vec::new();
-    let (mut load, mut used) = (Load::default(), 0_usize);
-    let mut make_room = |words: usize, load: &mut Load| {
-        if used > 0 && used.saturating_add(words) > ROOM {
-            loads.push(std::mem::take(load));
-            used = 0;
-        }
-        used = used.saturating_add(words);
-    };
-    for slot in pulls {
-        let wanted = job.wanted.as_ref();
-        let pull = wanted.map(|wanted| pull_of(catalog, wanted, slot, came));
-        let words = pull.map_or(0, |pull| {
-            let ids = pull.rows.iter().map(|(_, ids)| ids.len().saturating_add(1));
-            ids.fold(pull.answer(catalog), usize::saturating_add)
-        });
-        make_room(words, &mut load);
-        load.0.push(slot);
-    }
-    for part in pushes {
-        let pushed = job.pushed.as_ref();
-        let words = pushed.map_or(0, |pushed| pushed.part(part).1.len().saturating_add(3));
-        make_room(words, &mut load);
-        load.1.push(part);
-    }
-    loads.push(load);
-    loads
-}
-
-/// Put what was pulled of a slot where it belongs.
-fn take_rows(
-    catalog: &Catalog,
-    wanted: &Wanted,
-    asked: &Pull<'_>,
-    pulled: PulledRows<'_>,
-    found: &mut Found,
-    came: &mut [Option<Came>],
-) {
-    let mut rows = pulled.rows;
-    for (batch, out) in wanted.batches.iter().zip(&mut found.rows) {
-        let range = batch.of_slot(asked.slot);
-        let numbers = |ids: std::ops::RangeTo<usize>| {
-            let ids = batch.ids().get(ids).unwrap_or_default();
-            catalog.numbers(batch.table(), ids)
-        };
-        let (start, end) = (numbers(..range.start), numbers(..range.end));
-        let of_batch;
-        (of_batch, rows) = rows.split_at(end.saturating_sub(start));
-        if let Some(place) = out.get_mut(start..end) {
-            place.copy_from_slice(of_batch);
-        }
-    }
-    for (asked, dense) in asked.dense.iter().zip(pulled.dense) {
-        let Some(came) = came.get_mut(asked.variable) else {
-            continue;
-        };
-        match dense {
-            Dense::Missing => *came = None,
-            // It may have come for another ticket, of which nothing was taken yet: so it is sent with each.
-            Dense::Unchanged => {}
-            Dense::Changed { version, weights } => {
-                *came = Some(Came {
-                    primary_epoch: pulled.primary_epoch,
-                    version,
-                    weights: weights.into(),
-                });
-            }
-        }
-        found.variables.push((asked.variable, came.clone()));
-    }
-    found.listed.extend_from_slice(pulled.listed);
-    if pulled.has_chunk {
-        found.held.insert(asked.slot);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::net::frame::MESSAGE;
     use crate::ps::memory::optimizer::Rule;
     use crate::ps::protocol::catalog::Variable;
+    use crate::ps::protocol::stamps::Stamp;
+    use crate::ps::protocol::wire::Dense;
 
     const ENTRY: Entry = Entry {
         term: 1,

@@ -108,7 +108,7 @@ impl Peer {
     pub fn ask(&mut self, queue: u32, request: u32, bytes: &[u8]) -> Result<Outcome, Stopped> {
         let words = words(bytes);
         let ask = Ask::read(&words, self.node.catalog())?;
-        let tickets = |slot| process::ticket(queue, request, slot);
+        let tickets = |slot| process::workers::ticket(queue, request, slot);
         let is_new = self.node.confirm(&ask.confirmed);
         let (packets, waits) = answering::answer(&self.node, request, &ask, tickets)?;
         let mut outcome = self.outcome(Vec::new());
@@ -161,7 +161,7 @@ impl Peer {
     /// the bytes, and the number to go on with.
     pub fn stream(&self, to: Server, next: u64, room: usize) -> Option<(u64, u64, Vec<u64>, u64)> {
         let (way, mut next) = (self.node.way(to), next);
-        let packet = process::packet(&way, &mut next, room)?;
+        let packet = process::streams::packet(&way, &mut next, room)?;
         Some((packet.number, packet.mark, packet.words, next))
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A server is a slot's primary, its backup, the receiver of a copy, or nothing. What it is follows from the newest entry of the journal
 //! that it knows and from the primary epoch of the data it holds.
+//!
+//! One file because these are states of one machine over the same data: nearly every rule has to look at what the slot is in the others.
 use std::collections::VecDeque;
 use std::sync::Arc;
 
