@@ -28,7 +28,7 @@ from elasticdl.checkpoint.manifest import NAME
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.data.plan.shard import Position
 from elasticdl.data.readers.files import pin
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
@@ -489,7 +489,9 @@ def test_a_forged_board_ends_in_our_error(status: Any, summary: Any) -> None:
 @attacks
 @given(
     event=forged(
-        json.loads(HistoryEvent(JobEvent(1.5, "lost", "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line())
+        json.loads(
+            HistoryEvent(JobEvent(1.5, EventKind.LOST, "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line()
+        )
     )
 )
 def test_a_forged_event_is_left_out(event: Any) -> None:
@@ -497,7 +499,7 @@ def test_a_forged_event_is_left_out(event: Any) -> None:
     for found in job.look().events:
         assert found.time > 0
         assert (type(found.kind), type(found.worker), type(found.step), type(found.text)) == (
-            str,
+            EventKind,
             str,
             int,
             str,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
 from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core.done import Done
@@ -287,7 +288,7 @@ class Announce:
     """Something for people, as it happens: `JobEvent` without its time.
 
     Attributes:
-        kind: a kind of `JobEvent`: `joined`, `lost`, `drained`, `evicted`, `view`, `healed`, `recovered`, `rolled-back`, `step`, …
+        kind: what it is about.
         worker: whom it is about, or empty.
         view: view id, 0 = none.
         step: step, 0 = none.
@@ -297,7 +298,7 @@ class Announce:
         redone: steps that are done once more, None if the reporter of it counts them.
     """
 
-    kind: str
+    kind: EventKind
     worker: str
     view: int
     step: int

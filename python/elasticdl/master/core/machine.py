@@ -29,7 +29,7 @@ from elasticdl.control.protocol.messages import (
     Released,
 )
 from elasticdl.control.protocol.psmessages import Enroll
-from elasticdl.control.protocol.status import how_many
+from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput
@@ -382,7 +382,7 @@ class MasterCore:
         if not self.journal.with_record(self.appending).has_begun:
             out += [Reply(request, f"the job has ended: {why}") for request in self.waiting_stop]
             reason = f"{why}, so the job ends with nothing trained: {asked}"
-            out += [Announce("failed", "", 0, 0, reason), End("failed", reason, 1)]
+            out += [Announce(EventKind.FAILED, "", 0, 0, reason), End("failed", reason, 1)]
             return replace(self, waiting_stop=(), over=True)
         out += [
             Reply(request, f"{why}; the job stops when it can be written again")
@@ -504,7 +504,9 @@ class MasterCore:
         return StoppingRecord(self.asked_stop)
 
     def _after_stopping(self, reason: str, out: Out) -> Self:
-        out.append(Announce("stopping", "", 0, 0, f"the job ends at the next step boundary: {reason}"))
+        out.append(
+            Announce(EventKind.STOPPING, "", 0, 0, f"the job ends at the next step boundary: {reason}")
+        )
         for request in self.waiting_stop:
             out.append(Reply(request, "the job ends at the next step boundary"))
         for connection, link in self.links.items():
@@ -598,12 +600,16 @@ class MasterCore:
             case FinishedRecord(_, state, path):
                 out.append(
                     Announce(
-                        "finished", "", end.view, state.step, f"the job is finished at step {state.step}"
+                        EventKind.FINISHED,
+                        "",
+                        end.view,
+                        state.step,
+                        f"the job is finished at step {state.step}",
                     )
                 )
                 out.append(Publish(path))
             case FailedRecord(reason):
-                out.append(Announce("failed", end.worker, 0, 0, reason))
+                out.append(Announce(EventKind.FAILED, end.worker, 0, 0, reason))
                 published = True
         waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
         out += [Reply(request, "the job has ended") for request in waiting]

@@ -12,7 +12,7 @@ from typing import Any
 
 from elasticdl.cluster.cluster import ProcessName, process_name
 from elasticdl.control.protocol.messages import MemberMessage, NextView, Register
-from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.data.plan.order import ledger_of
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
@@ -74,7 +74,7 @@ class AllReduceRunner(Runner):
     def _after_process(self) -> None:
         lost = all_lost(self._machine.view, self._machine.gone, self._processes.unproven, self._spec)
         if lost and lost != self._told_lost:
-            self._tell("note", lost)
+            self._tell(EventKind.NOTE, lost)
         self._told_lost = lost
 
     def _moment(self) -> Hashable:
@@ -95,7 +95,7 @@ class AllReduceRunner(Runner):
         for peer in view.members:
             self._direct(replicas.Joined(process_name(peer.name)))
             if before is None:
-                self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
+                self._tell(EventKind.JOINED, f"{peer.name} has joined", worker=peer.name, view=view.id)
         if view.final:
             self._direct(replicas.Ending(stopping=False))
 

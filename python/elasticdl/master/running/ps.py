@@ -14,7 +14,7 @@ from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage
 from elasticdl.control.protocol.psmessages import Settled, TaskDone
-from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.order import dealing_of, tasks_of
 from elasticdl.data.plan.shard import Shard
@@ -113,7 +113,7 @@ class PsRunner(Runner):
             if why:
                 if self._unaudited is None:
                     self._tell(
-                        "note",
+                        EventKind.NOTE,
                         f"--audit: {self._spec.audit} can't be written ({why}): the job ends once it can",
                     )
                 self._unaudited = instruction
@@ -121,9 +121,12 @@ class PsRunner(Runner):
             self._unaudited = None
         if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, ResumedRecord):
             events.extend(self._write_beginning(instruction.record))
-        if isinstance(instruction, machine_events.Announce) and instruction.kind in ("joined", "leaving"):
+        if isinstance(instruction, machine_events.Announce) and instruction.kind in (
+            EventKind.JOINED,
+            EventKind.LEAVING,
+        ):
             name = process_name(instruction.worker)
-            joined = instruction.kind == "joined"
+            joined = instruction.kind == EventKind.JOINED
             self._direct(replicas.Joined(name) if joined else replicas.Leaving(name), name.role)
         super()._carry_out(instruction, events)
 

@@ -42,7 +42,7 @@ from elasticdl.cluster.cluster import (
 )
 from elasticdl.cluster.local.place import Place
 from elasticdl.control.protocol.messages import MemberMessage
-from elasticdl.control.protocol.status import INTERRUPT, JobEvent, JobStatus, how_many
+from elasticdl.control.protocol.status import INTERRUPT, EventKind, JobEvent, JobStatus, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.control.transport.stream import (
@@ -268,7 +268,7 @@ class Runner(ABC):
         journal = self._machine.journal
         if journal.stopping is not None and not journal.has_begun and journal.terminal is None:
             self._handle(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
-        left_out = {told.event.worker for told in self._before if told.event.kind == "evicted"}
+        left_out = {told.event.worker for told in self._before if told.event.kind == EventKind.EVICTED}
         for name in self._force.running():
             if str(name) in left_out - self._taking_part() - self._told_ends:
                 # It may be the one that hangs, and nobody else remembers that it is to be killed.
@@ -387,7 +387,7 @@ class Runner(ABC):
             case _DataOpened(shards):
                 for shard in shards:
                     if not shard.count:
-                        self._tell("note", f"{shard.name} has no records")
+                        self._tell(EventKind.NOTE, f"{shard.name} has no records")
                 self._handle(machine_events.DataFound(shards))
             case _DataLeft():
                 self._data_since = time.monotonic()
@@ -423,7 +423,7 @@ class Runner(ABC):
             for member in {*self._lives_of(name), *(() if start is None else (start.member,))} - {None}:
                 self._monitor.forget(member)
         if name not in self._told_ends:
-            self._tell("ended", f"{name} has ended: {cause}", worker=name, cause=cause)
+            self._tell(EventKind.ENDED, f"{name} has ended: {cause}", worker=name, cause=cause)
         self._after_process()
 
     def _request(self, answer: Answer) -> int:
@@ -473,7 +473,9 @@ class Runner(ABC):
             name = process_name(late.name)
             if not late.hangs:
                 self._direct(replicas.Unready(name, counts=not self._machine.journal.has_begun), name.role)
-            self._tell("replaced", f"{name} is killed while it starts: {late.reason}", worker=late.name)
+            self._tell(
+                EventKind.REPLACED, f"{name} is killed while it starts: {late.reason}", worker=late.name
+            )
             self._cluster.signal(name, signal.SIGKILL)
 
     # ------------------------------------------------------------------ the machine
@@ -517,7 +519,7 @@ class Runner(ABC):
             case machine_events.Kill(worker) if worker in self._processes.unproven:
                 pass  # nobody hears it now, and should its node come back, it may have the last state
             case machine_events.Kill(worker, reason):
-                self._tell("note", f"{worker} is killed: {reason}", worker=worker)
+                self._tell(EventKind.NOTE, f"{worker} is killed: {reason}", worker=worker)
                 self._cluster.signal(process_name(worker), signal.SIGKILL)
             case machine_events.Scale(workers, servers):
                 self._want(Role.WORKER, workers)
@@ -534,13 +536,15 @@ class Runner(ABC):
         if isinstance(unwritten.error, JobFailed) and not self._machine.journal.has_begun:
             raise unwritten.error  # the job can't begin: its data has too many files
         why = f"{getattr(unwritten.error, 'strerror', None) or unwritten.error}: {self._journal.where}"
-        self._tell("note", f"the journal can't be written ({why}): the group stays as it is until it can")
+        self._tell(
+            EventKind.NOTE, f"the journal can't be written ({why}): the group stays as it is until it can"
+        )
         self._handle(machine_events.Unwritten(why))
 
     def _after_append(self, append: machine_events.Append) -> None:
         """Do what follows a durable record, before any process learns of it; then tell the machine."""
         if self._machine.unwritten:
-            self._tell("note", "the journal can be written again")
+            self._tell(EventKind.NOTE, "the journal can be written again")
         record, events = append.record, deque[machine_events.Event]()
         match record:
             case ShardsRecord(shards):
@@ -565,7 +569,7 @@ class Runner(ABC):
             return
         if number != self._forces[role].wanted:
             said = how_many(number, None) if role is Role.WORKER else how_many(None, number)
-            self._tell("scaled", f"the job wants {said} from now on")
+            self._tell(EventKind.SCALED, f"the job wants {said} from now on")
         self._direct(replicas.Wanted(number), role)
 
     def _direct(self, event: replicas.Event, role: Role = Role.WORKER) -> None:
@@ -576,14 +580,14 @@ class Runner(ABC):
         replica = force.replicas.get(event.name.index) if isinstance(event, ProcessEnded) else None
         if (replica is not None and replica.short > 1) or force.memory > before.memory:
             # People wait for a worker that ends again and again before it joins, and pay for memory.
-            self._tell("note", reason)
+            self._tell(EventKind.NOTE, reason)
         elif reason:
             _log.debug("%s", reason)
         for instruction in instructions:
             match instruction:
                 case replicas.Launch(name, memory):
                     self._cluster.launch(name, memory)
-                    self._tell("launched", f"{name} is started", worker=str(name))
+                    self._tell(EventKind.LAUNCHED, f"{name} is started", worker=str(name))
                 case replicas.Retire(name):
                     if not self._leaves_when_told(name):
                         self._cluster.signal(name, signal.SIGTERM)
@@ -601,14 +605,16 @@ class Runner(ABC):
 
     def _announce(self, announce: machine_events.Announce) -> None:
         kind, step = announce.kind, announce.step
-        if kind == "step" and (step < 1 or self._event_history.first_step_at is not None):
+        if kind == EventKind.STEP and (step < 1 or self._event_history.first_step_at is not None):
             return  # the status shows steps; only the first one is an event
-        if kind == "snapshot" and not self._spec.checkpoint_dir:
+        if kind == EventKind.SNAPSHOT and not self._spec.checkpoint_dir:
             # Epochs may last milliseconds; what matters to people is that there is a recent one. Checkpoints are there to stay.
             if time.monotonic() < self._next_snapshot_at:
                 return
             self._next_snapshot_at = time.monotonic() + _SNAPSHOT_SECONDS
-        given_up = self._event_history.begin_again(step) if kind in ("view", "rolled-back") else 0
+        given_up = (
+            self._event_history.begin_again(step) if kind in (EventKind.VIEW, EventKind.ROLLED_BACK) else 0
+        )
         self._tell(
             kind,
             announce.text,
@@ -619,12 +625,12 @@ class Runner(ABC):
             cause=announce.cause,
             redone=given_up if announce.redone is None else announce.redone,
         )
-        if kind == "step":
+        if kind == EventKind.STEP:
             self._show_status()  # people wait for the first loss
 
     def _tell(
         self,
-        kind: str,
+        kind: EventKind,
         text: str,
         *,
         worker: str = "",
@@ -647,11 +653,11 @@ class Runner(ABC):
         if not self._read[1]:
             return
         for told in self._before:
-            if told.event.kind == "ended":
+            if told.event.kind == EventKind.ENDED:
                 self._told_ends.add(told.event.worker)
             self._event_history.tell(told)
             self._server.publish(told.event)
-        self._tell("master", "the master is back and has read its journal")
+        self._tell(EventKind.MASTER, "the master is back and has read its journal")
 
     def _show_indexing(self, indexing: _Indexing) -> None:
         now = time.monotonic()
@@ -660,7 +666,7 @@ class Runner(ABC):
         if now - self._indexing_at >= _INDEXING_SECONDS:
             self._indexing_at = now
             share = indexing.done / max(1, indexing.total)
-            self._tell("note", f"indexing the data: {share:.0%} of {indexing.total / 1e9:.1f} GB")
+            self._tell(EventKind.NOTE, f"indexing the data: {share:.0%} of {indexing.total / 1e9:.1f} GB")
 
     def _show_status(self) -> None:
         self._status_at, self._changed = time.monotonic(), False
@@ -742,7 +748,7 @@ class Runner(ABC):
                 self._unpublished = True
                 return f"the model is at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
             self._outputs = [str(output)]
-            self._tell("exported", f"the model is at {output}", step=record.state.step)
+            self._tell(EventKind.EXPORTED, f"the model is at {output}", step=record.state.step)
         if self._spec.audit and self._machine.journal.has_begun:
             try:
                 self._complete_audit(record)
