@@ -36,7 +36,8 @@ from elasticdl.job.display import status_lines
 from elasticdl.job.podjob import PodJob
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import Journal
-from elasticdl.master.core.records import read_journal, record_from_json
+from elasticdl.master.core.recordforms import FORMAT, record_from_json
+from elasticdl.master.core.records import read_journal
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import from_text
@@ -214,7 +215,10 @@ RECORDS: tuple[dict[str, Any], ...] = (
             "snapshot": None,
             "reason": "",
         },
+        "evicted": ["worker-1-1"],
     },
+    {"type": "launched", "lives": ["worker-0-1"]},
+    {"type": "workers", "joined": ["worker-0-1"], "left": [], "evicted": ["worker-1-1"]},
     {"type": "snapshot", "view": 1, "state": [1, 1], "position": [0, 0, 1, 0], "path": "/a"},
     {"type": "wanted", "workers": 2, "servers": None},
     {"type": "error", "worker": "worker-0-1", "signature": "E"},
@@ -239,7 +243,9 @@ def test_a_forged_page_of_a_journal_ends_in_our_error(
     tmp_path: Path, good: dict[str, Any], data: st.DataObject
 ) -> None:
     record_from_json(good)
-    page = data.draw(forged({"format": 1, "record": good}) | forged({"format": 1, "compacted": [good]}))
+    page = data.draw(
+        forged({"format": FORMAT, "record": good}) | forged({"format": FORMAT, "compacted": [good]})
+    )
     (tmp_path / "000001").write_text(json.dumps(page))
     with suppress(JobFailed, BadSetting, BadData):
         read_journal(*Journal(FilePages(tmp_path)).read())

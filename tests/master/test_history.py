@@ -14,7 +14,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files import reading
 from elasticdl.master.core.witnesses import SUSPICION
-from elasticdl.master.reporting.history import EventHistory, HistoryEvent, event_from_line, taking_part
+from elasticdl.master.reporting.history import EventHistory, HistoryEvent, event_from_line
 
 words = st.text(max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
@@ -149,18 +149,6 @@ def test_the_summary_is_of_all_masters_lives() -> None:
         {"cause": "killed by SIGKILL", "member": "worker-1-1", "step": 30, "seconds": 0.1235}
     ]
     assert summary["records_per_second"] == 100.0
-
-
-def test_who_takes_part_has_joined_and_not_left() -> None:
-    happened = [
-        *(HistoryEvent(event(EventKind.JOINED, 1.0, f"worker-{index}-1")) for index in range(4)),
-        HistoryEvent(event(EventKind.JOINED, 1.0, "ps-0-1")),
-        HistoryEvent(event(EventKind.LOST, 2.0, "worker-0-1")),
-        HistoryEvent(event(EventKind.DRAINED, 3.0, "worker-1-1")),
-        HistoryEvent(event(EventKind.EVICTED, 4.0, "worker-2-1")),
-        HistoryEvent(event(EventKind.JOINED, 5.0, "worker-2-1")),
-    ]
-    assert taking_part(happened) == {"worker-3-1"}
 
 
 @pytest.mark.parametrize("end_first", [True, False])

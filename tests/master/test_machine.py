@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Data,
@@ -54,6 +55,7 @@ from elasticdl.master.core.events import (
     Instruction,
     JournalRead,
     Kill,
+    Launched,
     Publish,
     Published,
     Reply,
@@ -70,6 +72,7 @@ from elasticdl.master.core.records import (
     ErrorRecord,
     FailedRecord,
     FinishedRecord,
+    LaunchedRecord,
     Record,
     ShardsRecord,
     SnapshotRecord,
@@ -419,6 +422,49 @@ def test_two_witnesses_evict_at_once_and_one_alone_waits() -> None:
     assert control.announced(EventKind.EVICTED)[0].worker == name("b")
     # what was left out on suspicion and does not end is killed
     assert next(i for i in control.wait(5.0) if isinstance(i, Kill)).worker == name("b")
+
+
+def test_who_was_left_out_on_suspicion_is_killed_by_the_next_master_and_who_drained_is_not() -> None:
+    control = group("a", "b", "c")
+    control.say("c", NextView(replace(report(1), draining=True)))
+    control.give(ConnectionLost(ord("b")))
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    control.wait(1.0)
+    control.seal("a")
+    assert control.members == ["a"]
+    control = Control(*control.journal)
+    control.come_back("a", 1, 1, S1)
+    assert not [i for i in control.wait(4.9) if isinstance(i, Kill)]
+    assert [i.worker for i in control.wait(0.1) if isinstance(i, Kill)] == [name("b")]
+
+
+def test_who_was_left_out_and_has_ended_is_killed_by_nobody() -> None:
+    control = group("a", "b")
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    control.give(ConnectionLost(ord("b")))
+    control.wait(1.0)
+    control.seal("a")
+    assert control.members == ["a"]
+    control = Control(*control.journal)
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert not [i for i in control.wait(60.0) if isinstance(i, Kill)]
+
+
+def test_names_that_are_in_use_are_journalled_once_and_after_all_else() -> None:
+    lives = (ProcessName(Role.WORKER, 0, 1), ProcessName(Role.WORKER, 1, 1))
+    control = Control()
+    control.hold = True
+    control.give(ScaleAsked(1, 3), Launched(lives[:1]), DataFound(SHARDS), Launched(lives))
+    control.hold = False
+    control.journal.append(WantedRecord(3))
+    control.give(Appended(WantedRecord(3)))
+    assert control.journal[2:] == [ShardsRecord(SHARDS), LaunchedRecord(lives)]
+    later = Control(*control.journal)
+    later.give(Launched(lives), Launched((ProcessName(Role.WORKER, 1, 2),)))
+    assert [record for record in later.journal if isinstance(record, LaunchedRecord)] == [
+        LaunchedRecord(lives),
+        LaunchedRecord((ProcessName(Role.WORKER, 1, 2),)),
+    ]
 
 
 def test_missing_heartbeats_alone_wait_five_seconds() -> None:

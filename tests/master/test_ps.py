@@ -503,18 +503,62 @@ def test_a_master_that_comes_back_counts_a_recovery_from_its_return() -> None:
 def test_a_master_that_comes_back_tells_of_workers_that_were_lost_meanwhile() -> None:
     rig = Rig()
     rig.start("worker-0-1", "worker-1-1")
-    rig.settings = replace(rig.settings, present=frozenset({"worker-0-1"}))
+    rig.die("worker-1-1")
     rig.begin()
     returned = rig.now
     rig.die("worker-0-1")
     rig.die("worker-0-1")
-    rig.die("worker-1-1")  # of which was told before
+    rig.die("worker-1-1")  # of which the master before has told
     assert [one.worker for one in rig.announced(EventKind.LOST)] == ["worker-0-1"]
     rig.connect("worker-0-2")
     rig.tick(2.0)
     rig.say("worker-0-2", Settled(0, 1, 0, 0.5))
     (recovered,) = rig.announced(EventKind.RECOVERED)
     assert (recovered.worker, recovered.seconds) == ("worker-0-1", pytest.approx(rig.now - returned))
+
+
+def test_who_takes_part_is_journalled_once_and_a_server_is_no_worker() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    assert rig.master.journal.workers == {"worker-0-1", "worker-1-1"}
+    rig.say("worker-1-1", Leave((), 0))
+    assert rig.master.journal.workers == {"worker-0-1"}
+    rig.die("worker-0-1")
+    assert rig.master.journal.workers == set()
+    records = len(rig.journal)
+    rig.tick(1.0)
+    assert len(rig.journal) == records
+
+
+def test_a_worker_that_was_left_out_is_killed_by_the_next_master() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.tick()
+    rig.silent.add("worker-0-1")
+    rig.tick(8.0)
+    assert [one.worker for one in rig.announced(EventKind.EVICTED)] == ["worker-0-1"]
+    rig.begin()
+    rig.connect("worker-1-1")
+    rig.tick(4.0)
+    assert not [one for one in rig.out if isinstance(one, events.Kill)]
+    rig.tick(2.0)
+    assert [one.worker for one in rig.out if isinstance(one, events.Kill)] == ["worker-0-1"]
+    rig.die("worker-0-1")
+    rig.begin()
+    rig.tick(10.0)
+    assert not [one for one in rig.out if isinstance(one, events.Kill)]
+
+
+def test_a_worker_that_was_left_out_and_is_heard_of_again_is_killed_by_no_later_master() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.tick()
+    rig.silent.add("worker-0-1")
+    rig.tick(8.0)
+    assert rig.master.journal.evicted == {"worker-0-1"}
+    rig.event(events.Beat(member("worker-0-1"), 0, 0, 2, 0.0))
+    rig.tick()
+    assert (rig.master.journal.evicted, "worker-0-1" in rig.master.journal.workers) == (set(), True)
 
 
 def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,6 @@ from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
 from elasticdl.master.processes import replicas as replicas
-from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.pods import amount
@@ -64,8 +63,7 @@ def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, sto
     read = journal.read()
     if len(read[0]) > _COMPACT_AT:
         read = journal.compact(read[1])
-    told = store.recall() if read[1] else []
-    forces, history = _replica_sets(spec, cluster, read, told)
+    forces, history = _replica_sets(spec, cluster, read)
 
     kind: type[Runner]
     if spec.num_ps_pods:
@@ -84,7 +82,7 @@ def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, sto
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
         facts=lambda: _facts(spec),
-        told=told,
+        told=store.recall() if read[1] else [],
     )
 
 
@@ -102,7 +100,7 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
 
 
 def _replica_sets(
-    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int], told: Sequence[HistoryEvent]
+    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int]
 ) -> tuple[list[replicas.ReplicaSet], list[ClusterEvent]]:
     """Launch the processes of a new job; of an old one, find out what there is. Workers come first."""
     most_memory = int(amount(spec.oom_memory_limit)) if spec.oom_memory_limit else 0
@@ -133,8 +131,8 @@ def _replica_sets(
         forces[1] = replace(forces[1], wanted=servers)
     processes = [event for event in history if not isinstance(event, (StopAsked, ScaleAsked))]
     # The first lives are launched before anything is reported, so all that was reported of a life counts.
-    spoken_of = [one.event.worker for one in told if one.event.worker]
-    lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors), *spoken_of)]
+    lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors))]
+    lives += said.launched.values()
     over = said.terminal is not None
     return [replicas.recall(replace(force, over=over), processes, lives) for force in forces], history
 

@@ -76,7 +76,9 @@ class AllReduceMaster(ViewChange):
     # ------------------------------------------------------------------ the journal
 
     def _open(self, now: float, journal: Journal, out: Out) -> Self:
-        return replace(super()._open(now, journal, out), view_at=now)
+        master = super()._open(now, journal, out)
+        # Who hung before this master began may hang still; it has the time that it would have had.
+        return replace(master, view_at=now, pending_kills=dict.fromkeys(journal.evicted, now))
 
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         return replace(self, schedule=self.settings.plan(shards))

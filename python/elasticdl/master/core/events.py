@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.control.protocol.status import EventKind
@@ -114,6 +115,17 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """Lives of processes run, or were asked to: their names are journalled if they are not yet.
+
+    A life is not held up by that. Until its record is there nothing of it can be in the journal, so that a master which starts another
+    process under its name mixes up nobody.
+    """
+
+    lives: tuple[ProcessName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DataFound:
     """The master's own reader has opened the data (custom readers run in workers: `FoundShards`); the first finding is journalled."""
 
@@ -176,8 +188,8 @@ class Tick:
 
 
 Event = (
-    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
-    | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
+    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | Launched | DataFound
+    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar, assert_never
 
+from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
@@ -50,6 +51,7 @@ from elasticdl.master.core.events import (
     Heard,
     Instruction,
     JournalRead,
+    Launched,
     ManifestWritten,
     Publish,
     Published,
@@ -69,6 +71,7 @@ from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
     Journal,
+    LaunchedRecord,
     Record,
     ShardsRecord,
     StoppingRecord,
@@ -149,6 +152,7 @@ class MasterCore:
         links: control streams.
         gone: names of processes proven dead → cause.
         failures: program errors, by member.
+        launched: lives of processes whose names are not journalled yet.
         asked_stop: reason of a stop request that is not journalled yet.
         waiting_stop: client requests to answer when `stopping` is journalled.
         asked_scale: the numbers of workers and servers asked for, and by which request.
@@ -172,6 +176,7 @@ class MasterCore:
     links: Mapping[int, Link] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[MemberId, Failure] = field(default_factory=dict)
+    launched: tuple[ProcessName, ...] = ()
     asked_stop: str | None = None
     waiting_stop: tuple[int, ...] = ()
     asked_scale: ScaleAsked | None = None
@@ -230,6 +235,8 @@ class MasterCore:
                 return replace(self, unwritten=error)
             case Conflict():
                 return self._replaced("another master has appended to the journal", out)
+            case Launched(lives):
+                return self._note_launches(lives)
             case DataFound(shards):
                 return self._find(shards)
             case StopAsked(request, reason):
@@ -404,6 +411,8 @@ class MasterCore:
                 return self._after_stopping(reason, out)
             case WantedRecord():
                 return self._after_scale(record, out)
+            case LaunchedRecord(lives):
+                return replace(self, launched=tuple(life for life in self.launched if life not in lives))
             case FinishedRecord() | FailedRecord():
                 return self._reach_end(now, out)
             case _:
@@ -420,6 +429,7 @@ class MasterCore:
             or self._wanted_scale()
             or self._wanted_shards()
             or self._wanted_own(now)
+            or self._wanted_launches()
         )
 
     @abstractmethod
@@ -533,6 +543,16 @@ class MasterCore:
             return self
         out.append(Reply(asked.request, f"the job wants {how_many(record.workers, record.servers)}"))
         return replace(self, asked_scale=None)
+
+    # ------------------------------------------------------------------ names
+
+    def _note_launches(self, lives: tuple[ProcessName, ...]) -> Self:
+        known = {*self.journal.launched.values(), *self.launched}
+        return replace(self, launched=(*self.launched, *(life for life in lives if life not in known)))
+
+    def _wanted_launches(self) -> Record | None:
+        """Keep names in use, for a master that comes later: the cluster may forget processes that have ended."""
+        return LaunchedRecord(self.launched) if self.launched else None
 
     # ------------------------------------------------------------------ failures
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from elasticdl.catalog.catalog import read_catalog
-from elasticdl.cluster.cluster import process_name
+from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Evicted,
@@ -85,10 +85,11 @@ from elasticdl.master.core.records import (
     ResumedRecord,
     SavedRecord,
     Server,
+    WorkersRecord,
 )
 from elasticdl.master.ps import claims, placement
 from elasticdl.master.ps.leases import Lease, Leases
-from elasticdl.master.ps.liveness import Link
+from elasticdl.master.ps.liveness import Link, Seen
 from elasticdl.master.ps.placement import Copy
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.spec.jobspec import PsRestore
@@ -128,7 +129,6 @@ class Settings(core.Settings):
         resume: the job's data → where it continues from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
         accumulates: servers sum up the gradients of a wave's tasks.
-        present: names of the workers that took part when the master before this one was lost.
     """
 
     servers: int
@@ -139,7 +139,6 @@ class Settings(core.Settings):
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
     restore: PsRestore = PsRestore.REDO
     accumulates: bool = False
-    present: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +281,11 @@ class PsMaster(Snapshots):
 
     # ------------------------------------------------------------------ the journal
 
+    def _open(self, now: float, journal: Journal, out: Out) -> Self:
+        master = super()._open(now, journal, out)
+        # Who hung before this master began may hang still; it has the time that it would have had.
+        return replace(master, pending_kills=dict.fromkeys(journal.evicted, now))
+
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         order: TaskOrder = self.settings.plan(shards)
         steps = self.settings.checkpoint_steps
@@ -359,7 +363,25 @@ class PsMaster(Snapshots):
             or self._wanted_saved()
             or self._wanted_done(now)
             or self._wanted_cut(now)
+            or self._wanted_workers()
         )
+
+    def _wanted_workers(self) -> Record | None:
+        """Keep who takes part, for a master that comes later: it hears nothing of those who have ended meanwhile."""
+        journal = self.journal
+        here = {seen.name for seen in self.seen.values() if not seen.is_server and self._takes_part(seen)}
+        leaving = {seen.name for seen in self.seen.values() if seen.leaving}.difference(self.pending_kills)
+        left = leaving.union(self.gone)
+        evicted = {name for name in self.pending_kills if process_name(name).role is Role.WORKER}
+        record = WorkersRecord(
+            joined=tuple(sorted(here - journal.workers)),
+            left=tuple(sorted(left.intersection(journal.workers | journal.evicted))),
+            evicted=tuple(sorted(evicted - journal.evicted)),
+        )
+        return None if record == WorkersRecord() else record
+
+    def _takes_part(self, seen: Seen) -> bool:
+        return not seen.leaving and seen.name not in self.gone and seen.name not in self.pending_kills
 
     def _wanted_resumption(self) -> Record | None:
         """R28: before anything else is decided."""
@@ -800,7 +822,7 @@ class PsMaster(Snapshots):
             return master._release(name)
         if number is not None:
             return replace(master, incident=(*self.incident, self._open_incident(now, name, cause)))
-        took_part = name in self.settings.present if seen is None else not seen.is_server
+        took_part = name in self.journal.workers if seen is None else not seen.is_server
         if took_part and name not in self.pending_kills:
             out.append(
                 Announce(EventKind.LOST, name, 0, self.steps_done, self._loss_of(name, cause), None, cause)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -57,17 +56,6 @@ class HistoryEvent:
     def to_line(self) -> str:
         """Return one line of the events file; `event_from_line` is the inverse."""
         return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
-
-
-def taking_part(told: Iterable[HistoryEvent]) -> frozenset[str]:
-    """Return the names of the workers that are said to have joined, and not to have left or to be lost."""
-    joined, left = set[str](), set[str]()
-    for event in (one.event for one in told):
-        if event.kind == EventKind.JOINED and not event.worker.startswith(Role.PS):
-            joined.add(event.worker)
-        elif event.kind in (EventKind.DRAINED, EventKind.LOST, EventKind.EVICTED):
-            left.add(event.worker)
-    return frozenset(joined - left)
 
 
 def event_from_line(line: str) -> HistoryEvent | None:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Collection, Hashable, Set
+from collections.abc import Collection, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,6 @@ class AllReduceRunner(Runner):
     def _make_machine(self) -> AllReduceMaster:
         return AllReduceMaster(settings(self._spec, self._place.snapshots(self._spec)))
 
-    def _taking_part(self) -> Set[str]:
-        view = self._machine.view
-        return set() if view is None else {peer.name for peer in view.members}
-
     def _resume_history(self) -> None:
         view, schedule = self._machine.view, self._machine.schedule
         if view is not None and schedule is not None:
@@ -63,7 +59,11 @@ class AllReduceRunner(Runner):
             self._changed = True
 
     def _is_ready(self, name: str) -> bool:
-        return bool(self._lives_of(name)) or name in self._taking_part()
+        return bool(self._lives_of(name)) or self._stands_in_view(name)
+
+    def _stands_in_view(self, name: str) -> bool:
+        view = self._machine.view
+        return view is not None and any(peer.name == name for peer in view.members)
 
     def _lives_of(self, name: str) -> Collection[MemberId]:
         return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]

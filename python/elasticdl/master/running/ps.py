@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Hashable, Set
-from dataclasses import replace
+from collections.abc import Collection, Hashable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from elasticdl.master.core.records import FinishedRecord, Record, ResumedRecord,
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.ps import resuming
 from elasticdl.master.ps.machine import BATCH_SECONDS, PsMaster, Settings
-from elasticdl.master.reporting.history import taking_part
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.master.running.runner import Runner, times_of
 from elasticdl.spec.jobspec import JobSpec
@@ -52,10 +50,7 @@ class PsRunner(Runner):
             if self._checkpoint is not None or not self._read[1]:  # later lives find this job's own there
                 highest = resuming.highest_number(spec, self._checkpoint)
         wanted = settings(spec, self._place.snapshots(spec), self._checkpoint, highest)
-        return PsMaster(replace(wanted, present=taking_part(self._before)))
-
-    def _taking_part(self) -> Set[str]:
-        return set()
+        return PsMaster(wanted)
 
     def _resume_history(self) -> None:
         self._tell_figures()

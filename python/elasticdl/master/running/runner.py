@@ -19,7 +19,7 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, assert_never
@@ -268,21 +268,14 @@ class Runner(ABC):
         journal = self._machine.journal
         if journal.stopping is not None and not journal.has_begun and journal.terminal is None:
             self._handle(machine_events.GiveUp(_NOTHING_TRAINED, "program"))
-        left_out = {told.event.worker for told in self._before if told.event.kind == EventKind.EVICTED}
-        for name in self._force.running():
-            if str(name) in left_out - self._taking_part() - self._told_ends:
-                # It may be the one that hangs, and nobody else remembers that it is to be killed.
-                self._cluster.signal(name, signal.SIGKILL)
+        lives = [life for force in self._forces.values() for life in force.lives()]
+        self._handle(machine_events.Launched(tuple(lives)))
 
     # ------------------------------------------------------------------ what depends on the way of training
 
     @abstractmethod
     def _make_machine(self) -> MasterCore:
         """Return the machine of a master that knows nothing yet."""
-
-    @abstractmethod
-    def _taking_part(self) -> Set[str]:
-        """Return the names of the workers whose end would be a loss."""
 
     @abstractmethod
     def _resume_history(self) -> None:
@@ -518,6 +511,8 @@ class Runner(ABC):
                 self._drop_snapshots([number])
             case machine_events.Kill(worker) if worker in self._processes.unproven:
                 pass  # nobody hears it now, and should its node come back, it may have the last state
+            case machine_events.Kill(worker) if not self._runs(process_name(worker)):
+                pass  # it ended while there was no master to hear of it
             case machine_events.Kill(worker, reason):
                 self._tell(EventKind.NOTE, f"{worker} is killed: {reason}", worker=worker)
                 self._cluster.signal(process_name(worker), signal.SIGKILL)
@@ -588,6 +583,7 @@ class Runner(ABC):
                 case replicas.Launch(name, memory):
                     self._cluster.launch(name, memory)
                     self._tell(EventKind.LAUNCHED, f"{name} is started", worker=str(name))
+                    self._handle(machine_events.Launched((name,)))
                 case replicas.Retire(name):
                     if not self._leaves_when_told(name):
                         self._cluster.signal(name, signal.SIGTERM)
@@ -596,6 +592,9 @@ class Runner(ABC):
                 case _:
                     assert_never(instruction)
         self._changed = self._changed or bool(instructions)
+
+    def _runs(self, name: ProcessName) -> bool:
+        return name in self._forces[name.role].running()
 
     def _last_words(self, name: ProcessName) -> str:
         """Return the end of a worker's log: a crash leaves no traceback but this."""
