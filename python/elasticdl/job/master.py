@@ -35,7 +35,8 @@ from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
-    from elasticdl.master.running.runner import Monitor, Runner
+    from elasticdl.master.running.context import Monitor
+    from elasticdl.master.running.runner import Runner
 
 BROKEN = 70
 """Exit code of a master that an error of its own has ended (EX_SOFTWARE of sysexits.h)."""
@@ -48,7 +49,9 @@ _DESCRIPTORS = 8192
 """Descriptors of a master in a pod: each member's connections take four, and some nodes allow 1,024 unless one asks for more."""
 
 
-def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore) -> Runner:
+def make_runner(
+    place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore
+) -> Runner[Any]:
     """Return the job's master, ready to run; the workers of a new job have been launched then.
 
     Args:
@@ -65,25 +68,29 @@ def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, sto
         read = journal.compact(read[1])
     forces, history = _replica_sets(spec, cluster, read)
 
-    kind: type[Runner]
-    if spec.num_ps_pods:
-        from elasticdl.master.running.ps import PsRunner as kind
-    else:
-        from elasticdl.master.running.allreduce import AllReduceRunner as kind
-    return kind(
+    from elasticdl.master.running.context import JobContext, Past
+    from elasticdl.master.running.runner import Runner
+
+    job = JobContext(
         place,
         spec,
         cluster,
         journal,
         store,
-        read,
-        forces,
-        history,
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
         facts=lambda: _facts(spec),
-        told=store.recall() if read[1] else [],
     )
+    told = store.recall() if read[1] else []
+    past = Past(*read, forces, history, told)
+    snapshots = place.snapshots(spec)
+    if spec.num_ps_pods:
+        from elasticdl.master.running.ps import PsStrategy
+
+        return Runner(job, past, PsStrategy(spec, place.name, snapshots, past))
+    from elasticdl.master.running.allreduce import AllReduceStrategy
+
+    return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots))
 
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> tuple[Shard, ...] | None:
