@@ -27,7 +27,7 @@ from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
-from elasticdl.master.running.strategy import Desk, in_background
+from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
 
@@ -123,26 +123,26 @@ class AllReduceStrategy:
     def before_append(self, machine: AllReduceMaster, record: Record) -> None:
         """Do nothing: all that a record of a synchronous job depends on is journalled."""
 
-    def after_append(self, machine: AllReduceMaster, record: Record, desk: Desk) -> None:
+    def after_append(self, machine: AllReduceMaster, record: Record, actions: Actions) -> None:
         """Say who has joined with a view, and remove the snapshot before this one."""
         match record:
             case ViewRecord(view):
-                self._begin_view(machine, view, desk)
+                self._begin_view(machine, view, actions)
             case SnapshotRecord(_, _, _, path):
                 older, view_now = machine.journal.snapshot, machine.view
                 kept = {path, None if view_now is None else view_now.snapshot}
                 if older is not None and older.path not in kept:
                     in_background(_remove, Path(older.path))
 
-    def _begin_view(self, machine: AllReduceMaster, view: View, desk: Desk) -> None:
+    def _begin_view(self, machine: AllReduceMaster, view: View, actions: Actions) -> None:
         if machine.schedule is not None:
-            desk.history.stand_at(view.position, machine.schedule)
+            actions.history.stand_at(view.position, machine.schedule)
         for peer in view.members:
-            desk.direct(replicas.Joined(process_name(peer.name)))
+            actions.direct(replicas.Joined(process_name(peer.name)))
             if machine.view is None:
-                desk.tell(EventKind.JOINED, f"{peer.name} has joined", worker=peer.name, view=view.id)
+                actions.tell(EventKind.JOINED, f"{peer.name} has joined", worker=peer.name, view=view.id)
         if view.final:
-            desk.direct(replicas.Ending(stopping=False))
+            actions.direct(replicas.Ending(stopping=False))
 
     def complete_audit(self, machine: AllReduceMaster, record: FinishedRecord) -> None:
         """Write whether all data was trained. Raises OSError."""

@@ -28,7 +28,7 @@ from elasticdl.master.ps.machine import BATCH_SECONDS, PsMaster, Settings
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.master.running.context import Past
-from elasticdl.master.running.strategy import Desk, in_background
+from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
 
@@ -188,7 +188,7 @@ class PsStrategy:
             return GiveUp(f"--audit: {self._spec.audit} can't be written: {error.strerror}", "bad-input")
         return None
 
-    def after_append(self, machine: PsMaster, record: Record, desk: Desk) -> None:
+    def after_append(self, machine: PsMaster, record: Record, actions: Actions) -> None:
         """Remove snapshots that a newer one replaces."""
         if isinstance(record, SavedRecord):
             directory = Path(record.path).parent.parent

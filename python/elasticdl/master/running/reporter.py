@@ -28,7 +28,7 @@ class Reporter:
     def __init__(
         self, history: EventHistory, store: StatusStore, server: ControlServer, *, snapshots_last: bool
     ) -> None:
-        """Tell by a history, a store, and the server's watchers; `snapshots_last`: they are checkpoints, and each is told."""
+        """Tell by a history, a store, and the server's watchers; `snapshots_last`: they are checkpoints, each worth an event."""
         self.history = history
         self.changed = True
         """Something but figures has changed since the last status."""

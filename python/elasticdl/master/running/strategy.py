@@ -26,7 +26,7 @@ from elasticdl.master.reporting.history import EventHistory
 Machine = TypeVar("Machine", bound=MasterCore)
 
 
-class Desk(Protocol):
+class Actions(Protocol):
     """What a strategy may have done by the runner."""
 
     @property
@@ -103,7 +103,7 @@ class RunnerStrategy(Protocol[Machine]):
         the job can't go on.
         """
 
-    def after_append(self, machine: Machine, record: Record, desk: Desk) -> None:
+    def after_append(self, machine: Machine, record: Record, actions: Actions) -> None:
         """Do what follows a durable record of this way of training, before any process learns of it."""
 
     def complete_audit(self, machine: Machine, record: FinishedRecord) -> None:

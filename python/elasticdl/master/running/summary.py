@@ -1,4 +1,4 @@
-"""How a job's end is told: the status word, the exit code, and the summary."""
+"""What is kept of a job's end: the status word, the exit code, and the summary."""
 
 from __future__ import annotations
 
