@@ -26,7 +26,7 @@ import numpy as np
 from benchmarks.ring import GLOO_PYTHON, prepare
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadInput, MasterAway
@@ -198,7 +198,7 @@ def wait_for(place: JobPlace, workers: int) -> tuple[JobStatus, float]:
             with JobClient(place.control_address, place.token()) as client:
                 for seen in client.watch():
                     if isinstance(seen, JobEvent):
-                        joined = seen.time if seen.kind == "joined" else joined
+                        joined = seen.time if seen.kind == EventKind.JOINED else joined
                     elif (
                         sum(worker.state == "training" for worker in seen.workers) == workers
                         and seen.step > 20

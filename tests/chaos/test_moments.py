@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted, process_name
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.tools.faults import (
     FORMS,
     MASTER,
@@ -158,7 +158,7 @@ def test_servers_are_asked_for(kind: FaultKind, wanted: int) -> None:
     begun = until(script.send(seen()))
     assert begun.condition(seen()) is None
     assert begun.condition(seen(wanted_servers=wanted)) is None
-    leaving = seen(wanted_servers=wanted).take(JobEvent(1.0, "leaving", "ps-2-1", 0, 5, ""))
+    leaving = seen(wanted_servers=wanted).take(JobEvent(1.0, EventKind.LEAVING, "ps-2-1", 0, 5, ""))
     fourth = WorkerStatus("ps-3-1", "serving", 1, None)
     observation = seen(wanted_servers=wanted).take(ProcessStarted(process_name("ps-3-1"), 1))
     assert observation.status is not None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from elasticdl.cluster.cluster import RELEASED, ProcessEnded, ProcessStarted, process_name
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.errors import BadSetting
 from elasticdl.tools.chaos import Plan, plan_from_flags
 from elasticdl.tools.faults import GROUP, MASTER, FaultKind, Send, possible
@@ -70,7 +70,7 @@ class FakeJob:
         view = self.view
         donor = next(worker for worker, state in self.states.items() if state == "training")
         self.states[name] = "healing"
-        self.event("serving", donor, view)
+        self.event(EventKind.SERVING, donor, view)
         self.after(self.heal_seconds, lambda: self.healed(name, donor, view))
 
     def healed(self, name: str, donor: str, view: int) -> None:
@@ -82,12 +82,12 @@ class FakeJob:
             self.after(TICK, lambda: self.healed(name, donor, view))
         else:
             self.states[name] = "training"
-            self.event("healed", name, view)
+            self.event(EventKind.HEALED, name, view)
 
     def after(self, seconds: float, act: Callable[[], None]) -> None:
         self.later.append((self.now + seconds, act))
 
-    def event(self, kind: str, worker: str, view: int = 0) -> None:
+    def event(self, kind: EventKind, worker: str, view: int = 0) -> None:
         self.unsent.append(JobEvent(self.now, kind, worker, view or self.view, 0, kind))
 
     def publish(self) -> None:
@@ -113,7 +113,7 @@ class FakeJob:
         for other, state in self.states.items():
             if state == "training" and other not in self.stopped:
                 self.seals[other] += 1
-        self.event("lost", name)
+        self.event(EventKind.LOST, name)
         self.after(0.1, lambda: self.launch_again(name))
 
     def receive(self, send: Send) -> None:
@@ -143,7 +143,7 @@ class FakeJob:
 
     def evict(self, name: str) -> None:
         if name in self.stopped and name in self.states:
-            self.event("replaced" if self.states[name] == "starting" else "evicted", name)
+            self.event(EventKind.REPLACED if self.states[name] == "starting" else EventKind.EVICTED, name)
             self.end(name, None, signal.SIGKILL)
             self.launch_again(name)
 
@@ -151,7 +151,7 @@ class FakeJob:
         if MASTER in self.stopped:
             self.after(TICK, lambda: self.release(name))
             return
-        self.event("drained", name)
+        self.event(EventKind.DRAINED, name)
         self.end(name, RELEASED, None)
         self.launch_again(name)
 

@@ -33,7 +33,7 @@ from elasticdl.control.protocol.messages import (
     StopJob,
     Welcome,
 )
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.control.transport import credentials
 from elasticdl.control.transport.client import JobClient
@@ -348,8 +348,8 @@ def test_clients_watch_ask_and_are_answered(address: str, close: Callable[[Any],
     with pytest.raises(MasterAway, match="starting"):
         client.status()
     first, second = (
-        JobEvent(1.0, "joined", "worker-0-1", 1, 0, "x"),
-        JobEvent(2.0, "view", "", 1, 0, "y", 0.5),
+        JobEvent(1.0, EventKind.JOINED, "worker-0-1", 1, 0, "x"),
+        JobEvent(2.0, EventKind.VIEW, "", 1, 0, "y", 0.5),
     )
     server.publish(first)
     server.publish(status(3))

@@ -24,7 +24,7 @@ from elasticdl.control.generated import control_pb2_grpc as service
 from elasticdl.control.protocol import codec
 from elasticdl.control.protocol.messages import MemberMessage, Note, Register, Report
 from elasticdl.control.protocol.psmessages import Accounts, CopyReady, Enroll, SlotsCut
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.control.transport import stream
 from elasticdl.control.transport.client import JobClient
@@ -426,21 +426,21 @@ def test_a_watcher_that_does_not_read_is_disconnected(
     # Much at a time, so that the connection's own buffers are soon full.
     text = "x" * 100_000
     reader = begin()
-    seen: list[str] = []
+    seen: list[EventKind] = []
     published = 0
     while "does not read what it is sent" not in caplog.text:
         published += 1
         assert published < 1000, "it is never noticed"
-        server.publish(JobEvent(float(published), "note", "", 0, 0, text))
+        server.publish(JobEvent(float(published), EventKind.NOTE, "", 0, 0, text))
         seen.append(codec.decode_seen(next(reader)).kind)
     with pytest.raises(grpc.RpcError) as caught:
         list(sleeper)
     assert caught.value.code() is grpc.StatusCode.CANCELLED
     # The other one continues.
-    server.publish(JobEvent(1000.0, "end", "", 0, 0, ""))
-    while (kind := codec.decode_seen(next(reader)).kind) != "end":
+    server.publish(JobEvent(1000.0, EventKind.FINISHED, "", 0, 0, ""))
+    while (kind := codec.decode_seen(next(reader)).kind) != EventKind.FINISHED:
         seen.append(kind)
-    assert set(seen) == {"note"}
+    assert set(seen) == {EventKind.NOTE}
     reader.cancel()
 
 

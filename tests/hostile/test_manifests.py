@@ -28,7 +28,7 @@ from elasticdl.checkpoint.manifest import NAME
 from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.data.plan.shard import Position
 from elasticdl.data.readers.files import pin
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
@@ -36,7 +36,8 @@ from elasticdl.job.display import status_lines
 from elasticdl.job.podjob import PodJob
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import Journal
-from elasticdl.master.core.records import read_journal, record_from_json
+from elasticdl.master.core.recordforms import FORMAT, record_from_json
+from elasticdl.master.core.records import read_journal
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import from_text
@@ -214,7 +215,10 @@ RECORDS: tuple[dict[str, Any], ...] = (
             "snapshot": None,
             "reason": "",
         },
+        "evicted": ["worker-1-1"],
     },
+    {"type": "launched", "lives": ["worker-0-1"]},
+    {"type": "workers", "joined": ["worker-0-1"], "left": [], "evicted": ["worker-1-1"]},
     {"type": "snapshot", "view": 1, "state": [1, 1], "position": [0, 0, 1, 0], "path": "/a"},
     {"type": "wanted", "workers": 2, "servers": None},
     {"type": "error", "worker": "worker-0-1", "signature": "E"},
@@ -239,7 +243,9 @@ def test_a_forged_page_of_a_journal_ends_in_our_error(
     tmp_path: Path, good: dict[str, Any], data: st.DataObject
 ) -> None:
     record_from_json(good)
-    page = data.draw(forged({"format": 1, "record": good}) | forged({"format": 1, "compacted": [good]}))
+    page = data.draw(
+        forged({"format": FORMAT, "record": good}) | forged({"format": FORMAT, "compacted": [good]})
+    )
     (tmp_path / "000001").write_text(json.dumps(page))
     with suppress(JobFailed, BadSetting, BadData):
         read_journal(*Journal(FilePages(tmp_path)).read())
@@ -489,7 +495,9 @@ def test_a_forged_board_ends_in_our_error(status: Any, summary: Any) -> None:
 @attacks
 @given(
     event=forged(
-        json.loads(HistoryEvent(JobEvent(1.5, "lost", "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line())
+        json.loads(
+            HistoryEvent(JobEvent(1.5, EventKind.LOST, "worker-0-1", 3, 7, "why", 0.5), "killed", 2).to_line()
+        )
     )
 )
 def test_a_forged_event_is_left_out(event: Any) -> None:
@@ -497,7 +505,7 @@ def test_a_forged_event_is_left_out(event: Any) -> None:
     for found in job.look().events:
         assert found.time > 0
         assert (type(found.kind), type(found.worker), type(found.step), type(found.text)) == (
-            str,
+            EventKind,
             str,
             int,
             str,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.job.display import (
     LiveDisplay,
     PlainDisplay,
@@ -48,7 +48,9 @@ def status(step: int, loss: float | None = 0.5, **changes: Any) -> JobStatus:
     return JobStatus(**(values | changes))
 
 
-def event(kind: str, text: str, worker: str = "", seconds: float | None = None, at: float = 3.25) -> JobEvent:
+def event(
+    kind: EventKind, text: str, worker: str = "", seconds: float | None = None, at: float = 3.25
+) -> JobEvent:
     return JobEvent(STARTED + at, kind, worker, 2, 5, text, seconds)
 
 
@@ -63,15 +65,15 @@ def test_clock(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(
     ("happened", "line"),
     [
-        (event("joined", "worker-2-1 has joined", "worker-2-1"), "worker-2-1 has joined"),
-        (event("lost", "killed by SIGKILL", "worker-1-1"), "worker-1-1 killed by SIGKILL"),
-        (event("recovered", "the group continues", seconds=0.1234), "the group continues (0.12 s)"),
+        (event(EventKind.JOINED, "worker-2-1 has joined", "worker-2-1"), "worker-2-1 has joined"),
+        (event(EventKind.LOST, "killed by SIGKILL", "worker-1-1"), "worker-1-1 killed by SIGKILL"),
+        (event(EventKind.RECOVERED, "the group continues", seconds=0.1234), "the group continues (0.12 s)"),
         (
-            event("recovered", "the group continues after 0.12 s", seconds=0.1234),
+            event(EventKind.RECOVERED, "the group continues after 0.12 s", seconds=0.1234),
             "the group continues after 0.12 s",
         ),
-        (event("view", "view 2: …"), None),
-        (event("step", "step 5"), None),
+        (event(EventKind.VIEW, "view 2: …"), None),
+        (event(EventKind.STEP, "step 5"), None),
     ],
 )
 def test_one_line_per_event(happened: JobEvent, line: str | None) -> None:
@@ -95,8 +97,8 @@ def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() ->
     display.status(status(0, None))
     for step in (1, 2, 9, 10, 11, 25, 25, 31):
         display.status(status(step))
-    display.event(event("joined", "worker-2-1 has joined", "worker-2-1"))
-    display.event(event("view", "view 3"))
+    display.event(event(EventKind.JOINED, "worker-2-1 has joined", "worker-2-1"))
+    display.event(event(EventKind.VIEW, "view 3"))
     display.close()
     lines = stream.getvalue().splitlines()
     assert [line.split("step ")[1].split(",")[0] for line in lines[:-1]] == ["1", "10", "25", "31"]
@@ -105,7 +107,7 @@ def test_plain_lines_begin_with_the_first_loss_and_then_come_every_so_often() ->
 
 def test_no_figures_come_after_the_end() -> None:
     for end in (
-        lambda display: display.event(event("finished", "the job is finished")),
+        lambda display: display.event(event(EventKind.FINISHED, "the job is finished")),
         lambda display: display.status(status(30, state="finished")),
     ):
         stream = io.StringIO()
@@ -134,7 +136,7 @@ def test_live_figures_and_lines_above_them() -> None:
     display.status(status(0, None))
     display.status(status(1))
     display.status(status(2))
-    display.event(event("lost", "worker-1-1 [was] killed", "worker-1-1"))
+    display.event(event(EventKind.LOST, "worker-1-1 [was] killed", "worker-1-1"))
     display.close()
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()

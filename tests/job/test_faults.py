@@ -12,7 +12,7 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.cluster.local.place import find
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import BadSetting, MasterAway
 
@@ -153,7 +153,7 @@ def test_a_worker_that_answers_but_hangs_in_its_input_is_replaced(begin: Start, 
     at_step(job, 10, hang)
     evicted = None
     for item in seen(job):
-        if isinstance(item, JobEvent) and item.kind == "evicted":
+        if isinstance(item, JobEvent) and item.kind == EventKind.EVICTED:
             evicted = item
         if evicted is not None and isinstance(item, JobStatus) and len(training(item)) >= 2:
             break

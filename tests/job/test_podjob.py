@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable
-from elasticdl.control.protocol.status import JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.job import display, podrun
 from elasticdl.job.podjob import PodJob, master_state, patiently
@@ -168,7 +168,7 @@ def test_a_job_that_has_ended_without_a_summary_has_ended(condition: str, status
 
 
 def test_events_are_read_when_there_are_new_ones_and_told_once() -> None:
-    told = [HistoryEvent(JobEvent(n + 1.0, "note", "", 1, n, f"event {n}")) for n in range(3)]
+    told = [HistoryEvent(JobEvent(n + 1.0, EventKind.NOTE, "", 1, n, f"event {n}")) for n in range(3)]
     api = Objects(store={"status": json.dumps(STATUS)})
     job = api.job()
     assert job.look().events == ()

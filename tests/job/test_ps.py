@@ -14,7 +14,7 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.cluster.local.place import find
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadSetting
 
@@ -123,7 +123,7 @@ def test_all_servers_are_killed_at_once(begin: Start, tmp_path: Path, ids: np.nd
 def test_what_a_lost_server_held_alone_may_be_given_up(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
     job = begin(ps_replicas=1, ps_restore="skip")
     at(job, 40, lambda status: os.kill(processes(status, "ps")[0], signal.SIGKILL))
-    lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "lost")
+    lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.LOST)
     assert "have done to them is lost (--ps_restore=skip)" in lost.text
     (tmp_path / "go").touch()
     summary = job.wait().succeeded().summary
@@ -142,10 +142,10 @@ def test_slots_without_a_copy_are_restored_from_the_last_snapshot(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
     job = begin(ps_replicas=1, checkpoint_steps=40)
-    saved = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "snapshot")
+    saved = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.SNAPSHOT)
     assert "snapshot of 1" in saved.text  # ten tasks or a few more
     at(job, 60, lambda status: [os.kill(pid, signal.SIGKILL) for pid in processes(status, "ps")])
-    lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "lost")
+    lost = next(item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.LOST)
     assert "they are restored from the last snapshot" in lost.text
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] >= 1
@@ -231,7 +231,7 @@ def test_a_job_ends_when_its_audit_can_be_written(begin: Start, tmp_path: Path, 
     obstacle = tmp_path / "audit" / "accounts"
     job = begin()
     at(job, 1, lambda status: obstacle.mkdir())
-    notes = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == "note")
+    notes = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE)
     assert any(
         "audit can't be written (Is a directory): the job ends once it can" in one.text for one in notes
     )
@@ -277,7 +277,7 @@ def holding(job: Job, names: set[str]) -> None:
                 servers
             ) == item.wanted_servers == len(names)
         elif item.kind in ("copying", "copied"):
-            copied = item.kind == "copied"
+            copied = item.kind == EventKind.COPIED
         if serving and copied:
             return
     pytest.fail(f"the job ended before its servers were {names}")
@@ -382,7 +382,7 @@ def test_a_full_disk_of_the_audit_is_waited_for(
     job = plain(audit=small_disk.path / "audit", output=tmp_path / "tallied.npz")
     at(job, 20, lambda status: small_disk.fill())
     waits = "the audit in {} can't be written: no space left on device".format(small_disk.path / "audit")
-    said = (item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == "note")
+    said = (item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE)
     assert any(waits in text for text in said)
     small_disk.free()
     (tmp_path / "go").touch()

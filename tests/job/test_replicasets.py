@@ -6,13 +6,11 @@ from collections.abc import Iterable
 from typing import cast
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, ProcessGone, ProcessName, Role
-from elasticdl.control.protocol.status import JobEvent
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position
 from elasticdl.job.master import _replica_sets
-from elasticdl.master.core.records import EpochRecord, ViewRecord
+from elasticdl.master.core.records import EpochRecord, LaunchedRecord, ViewRecord
 from elasticdl.master.processes import replicas as replicas
-from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 
 
@@ -36,10 +34,10 @@ class Silent:
         return events
 
 
-def test_a_name_that_was_ever_spoken_of_is_not_used_again() -> None:
+def test_a_name_that_was_ever_given_is_not_used_again() -> None:
     spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_workers": 2}))
-    told = [HistoryEvent(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)) for kind in ("joined", "drained")]
-    (force,), _ = _replica_sets(spec, cast(Cluster, Silent()), ((EpochRecord(1),), 1), told)
+    records = (EpochRecord(1), LaunchedRecord((ProcessName(Role.WORKER, 0, 1), ProcessName(Role.PS, 1, 9))))
+    (force,), _ = _replica_sets(spec, cast(Cluster, Silent()), (records, 2))
     _, instructions, _ = replicas.decide(0.0, force, replicas.Tick())
     assert instructions == (
         replicas.Launch(ProcessName(Role.WORKER, 0, 2)),
@@ -60,7 +58,7 @@ def test_the_members_of_the_last_group_have_to_be_somewhere() -> None:
         sources=("initial", "initial"),
     )
     records = (EpochRecord(1), ViewRecord(view))
-    (force,), history = _replica_sets(spec, cast(Cluster, Silent()), (records, 2), [])
+    (force,), history = _replica_sets(spec, cast(Cluster, Silent()), (records, 2))
     names = [ProcessName(Role.WORKER, 0, 1), ProcessName(Role.WORKER, 1, 3)]
     assert history == [ProcessGone(name) for name in names]
     _, instructions, _ = replicas.decide(0.0, force, replicas.Tick())
@@ -73,6 +71,6 @@ def test_the_members_of_the_last_group_have_to_be_somewhere() -> None:
 def test_servers_come_before_workers_for_which_there_may_be_no_room() -> None:
     settings = {"model_def": "m.model", "training_data": "x", "num_workers": 2, "num_ps_pods": 2}
     cluster = Silent()
-    forces, _ = _replica_sets(build(from_arguments(settings)), cast(Cluster, cluster), ((), 0), [])
+    forces, _ = _replica_sets(build(from_arguments(settings)), cast(Cluster, cluster), ((), 0))
     assert [force.role for force in forces] == [Role.WORKER, Role.PS]
     assert cluster.launched == ["ps-0-1", "ps-1-1", "worker-0-1", "worker-1-1"]

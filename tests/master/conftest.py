@@ -18,7 +18,7 @@ from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.cluster.local.processes import Launcher
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import ElasticDLError, MasterAway
@@ -85,11 +85,11 @@ class Job:
                 self._news.wait(min(left, 0.2))
             return found
 
-    def happened(self, kind: str, count: int = 1) -> JobEvent:
+    def happened(self, kind: EventKind, count: int = 1) -> JobEvent:
         """Wait for the `count`-th event of a kind."""
         return self.until(lambda job: len(found := job.of(kind)) >= count and found[count - 1])
 
-    def of(self, kind: str) -> list[JobEvent]:
+    def of(self, kind: EventKind) -> list[JobEvent]:
         return [event for event in self.events if event.kind == kind]
 
     def past(self, step: int) -> None:

@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 from elasticdl.job import master
+from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.journal import Journal
 from elasticdl.master.core.records import Record, StoppingRecord, ViewRecord
-from elasticdl.master.running.allreduce import AllReduceRunner
 from elasticdl.master.running.runner import Runner
 
 STILL = 8.0
@@ -39,10 +39,8 @@ def append_and_die(journal: Journal, number: int, record: Record) -> None:
         raise KeyError("an error in the thread that writes the journal")
 
 
-def tick_slowly(runner: Runner) -> None:
-    assert isinstance(runner, AllReduceRunner)
-    view = runner._machine.view
-    if MOMENT == "still" and view is not None and runner._event_history.step > 20 and first_time():
+def tick_slowly(runner: Runner[AllReduceMaster]) -> None:
+    if MOMENT == "still" and runner._machine.view is not None and runner.history.step > 20 and first_time():
         time.sleep(STILL)
     tick(runner)
 

@@ -54,6 +54,7 @@ from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import Journal
+from elasticdl.master.core.recordforms import record_from_json, record_to_json
 from elasticdl.master.core.records import (
     DoneRecord,
     ModelRecord,
@@ -61,8 +62,6 @@ from elasticdl.master.core.records import (
     PositionRecord,
     ViewRecord,
     read_journal,
-    record_from_json,
-    record_to_json,
 )
 from elasticdl.master.ps.machine import PsMaster
 from tests.master import test_machine as synchronous

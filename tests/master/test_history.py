@@ -8,26 +8,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.control.protocol.status import JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files import reading
 from elasticdl.master.core.witnesses import SUSPICION
-from elasticdl.master.reporting.history import EventHistory, HistoryEvent, event_from_line, taking_part
+from elasticdl.master.reporting.history import EventHistory, HistoryEvent, event_from_line
 
 words = st.text(max_size=20)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 whole = st.integers(0, reading.LARGEST)
 told = st.builds(
     HistoryEvent,
-    st.builds(JobEvent, numbers, words, words, whole, whole, words, st.none() | numbers),
+    st.builds(JobEvent, numbers, st.sampled_from(EventKind), words, whole, whole, words, st.none() | numbers),
     words,
     whole,
 )
 
 
-def event(kind: str, time: float, worker: str = "", step: int = 0, seconds: float | None = None) -> JobEvent:
+def event(
+    kind: EventKind, time: float, worker: str = "", step: int = 0, seconds: float | None = None
+) -> JobEvent:
     return JobEvent(time, kind, worker, 1, step, "", seconds)
 
 
@@ -97,14 +99,14 @@ def test_steps_that_are_given_up_are_counted() -> None:
     history.progress(1.0, 9, 90, None)
     assert history.begin_again(8) == 1
     assert history.step == 8
-    history.tell(HistoryEvent(event("view", 1.0), redone=1))
+    history.tell(HistoryEvent(event(EventKind.VIEW, 1.0), redone=1))
     assert history.summary(2.0)["redone_steps"] == 1
 
 
 def test_a_bad_record_that_several_workers_met_counts_once() -> None:
     history = EventHistory(0.0)
     for text in ("record 3 of a", "record 4 of a", "record 3 of a"):
-        history.tell(HistoryEvent(replace(event("bad-record", 1.0), text=text)))
+        history.tell(HistoryEvent(replace(event(EventKind.BAD_RECORD, 1.0), text=text)))
     assert history.summary(2.0)["bad_records"] == 2
 
 
@@ -120,14 +122,16 @@ def test_where_a_view_stands_is_exact() -> None:
 
 def test_the_summary_is_of_all_masters_lives() -> None:
     happened = [
-        HistoryEvent(event("step", 104.0, step=1)),
-        HistoryEvent(event("recovered", 106.0, "worker-1-1", 30, 0.123456), cause="killed by SIGKILL"),
-        HistoryEvent(event("lost", 105.0, "worker-1-1")),
-        HistoryEvent(event("evicted", 105.5, "worker-2-1")),
-        HistoryEvent(event("drained", 107.0, "worker-0-1")),
-        HistoryEvent(event("lost", 107.0, "ps-0-1")),
-        HistoryEvent(event("unsaved", 108.0)),
-        HistoryEvent(event("finished", 114.0)),
+        HistoryEvent(event(EventKind.STEP, 104.0, step=1)),
+        HistoryEvent(
+            event(EventKind.RECOVERED, 106.0, "worker-1-1", 30, 0.123456), cause="killed by SIGKILL"
+        ),
+        HistoryEvent(event(EventKind.LOST, 105.0, "worker-1-1")),
+        HistoryEvent(event(EventKind.EVICTED, 105.5, "worker-2-1")),
+        HistoryEvent(event(EventKind.DRAINED, 107.0, "worker-0-1")),
+        HistoryEvent(event(EventKind.LOST, 107.0, "ps-0-1")),
+        HistoryEvent(event(EventKind.UNSAVED, 108.0)),
+        HistoryEvent(event(EventKind.FINISHED, 114.0)),
     ]
     history = EventHistory(100.0)
     for item in happened:
@@ -157,27 +161,17 @@ def test_a_job_that_fails_with_its_first_figures_has_no_rate() -> None:
     assert (summary["records_trained"], summary["records_per_second"]) == (400, None)
 
 
-def test_who_takes_part_has_joined_and_not_left() -> None:
-    happened = [
-        *(HistoryEvent(event("joined", 1.0, f"worker-{index}-1")) for index in range(4)),
-        HistoryEvent(event("joined", 1.0, "ps-0-1")),
-        HistoryEvent(event("lost", 2.0, "worker-0-1")),
-        HistoryEvent(event("drained", 3.0, "worker-1-1")),
-        HistoryEvent(event("evicted", 4.0, "worker-2-1")),
-        HistoryEvent(event("joined", 5.0, "worker-2-1")),
-    ]
-    assert taking_part(happened) == {"worker-3-1"}
-
-
 @pytest.mark.parametrize("end_first", [True, False])
 def test_the_summary_says_what_became_of_a_suspect(end_first: bool) -> None:
     happened = [
-        HistoryEvent(event("recovered", 106.0, "worker-1-1", 30, 0.1), cause=SUSPICION),
-        HistoryEvent(event("ended", 106.1, "worker-1-1"), cause="killed by SIGKILL"),
-        HistoryEvent(event("recovered", 107.0, "worker-2-1", 40, 0.1), cause=SUSPICION),
+        HistoryEvent(event(EventKind.RECOVERED, 106.0, "worker-1-1", 30, 0.1), cause=SUSPICION),
+        HistoryEvent(event(EventKind.ENDED, 106.1, "worker-1-1"), cause="killed by SIGKILL"),
+        HistoryEvent(event(EventKind.RECOVERED, 107.0, "worker-2-1", 40, 0.1), cause=SUSPICION),
     ]
     history = EventHistory(100.0)
-    for item in sorted(happened, key=lambda told: told.event.kind == "recovered") if end_first else happened:
+    for item in (
+        sorted(happened, key=lambda told: told.event.kind == EventKind.RECOVERED) if end_first else happened
+    ):
         history.tell(item)
     causes = [recovery["cause"] for recovery in history.summary(115.0)["recoveries"]]
     assert causes == [f"{SUSPICION}, then killed by SIGKILL", SUSPICION]
@@ -188,6 +182,12 @@ def test_times_only_grow() -> None:
     times = []
     for now in (5.0, 5.0, 4.0, 6.0):
         times.append(history.next_time(now))
-        history.tell(HistoryEvent(event("note", times[-1])))
+        history.tell(HistoryEvent(event(EventKind.NOTE, times[-1])))
     assert times == sorted(set(times))
     assert times[-1] == 6.0
+
+
+def test_an_event_of_a_kind_that_is_not_known_is_none() -> None:
+    line = HistoryEvent(event(EventKind.NOTE, 1.0)).to_line()
+    assert event_from_line(line) is not None
+    assert event_from_line(line.replace('"note"', '"nonsense"')) is None

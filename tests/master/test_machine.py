@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     Data,
@@ -30,6 +31,7 @@ from elasticdl.control.protocol.messages import (
     Welcome,
     saved_as,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
@@ -53,6 +55,7 @@ from elasticdl.master.core.events import (
     Instruction,
     JournalRead,
     Kill,
+    Launched,
     Publish,
     Published,
     Reply,
@@ -69,6 +72,7 @@ from elasticdl.master.core.records import (
     ErrorRecord,
     FailedRecord,
     FinishedRecord,
+    LaunchedRecord,
     Record,
     ShardsRecord,
     SnapshotRecord,
@@ -166,7 +170,7 @@ class Control:
     def told(self, name: str) -> list[Any]:
         return [i.message for i in self.said if isinstance(i, Tell) and i.connection == ord(name)]
 
-    def announced(self, kind: str) -> list[Announce]:
+    def announced(self, kind: EventKind) -> list[Announce]:
         return [i for i in self.said if isinstance(i, Announce) and i.kind == kind]
 
     @property
@@ -320,7 +324,7 @@ def test_who_is_left_out_alive_does_not_keep_a_job_below_its_minimum_for_ever() 
     control.give(ConnectionLost(ord("b")))
     control.seal("a")
     assert control.members == ["a"]
-    assert control.announced("evicted")[0].worker == name("b")
+    assert control.announced(EventKind.EVICTED)[0].worker == name("b")
     assert Pending(ViewId(2)) in control.told("a")
     control.seal("a")
     assert name("b") in {i.worker for i in control.wait(60) if isinstance(i, Kill)}
@@ -359,7 +363,7 @@ def test_joiners_wait_for_a_step_boundary() -> None:
     assert control.members == ["a", "b"]
     control.seal("b")
     assert control.members == ["a", "b", "c"]
-    assert control.announced("joined")[0].worker == name("c")
+    assert control.announced(EventKind.JOINED)[0].worker == name("c")
 
 
 def test_a_dead_member_ends_the_view_at_once() -> None:
@@ -368,7 +372,7 @@ def test_a_dead_member_ends_the_view_at_once() -> None:
     assert control.told("a") == [Stop(ViewId(1))]
     control.seal("a")
     assert control.members == ["a"]
-    (lost,) = control.announced("lost")
+    (lost,) = control.announced(EventKind.LOST)
     assert lost.cause == "killed by SIGKILL"
 
 
@@ -378,7 +382,7 @@ def test_a_recovery_is_told_with_its_duration() -> None:
     control.seal("a")
     control.now += 0.25
     control.say("a", Progress(ViewId(2), StateId(2, 2), SCHEDULE.advance(MIDDLE, 2), 0.5, 4))
-    (recovered,) = control.announced("recovered")
+    (recovered,) = control.announced(EventKind.RECOVERED)
     assert (recovered.worker, recovered.step, recovered.cause) == (name("b"), 2, "killed by SIGKILL")
     assert recovered.seconds == pytest.approx(0.25)
 
@@ -415,9 +419,52 @@ def test_two_witnesses_evict_at_once_and_one_alone_waits() -> None:
     control.seal("a")
     control.seal("c")
     assert control.members == ["a", "c"]
-    assert control.announced("evicted")[0].worker == name("b")
+    assert control.announced(EventKind.EVICTED)[0].worker == name("b")
     # what was left out on suspicion and does not end is killed
     assert next(i for i in control.wait(5.0) if isinstance(i, Kill)).worker == name("b")
+
+
+def test_who_was_left_out_on_suspicion_is_killed_by_the_next_master_and_who_drained_is_not() -> None:
+    control = group("a", "b", "c")
+    control.say("c", NextView(replace(report(1), draining=True)))
+    control.give(ConnectionLost(ord("b")))
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    control.wait(1.0)
+    control.seal("a")
+    assert control.members == ["a"]
+    control = Control(*control.journal)
+    control.come_back("a", 1, 1, S1)
+    assert not [i for i in control.wait(4.9) if isinstance(i, Kill)]
+    assert [i.worker for i in control.wait(0.1) if isinstance(i, Kill)] == [name("b")]
+
+
+def test_who_was_left_out_and_has_ended_is_killed_by_nobody() -> None:
+    control = group("a", "b")
+    control.say("a", Lost(ViewId(1), 1, MemberId("b"), "eof"))
+    control.give(ConnectionLost(ord("b")))
+    control.wait(1.0)
+    control.seal("a")
+    assert control.members == ["a"]
+    control = Control(*control.journal)
+    control.give(WorkerEnded(name("b"), "killed by SIGKILL"))
+    assert not [i for i in control.wait(60.0) if isinstance(i, Kill)]
+
+
+def test_names_that_are_in_use_are_journalled_once_and_after_all_else() -> None:
+    lives = (ProcessName(Role.WORKER, 0, 1), ProcessName(Role.WORKER, 1, 1))
+    control = Control()
+    control.hold = True
+    control.give(ScaleAsked(1, 3), Launched(lives[:1]), DataFound(SHARDS), Launched(lives))
+    control.hold = False
+    control.journal.append(WantedRecord(3))
+    control.give(Appended(WantedRecord(3)))
+    assert control.journal[2:] == [ShardsRecord(SHARDS), LaunchedRecord(lives)]
+    later = Control(*control.journal)
+    later.give(Launched(lives), Launched((ProcessName(Role.WORKER, 1, 2),)))
+    assert [record for record in later.journal if isinstance(record, LaunchedRecord)] == [
+        LaunchedRecord(lives),
+        LaunchedRecord((ProcessName(Role.WORKER, 1, 2),)),
+    ]
 
 
 def test_missing_heartbeats_alone_wait_five_seconds() -> None:
@@ -632,7 +679,7 @@ def test_a_draining_member_is_released_by_the_view_that_leaves_it_out() -> None:
     control.seal("b")
     assert control.members == ["b"]
     assert [type(message) for message in control.told("a")] == [Released]
-    assert control.announced("drained")[0].worker == name("a")
+    assert control.announced(EventKind.DRAINED)[0].worker == name("a")
 
 
 def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:

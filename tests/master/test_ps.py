@@ -44,6 +44,7 @@ from elasticdl.control.protocol.psmessages import (
     Watermark,
     WriteResult,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
@@ -217,7 +218,7 @@ class Rig:
             self.say(name, TaskDone(task, self.master.journal.roll_back))
         self.tick(BATCH_SECONDS + 0.1)
 
-    def announced(self, kind: str) -> list[events.Announce]:
+    def announced(self, kind: EventKind) -> list[events.Announce]:
         return [one for one in self.out if isinstance(one, events.Announce) and one.kind == kind]
 
 
@@ -300,7 +301,7 @@ def test_a_task_that_is_done_says_what_its_last_chunk_would_have_said() -> None:
     rig.say("worker-0-1", TaskDone(0, 0, 0.25))
     assert rig.master.loss == 0.25
     assert rig.master.steps_done == 1  # that it is two is for the journal to say
-    (step,) = rig.announced("step")
+    (step,) = rig.announced(EventKind.STEP)
     assert step.text == "step 1, loss 0.25"
     rig.tick(BATCH_SECONDS + 0.1)
     assert rig.master.steps_done == 2
@@ -346,7 +347,7 @@ def test_a_lost_worker_s_tasks_go_on_where_it_was() -> None:
     rig.die("worker-0-1")
     rig.connect("worker-1-1")
     assert rig.heard("worker-1-1", Leased) == [Leased(0, 1, 0), Leased(1, 0, 0)]
-    assert [one.worker for one in rig.announced("lost")] == ["worker-0-1"]
+    assert [one.worker for one in rig.announced(EventKind.LOST)] == ["worker-0-1"]
 
 
 def test_a_task_that_is_not_known_to_be_done_goes_on_at_its_last_chunk() -> None:
@@ -374,7 +375,7 @@ def test_a_worker_that_hangs_is_left_out_and_killed() -> None:
     rig.tick()
     rig.silent.add("worker-0-1")
     rig.tick(8.0)
-    assert [one.worker for one in rig.announced("evicted")] == ["worker-0-1"]
+    assert [one.worker for one in rig.announced(EventKind.EVICTED)] == ["worker-0-1"]
     rig.tick(6.0)
     assert any(isinstance(one, events.Kill) and one.worker == "worker-0-1" for one in rig.out)
     rig.connect("worker-1-1")
@@ -417,7 +418,7 @@ def test_the_backup_of_a_lost_server_is_promoted_and_gets_a_backup() -> None:
         rig.say(server, CopyReady(one.slot, one.term, one.to, one.hands_over))
     assert all(entry.backup is not None for entry in rig.master.journal.entries)
     rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
-    assert [one.worker for one in rig.announced("recovered")] == ["ps-0-1"]
+    assert [one.worker for one in rig.announced(EventKind.RECOVERED)] == ["ps-0-1"]
 
 
 @pytest.mark.parametrize("wakes_up", [True, False])
@@ -430,7 +431,7 @@ def test_a_server_that_hangs_with_the_last_copy_is_given_time(wakes_up: bool) ->
     rig.tick(Times().stall - 5.0)
     assert rig.master.journal.roll_back == 0
     assert rig.master.awaited(rig.now) == {1}
-    assert rig.announced("evicted") == []
+    assert rig.announced(EventKind.EVICTED) == []
     if wakes_up:
         rig.silent.clear()
     rig.tick(10.0)
@@ -460,10 +461,10 @@ def test_a_recovery_lasts_from_the_last_step_before_the_loss_to_the_next_one() -
     rig.die("ps-0-1")
     rig.tick(1.0)
     rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
-    assert rig.announced("recovered") == []  # nothing new
+    assert rig.announced(EventKind.RECOVERED) == []  # nothing new
     rig.tick(1.0)
     rig.say("worker-0-1", TaskDone(0, 0))
-    (recovered,) = rig.announced("recovered")
+    (recovered,) = rig.announced(EventKind.RECOVERED)
     assert recovered.seconds == pytest.approx(rig.now - settled)
     assert "after the last step before the loss of ps-0-1 (killed by SIGKILL)" in recovered.text
 
@@ -478,7 +479,7 @@ def test_the_time_in_which_a_master_was_stopped_is_part_of_a_recovery() -> None:
     rig.die("ps-0-1")
     rig.tick(0.5)
     rig.say("worker-0-1", Settled(1, 1, 0, 0.5))
-    (recovered,) = rig.announced("recovered")
+    (recovered,) = rig.announced(EventKind.RECOVERED)
     assert recovered.seconds == pytest.approx(rig.now - settled)
 
 
@@ -494,7 +495,7 @@ def test_a_master_that_comes_back_counts_a_recovery_from_its_return() -> None:
     rig.die("ps-0-1")
     rig.tick(2.0)
     rig.say("worker-0-1", TaskDone(0, 0))
-    (recovered,) = rig.announced("recovered")
+    (recovered,) = rig.announced(EventKind.RECOVERED)
     assert recovered.seconds == pytest.approx(rig.now - returned)
     assert "after the return of the master, which has found ps-0-1 lost" in recovered.text
 
@@ -502,18 +503,62 @@ def test_a_master_that_comes_back_counts_a_recovery_from_its_return() -> None:
 def test_a_master_that_comes_back_tells_of_workers_that_were_lost_meanwhile() -> None:
     rig = Rig()
     rig.start("worker-0-1", "worker-1-1")
-    rig.settings = replace(rig.settings, present=frozenset({"worker-0-1"}))
+    rig.die("worker-1-1")
     rig.begin()
     returned = rig.now
     rig.die("worker-0-1")
     rig.die("worker-0-1")
-    rig.die("worker-1-1")  # of which was told before
-    assert [one.worker for one in rig.announced("lost")] == ["worker-0-1"]
+    rig.die("worker-1-1")  # of which the master before has told
+    assert [one.worker for one in rig.announced(EventKind.LOST)] == ["worker-0-1"]
     rig.connect("worker-0-2")
     rig.tick(2.0)
     rig.say("worker-0-2", Settled(0, 1, 0, 0.5))
-    (recovered,) = rig.announced("recovered")
+    (recovered,) = rig.announced(EventKind.RECOVERED)
     assert (recovered.worker, recovered.seconds) == ("worker-0-1", pytest.approx(rig.now - returned))
+
+
+def test_who_takes_part_is_journalled_once_and_a_server_is_no_worker() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    assert rig.master.journal.workers == {"worker-0-1", "worker-1-1"}
+    rig.say("worker-1-1", Leave((), 0))
+    assert rig.master.journal.workers == {"worker-0-1"}
+    rig.die("worker-0-1")
+    assert rig.master.journal.workers == set()
+    records = len(rig.journal)
+    rig.tick(1.0)
+    assert len(rig.journal) == records
+
+
+def test_a_worker_that_was_left_out_is_killed_by_the_next_master() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.tick()
+    rig.silent.add("worker-0-1")
+    rig.tick(8.0)
+    assert [one.worker for one in rig.announced(EventKind.EVICTED)] == ["worker-0-1"]
+    rig.begin()
+    rig.connect("worker-1-1")
+    rig.tick(4.0)
+    assert not [one for one in rig.out if isinstance(one, events.Kill)]
+    rig.tick(2.0)
+    assert [one.worker for one in rig.out if isinstance(one, events.Kill)] == ["worker-0-1"]
+    rig.die("worker-0-1")
+    rig.begin()
+    rig.tick(10.0)
+    assert not [one for one in rig.out if isinstance(one, events.Kill)]
+
+
+def test_a_worker_that_was_left_out_and_is_heard_of_again_is_killed_by_no_later_master() -> None:
+    rig = Rig()
+    rig.start("worker-0-1", "worker-1-1")
+    rig.tick()
+    rig.silent.add("worker-0-1")
+    rig.tick(8.0)
+    assert rig.master.journal.evicted == {"worker-0-1"}
+    rig.event(events.Beat(member("worker-0-1"), 0, 0, 2, 0.0))
+    rig.tick()
+    assert (rig.master.journal.evicted, "worker-0-1" in rig.master.journal.workers) == (set(), True)
 
 
 def test_people_see_how_many_slots_would_not_survive_another_loss() -> None:
@@ -544,11 +589,11 @@ def test_a_server_that_is_lost_while_it_leaves_is_not_said_to_be_empty() -> None
     rig.say("ps-0-1", Leave((), 0))
     rig.connect("ps-0-2")
     rig.die("ps-0-1")
-    assert rig.announced("drained") == []
-    assert [one.worker for one in rig.announced("lost")] == ["ps-0-1"]
+    assert rig.announced(EventKind.DRAINED) == []
+    assert [one.worker for one in rig.announced(EventKind.LOST)] == ["ps-0-1"]
     copied(rig)
     rig.say("worker-0-1", Settled(0, 1, 0, 0.5))
-    assert [one.worker for one in rig.announced("recovered")] == ["ps-0-1"]
+    assert [one.worker for one in rig.announced(EventKind.RECOVERED)] == ["ps-0-1"]
 
 
 def test_two_witnesses_are_enough_against_a_server_and_one_that_broke_off_is_none() -> None:
@@ -575,7 +620,7 @@ def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     assert [(entry.primary, entry.restored) for entry in placed.entries] == [(1, 1), (1, 1)]
     assert rig.heard("worker-0-1", Watermark) == [Watermark(0, 1, ())]
     assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 1), Leased(1, 0, 1)]
-    (rolled_back,) = rig.announced("rolled-back")
+    (rolled_back,) = rig.announced(EventKind.ROLLED_BACK)
     assert rolled_back.text == "rolled back to step 0: 4 steps will be recomputed"
     assert rolled_back.redone == 4
     # what was begun before does not count
@@ -640,7 +685,7 @@ def test_a_server_that_leaves_while_there_is_no_master_is_emptied() -> None:
     rig.begin()
     for server in range(3):
         rig.connect(f"ps-{server}-1", server=server, leaving=server == 2)
-    assert [one.worker for one in rig.announced("leaving")] == ["ps-2-1"]
+    assert [one.worker for one in rig.announced(EventKind.LEAVING)] == ["ps-2-1"]
     copied(rig)
     assert rig.heard("ps-2-1", Released) == [Released("it is empty")]
 
@@ -818,7 +863,7 @@ def test_a_snapshot_is_whole_when_all_slots_and_the_manifest_are_written() -> No
     assert [Path(file).name for file, _ in manifest.sections] == ["a", "b", "a", "c"]
     rig.event(events.ManifestWritten(1, "/snapshots/checkpoint-1/manifest.json"))
     assert SavedRecord(1, "/snapshots/checkpoint-1/manifest.json") in rig.journal
-    assert [one.step for one in rig.announced("snapshot")] == [4]
+    assert [one.step for one in rig.announced(EventKind.SNAPSHOT)] == [4]
     # two tasks later a slot is lost: only these are done anew
     rig.finish("worker-0-1", 2, 3)
     rig.told.clear()
@@ -845,9 +890,9 @@ def test_tasks_since_the_snapshot_may_be_left_as_they_are() -> None:
     # what was under way begins anew, what was done stays done
     assert rig.heard("worker-0-1", Watermark) == [Watermark(4, 1, ())]
     assert [(one.task, one.chunk) for one in rig.heard("worker-0-1", Leased)] == [(4, 0), (5, 0)]
-    (lost,) = rig.announced("lost")
+    (lost,) = rig.announced(EventKind.LOST)
     assert "what the tasks 2 to 3 have done to them is lost (--ps_restore=skip)" in lost.text
-    assert [one.redone for one in rig.announced("rolled-back")] == [0]
+    assert [one.redone for one in rig.announced(EventKind.ROLLED_BACK)] == [0]
     assert rig.master.journal.done == Done(TaskNumber(4))
 
 
@@ -880,7 +925,7 @@ def test_a_snapshot_that_can_not_be_written_is_told_and_tried_again_later() -> N
     rig.start("worker-0-1")
     rig.finish("worker-0-1", 0, 1)
     rig.cut("ps-1-1", 1, "b", (), "No space left on device")
-    assert "No space left on device" in rig.announced("unsaved")[0].text
+    assert "No space left on device" in rig.announced(EventKind.UNSAVED)[0].text
     rig.finish("worker-0-1", 2)
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(2)), 0)
     rig.finish("worker-0-1", 3)
@@ -940,7 +985,7 @@ def test_a_snapshot_that_failed_is_tried_again_after_a_while_even_if_little_is_t
     rig.finish("worker-0-1", 0, 1, 2, 3)
     rig.cut("ps-1-1", 1, "b", (), "No space left on device")
     assert events.DropSnapshot(1) in rig.out
-    assert "tried again later" in rig.announced("unsaved")[0].text
+    assert "tried again later" in rig.announced(EventKind.UNSAVED)[0].text
     rig.tick(50.0)
     assert rig.master.journal.cut == CutRecord(1, Done(TaskNumber(4)), 0)
     rig.tick(11.0)
@@ -976,7 +1021,7 @@ def test_the_job_ends_without_a_last_checkpoint_that_can_not_be_written() -> Non
         rig.cut("ps-1-1", attempt, "b", (), "No space left on device")
         rig.tick(2.2)
     assert isinstance(rig.journal[-1], FinishedRecord)
-    assert ["again" in one.text for one in rig.announced("unsaved")] == [True, True, False]
+    assert ["again" in one.text for one in rig.announced(EventKind.UNSAVED)] == [True, True, False]
 
 
 def test_a_task_of_which_chunks_are_left_out_is_not_done_in_a_checkpoint() -> None:
@@ -1128,7 +1173,7 @@ def test_another_worker_writes_the_result_if_the_first_one_dies() -> None:
     rig.say("ps-0-1", accounts_of(rig, 0))
     rig.say("ps-1-1", accounts_of(rig, 1))
     rig.die("worker-0-1")
-    (lost,) = rig.announced("lost")
+    (lost,) = rig.announced(EventKind.LOST)
     assert lost.text == (
         "worker-0-1 has ended: killed by SIGKILL; nothing is left to train, and another one writes the model"
     )
@@ -1246,7 +1291,7 @@ def test_what_a_worker_failed_with_is_said_of_its_end() -> None:
     rig.say("worker-0-1", ProgramFailed("program", "ValueError at m.py", "", "ValueError: no", 2))
     rig.die("worker-0-1")
     rig.die("worker-1-1")
-    assert [lost.text for lost in rig.announced("lost")] == [
+    assert [lost.text for lost in rig.announced(EventKind.LOST)] == [
         "worker-0-1 is lost: it failed (ValueError at m.py); others continue with its tasks",
         "worker-1-1 is lost: killed by SIGKILL; its next life continues with its tasks",
     ]
@@ -1410,7 +1455,7 @@ def test_training_goes_on_if_slots_hold_more_than_is_known() -> None:
         rig.tick(1.2)
         if rig.heard("ps-0-1", CutOrdered):
             rig.cut("ps-0-1", 1, "a", (section(0, 1, until=5),), "")
-    (note,) = rig.announced("unsaved")
+    (note,) = rig.announced(EventKind.UNSAVED)
     assert "slots hold gradients of a later step; it is tried again later" in note.text
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
     rig.finish("worker-0-1", 4, 5, 6, 7)
@@ -1428,7 +1473,7 @@ def test_the_loss_of_an_only_copy_takes_all_slots_back_to_the_last_snapshot() ->
     assert placed.snapshot == "/checkpoints/checkpoint-1/manifest.json"
     assert rig.heard("worker-0-1", Watermark) == [Watermark(4, 1, ())]
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
-    (lost,) = rig.announced("lost")
+    (lost,) = rig.announced(EventKind.LOST)
     assert "all slots are restored from the last snapshot" in lost.text
     assert rig.master.steps_done == 2
 
@@ -1483,7 +1528,7 @@ def test_a_job_that_is_stopped_within_a_wave_ends_without_a_last_checkpoint() ->
     rig.say("worker-0-1", result(wanted.steps, wanted.attempt))
     assert isinstance(rig.journal[-1], FinishedRecord)
     assert rig.master.journal.cut is None
-    (note,) = rig.announced("note")
+    (note,) = rig.announced(EventKind.NOTE)
     assert note.text == (
         "the job was stopped in the middle of a wave, where nothing whole can be written: it leaves no checkpoint"
     )

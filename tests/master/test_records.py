@@ -9,10 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
 from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.recordforms import record_from_json, record_to_json
 from elasticdl.master.core.records import (
     EpochRecord,
     ErrorRecord,
@@ -20,6 +22,7 @@ from elasticdl.master.core.records import (
     FinishedRecord,
     Journal,
     KnownRecord,
+    LaunchedRecord,
     Record,
     ResumedRecord,
     ShardsRecord,
@@ -27,10 +30,9 @@ from elasticdl.master.core.records import (
     StoppingRecord,
     ViewRecord,
     WantedRecord,
+    WorkersRecord,
     compact,
     read_journal,
-    record_from_json,
-    record_to_json,
 )
 
 NUMBERS = st.integers(0, 10**9)
@@ -40,6 +42,8 @@ DONE = st.builds(
     NUMBERS,
     st.sets(st.integers(0, 9)),
 )
+NAMES = st.lists(st.sampled_from(["worker-0-1", "worker-0-2", "worker-1-1"]), max_size=3).map(tuple)
+LIVES = st.builds(ProcessName, st.sampled_from(Role), st.integers(0, 2), st.integers(1, 3))
 POSITIONS = st.builds(Position, NUMBERS, NUMBERS, NUMBERS, NUMBERS)
 
 
@@ -62,9 +66,10 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
     st.builds(ShardsRecord, st.lists(st.builds(Shard, st.text(), NUMBERS, NUMBERS), max_size=3).map(tuple)),
     st.builds(
-        lambda n, names: ViewRecord(view(n, *names)),
+        lambda n, names, evicted: ViewRecord(view(n, *names), evicted),
         NUMBERS,
         st.sets(st.sampled_from("abcd"), max_size=3).map(sorted),
+        NAMES,
     ),
     st.builds(SnapshotRecord, NUMBERS.map(ViewId), STATES, POSITIONS, st.text()),
     st.builds(WantedRecord, NUMBERS),
@@ -74,6 +79,8 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
         FinishedRecord, NUMBERS.map(ViewId), STATES, st.text(), st.text(), st.just((("accuracy", 0.5),))
     ),
     st.builds(FailedRecord, st.text(), st.text(), st.text(), st.text()),
+    st.builds(LaunchedRecord, st.lists(LIVES, max_size=3).map(tuple)),
+    st.builds(WorkersRecord, NAMES, NAMES, NAMES),
     st.builds(KnownRecord, st.just((MemberId("z"),))),
 )
 RESUMED = st.builds(
@@ -98,12 +105,27 @@ def test_compaction_changes_nothing_that_the_journal_says(records: list[Record])
     whole, short = read_journal(records), read_journal(compact(records), len(records))
     assert replace(short, known=()) == replace(whole, known=())
     assert sorted(short.known) == sorted(whole.known)
-    assert len(compact(records)) <= 9 + len(whole.errors)
+    assert len(compact(records)) <= 11 + len(whole.errors)
 
 
 def test_ids_that_ever_stood_in_a_view_are_kept_in_order_of_age() -> None:
     records = [ViewRecord(view(1, "b", "a")), ViewRecord(view(2, "a", "c")), EpochRecord(2)]
     assert tuple(read_journal(compact(records)).known) == ("b", "a", "c")
+
+
+def test_the_last_life_of_each_process_is_kept_in_whatever_order_they_began() -> None:
+    lives = [ProcessName(Role.WORKER, 0, 2), ProcessName(Role.PS, 0, 1), ProcessName(Role.WORKER, 0, 1)]
+    records = [LaunchedRecord((life,)) for life in lives]
+    for journal in (read_journal(records), read_journal(compact(records))):
+        assert set(journal.launched.values()) == set(lives[:2])
+
+
+def test_a_worker_that_was_evicted_takes_part_when_it_is_heard_of_again() -> None:
+    records: list[Record] = [WorkersRecord(joined=("a", "b")), WorkersRecord(left=("b",), evicted=("a",))]
+    journal = read_journal(records)
+    assert (journal.workers, journal.evicted) == (frozenset(), {"a"})
+    journal = journal.with_record(WorkersRecord(joined=("a",)))
+    assert (journal.workers, journal.evicted) == ({"a"}, frozenset())
 
 
 def test_the_next_number_follows_the_last_record_also_after_compaction() -> None:
@@ -122,5 +144,5 @@ def test_the_next_number_follows_the_last_record_also_after_compaction() -> None
     ],
 )
 def test_anything_else_is_refused(body: dict[str, object]) -> None:
-    with pytest.raises(BadData, match="format 2"):
+    with pytest.raises(BadData, match="format 3"):
         record_from_json(body)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.cluster.local import place as places
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import (
     EVENTS,
@@ -30,7 +30,7 @@ SETTINGS = {"model_def": "m.model", "training_data": "data", "job_name": "job"}
 
 def told(number: int) -> HistoryEvent:
     return HistoryEvent(
-        JobEvent(float(number), "note", "worker-0-1", 1, number, f"event {number}"), cause="why"
+        JobEvent(float(number), EventKind.NOTE, "worker-0-1", 1, number, f"event {number}"), cause="why"
     )
 
 
@@ -116,11 +116,11 @@ def test_what_could_not_be_read_is_not_written_over() -> None:
 def test_what_each_member_tells_of_each_view_is_not_kept() -> None:
     shelf, announced = Shelf(), list[JobEvent]()
     store = ObjectStatusStore(Shelf(), shelf, lambda line: None, announced.append)
-    for kind in ("sealed", "lost", "committed-first"):
+    for kind in (EventKind.SEALED, EventKind.LOST, EventKind.COMMITTED_FIRST):
         store.tell(HistoryEvent(JobEvent(1.0, kind, "worker-0-1", 1, 1, kind)))
     store.conclude({})
-    assert [json.loads(line)["kind"] for line in shelf.texts[EVENTS].splitlines()] == ["lost"]
-    assert [event.kind for event in announced] == ["lost"]
+    assert [json.loads(line)["kind"] for line in shelf.texts[EVENTS].splitlines()] == [EventKind.LOST]
+    assert [event.kind for event in announced] == [EventKind.LOST]
 
 
 def test_old_events_make_room_for_new_ones() -> None:

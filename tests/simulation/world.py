@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
@@ -582,7 +583,7 @@ class World:
                     self.ended = status
                     self.after(2.0, "the launcher ends what is left", self._end_masters)
             case to_master.Announce(kind):
-                if kind == "evicted":
+                if kind == EventKind.EVICTED:
                     self.oracle.faultless = False
             case to_master.Scale():
                 pass

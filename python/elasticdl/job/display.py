@@ -12,30 +12,35 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from elasticdl.control.protocol.status import JobEvent, JobStatus
-
 _SHOWN = frozenset(
     {
-        *("joined", "lost", "drained", "evicted", "recovered", "healed", "scaled", "rolled-back"),
-        *(
-            "stopping",
-            "exported",
-            "finished",
-            "master",
-            "note",
-            "unsaved",
-            "bad-record",
-            "idle-step",
-            "resumed",
-        ),
+        EventKind.JOINED,
+        EventKind.LOST,
+        EventKind.DRAINED,
+        EventKind.EVICTED,
+        EventKind.RECOVERED,
+        EventKind.HEALED,
+        EventKind.SCALED,
+        EventKind.ROLLED_BACK,
+        EventKind.STOPPING,
+        EventKind.EXPORTED,
+        EventKind.FINISHED,
+        EventKind.MASTER,
+        EventKind.NOTE,
+        EventKind.UNSAVED,
+        EventKind.BAD_RECORD,
+        EventKind.IDLE_STEP,
+        EventKind.RESUMED,
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""
 
-_LAST = frozenset({"finished", "failed"})
+_LAST = frozenset({EventKind.FINISHED, EventKind.FAILED})
 """Kinds of events after which nobody wants to know any more how far the job is."""
 
 _LONGEST_SILENCE = 60.0

@@ -25,7 +25,7 @@ from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.cluster.local.place import JobPlace, open_place
 from elasticdl.cluster.local.processes import Launcher
 from elasticdl.cluster.local.supervision import JobEnded, launcher_failed
-from elasticdl.control.protocol.status import INTERRUPT
+from elasticdl.control.protocol.status import INTERRUPT, EventKind
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.files.drafts import replace_file
 from elasticdl.files.permissions import PRIVATE
@@ -225,12 +225,14 @@ class Watch:
     def _show(self, seen: Any) -> None:
         from elasticdl.control.protocol.status import JobEvent
 
-        if self.first_step is None and (seen.kind == "step" if isinstance(seen, JobEvent) else seen.step > 0):
+        if self.first_step is None and (
+            seen.kind == EventKind.STEP if isinstance(seen, JobEvent) else seen.step > 0
+        ):
             self.first_step = seen.time if isinstance(seen, JobEvent) else time.time()
         with self._lock:
             assert self._display is not None
             if isinstance(seen, JobEvent):
-                if seen.kind == "failed":
+                if seen.kind == EventKind.FAILED:
                     self.failure = seen.text
                 self._display.event(seen)
             else:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -29,14 +29,14 @@ from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
 from elasticdl.master.processes import replicas as replicas
-from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.spec.machine import ask_for_descriptors
 from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
-    from elasticdl.master.running.runner import Monitor, Runner
+    from elasticdl.master.running.context import Monitor
+    from elasticdl.master.running.runner import Runner
 
 BROKEN = 70
 """Exit code of a master that an error of its own has ended (EX_SOFTWARE of sysexits.h)."""
@@ -49,7 +49,9 @@ _DESCRIPTORS = 8192
 """Descriptors of a master in a pod: each member's connections take four, and some nodes allow 1,024 unless one asks for more."""
 
 
-def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore) -> Runner:
+def make_runner(
+    place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore
+) -> Runner[Any]:
     """Return the job's master, ready to run; the workers of a new job have been launched then.
 
     Args:
@@ -64,28 +66,31 @@ def make_runner(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, sto
     read = journal.read()
     if len(read[0]) > _COMPACT_AT:
         read = journal.compact(read[1])
-    told = store.recall() if read[1] else []
-    forces, history = _replica_sets(spec, cluster, read, told)
+    forces, history = _replica_sets(spec, cluster, read)
 
-    kind: type[Runner]
-    if spec.num_ps_pods:
-        from elasticdl.master.running.ps import PsRunner as kind
-    else:
-        from elasticdl.master.running.allreduce import AllReduceRunner as kind
-    return kind(
+    from elasticdl.master.running.context import JobContext, Past
+    from elasticdl.master.running.runner import Runner
+
+    job = JobContext(
         place,
         spec,
         cluster,
         journal,
         store,
-        read,
-        forces,
-        history,
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
         facts=lambda: _facts(spec),
-        told=told,
     )
+    told = store.recall() if read[1] else []
+    past = Past(*read, forces, history, told)
+    snapshots = place.snapshots(spec)
+    if spec.num_ps_pods:
+        from elasticdl.master.running.ps import PsStrategy
+
+        return Runner(job, past, PsStrategy(spec, place.name, snapshots, past))
+    from elasticdl.master.running.allreduce import AllReduceStrategy
+
+    return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots))
 
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> tuple[Shard, ...] | None:
@@ -102,7 +107,7 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
 
 
 def _replica_sets(
-    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int], told: Sequence[HistoryEvent]
+    spec: JobSpec, cluster: Cluster, read: tuple[tuple[Record, ...], int]
 ) -> tuple[list[replicas.ReplicaSet], list[ClusterEvent]]:
     """Launch the processes of a new job; of an old one, find out what there is. Workers come first."""
     most_memory = int(amount(spec.oom_memory_limit)) if spec.oom_memory_limit else 0
@@ -133,8 +138,8 @@ def _replica_sets(
         forces[1] = replace(forces[1], wanted=servers)
     processes = [event for event in history if not isinstance(event, (StopAsked, ScaleAsked))]
     # The first lives are launched before anything is reported, so all that was reported of a life counts.
-    spoken_of = [one.event.worker for one in told if one.event.worker]
-    lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors), *spoken_of)]
+    lives = [process_name(name) for name in (*members, *(error.worker for error in said.errors))]
+    lives += said.launched.values()
     over = said.terminal is not None
     return [replicas.recall(replace(force, over=over), processes, lives) for force in forces], history
 

@@ -12,7 +12,7 @@ from elasticdl.cluster.kubernetes.api import Api, ApiError, Unreachable, connect
 from elasticdl.cluster.kubernetes.items import ConfigMapItem
 from elasticdl.cluster.kubernetes.podcluster import KubernetesCluster
 from elasticdl.cluster.kubernetes.podplace import PodPlace
-from elasticdl.control.protocol.status import JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.master.core.journal import REPLACED
 from elasticdl.master.core.objectpages import ObjectPages
 from elasticdl.master.reporting.statusstore import ObjectStatusStore
@@ -20,7 +20,16 @@ from elasticdl.spec.jobspec import JobSpec
 
 _log = logging.getLogger(__name__)
 
-_WARNINGS = frozenset({"bad-record", "evicted", "failed", "idle-step", "lost", "unsaved"})
+_WARNINGS = frozenset(
+    {
+        EventKind.BAD_RECORD,
+        EventKind.EVICTED,
+        EventKind.FAILED,
+        EventKind.IDLE_STEP,
+        EventKind.LOST,
+        EventKind.UNSAVED,
+    }
+)
 _INDEX = "JOB_COMPLETION_INDEX"
 """Which life of the master this is, from 0; Kubernetes puts it into the environment of an indexed Job's pods."""
 _LEAVE_SECONDS = 10.0

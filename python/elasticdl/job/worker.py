@@ -27,6 +27,7 @@ from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
 from elasticdl.control.protocol.messages import Data, Failed, FoundShards, MemberMessage, Note, Verdict
 from elasticdl.control.protocol.psmessages import Model
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key
@@ -269,10 +270,10 @@ class WorkerProcess:
         )
 
     def _tell_bad_record(self, what: str) -> bool:
-        return self._stream.send(Note("bad-record", ViewId(0), 0, f"skips {what}"))
+        return self._stream.send(Note(EventKind.BAD_RECORD, ViewId(0), 0, f"skips {what}"))
 
     def _note(self, text: str) -> bool:
-        return self._stream.send(Note("note", ViewId(0), 0, text))
+        return self._stream.send(Note(EventKind.NOTE, ViewId(0), 0, text))
 
     def _schedule(self) -> Schedule:
         from elasticdl.data.plan.order import ledger_of

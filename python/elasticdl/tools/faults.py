@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from elasticdl.cluster.cluster import RELEASED, Role
-from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.tools.observation import Observation
 
 _SETTLE_SECONDS = 0.25
@@ -176,7 +176,7 @@ def _heal(observation: Observation, dice: random.Random, victim_is_donor: bool) 
     if (yield Until(arrived, _PATIENCE_SECONDS)) not in ("joining", "healing"):
         return False
     yield Send(joiner, signal.SIGSTOP)
-    servers = yield Until(lambda observation: observation.heard("serving"), 10)
+    servers = yield Until(lambda observation: observation.heard(EventKind.SERVING), 10)
     if servers is None:
         return False
     victim = servers.worker if victim_is_donor else joiner
@@ -186,7 +186,7 @@ def _heal(observation: Observation, dice: random.Random, victim_is_donor: bool) 
     # the view was the joiner's, and it had not healed in it when the victim died
     observation = yield Pause(_SETTLE_SECONDS)
     return not any(
-        event.kind == "healed" and event.worker == joiner and event.view == servers.view
+        event.kind == EventKind.HEALED and event.worker == joiner and event.view == servers.view
         for event in observation.events
     )
 
@@ -218,7 +218,9 @@ def _final(observation: Observation, dice: random.Random) -> Script:
     yield Until(lambda observation: observation.killed(victim) or None, 10)
     # with the result journalled the view is over, and the kill came too late
     return (
-        yield Until(lambda observation: observation.heard("lost", "finished", worker=victim), 30)
+        yield Until(
+            lambda observation: observation.heard(EventKind.LOST, EventKind.FINISHED, worker=victim), 30
+        )
     ) is not None
 
 
@@ -232,7 +234,7 @@ def _draining(observation: Observation, dice: random.Random) -> Script:
     observation = yield Until(lambda observation: observation if observation.killed(victim) else None, 10)
     drained_alive = observation is not None and leaver in observation.live
     yield Send(MASTER, signal.SIGCONT)
-    left = yield Until(lambda observation: observation.heard("drained", worker=leaver), 30)
+    left = yield Until(lambda observation: observation.heard(EventKind.DRAINED, worker=leaver), 30)
     return drained_alive and left is not None
 
 
@@ -240,7 +242,8 @@ def _hang(observation: Observation, dice: random.Random) -> Script:
     victim = dice.choice(observation.training)
     yield Send(victim, signal.SIGSTOP)
     gone = yield Until(
-        lambda observation: observation.heard("evicted", "lost", worker=victim), _PATIENCE_SECONDS
+        lambda observation: observation.heard(EventKind.EVICTED, EventKind.LOST, worker=victim),
+        _PATIENCE_SECONDS,
     )
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
     yield Send(victim, signal.SIGCONT)
@@ -265,10 +268,12 @@ def _hang_at_start(victim: str, dice: random.Random) -> Script:
     yield Pause(dice.uniform(0, _START_SECONDS[Role(role)]))
     yield Send(successor, signal.SIGSTOP)
     replaced = yield Until(
-        lambda observation: observation.heard("replaced", "joined", "evicted", "lost", worker=successor),
+        lambda observation: observation.heard(
+            EventKind.REPLACED, EventKind.JOINED, EventKind.EVICTED, EventKind.LOST, worker=successor
+        ),
         _PATIENCE_SECONDS,
     )
-    if replaced is not None and replaced.kind == "replaced":
+    if replaced is not None and replaced.kind == EventKind.REPLACED:
         return (yield Until(lambda observation: observation.killed(successor) or None, 10)) is not None
     yield Send(successor, signal.SIGCONT)  # it had registered before it stood still
     return False
@@ -278,7 +283,7 @@ def _drain(observation: Observation, dice: random.Random) -> Script:
     leaver = dice.choice(observation.training)
     yield Send(leaver, signal.SIGTERM)
     released = yield Until(lambda observation: observation.ended.get(leaver), 30)
-    told = yield Until(lambda observation: observation.heard("drained", worker=leaver), 10)
+    told = yield Until(lambda observation: observation.heard(EventKind.DRAINED, worker=leaver), 10)
     return bool(released == (RELEASED, None) and told is not None)
 
 
@@ -327,7 +332,9 @@ def _workers(observation: Observation, dice: random.Random) -> Script:
 def _server_hang(observation: Observation, dice: random.Random) -> Script:
     victim = dice.choice(observation.servers)
     yield Send(victim, signal.SIGSTOP)
-    gone = yield Until(lambda observation: observation.heard("lost", worker=victim), _PATIENCE_SECONDS)
+    gone = yield Until(
+        lambda observation: observation.heard(EventKind.LOST, worker=victim), _PATIENCE_SECONDS
+    )
     yield Pause(dice.uniform(0, _SETTLE_SECONDS))
     yield Send(victim, signal.SIGCONT)
     return gone is not None
@@ -387,7 +394,7 @@ def _copy(observation: Observation, dice: random.Random) -> Script:
     """Kill a server, and when its slots are copied to others, one of those."""
     first = dice.choice(observation.servers)
     yield Send(first, signal.SIGKILL)
-    if (yield Until(lambda observation: observation.heard("lost", worker=first), 30)) is None:
+    if (yield Until(lambda observation: observation.heard(EventKind.LOST, worker=first), 30)) is None:
         return False
     return (
         yield from _kill_while(lambda status: status.copies, lambda observation: observation.servers, dice)
@@ -398,7 +405,7 @@ def _handover(observation: Observation, dice: random.Random) -> Script:
     """Ask a server to leave, and while its slots are handed over kill it, or one that takes them."""
     leaver = dice.choice(observation.servers)
     yield Send(leaver, signal.SIGTERM)
-    if (yield Until(lambda observation: observation.heard("leaving", worker=leaver), 30)) is None:
+    if (yield Until(lambda observation: observation.heard(EventKind.LEAVING, worker=leaver), 30)) is None:
         return False
 
     def victims(observation: Observation) -> list[str]:
@@ -428,7 +435,7 @@ def _unacknowledged(observation: Observation, dice: random.Random) -> Script:
         yield Send(other, signal.SIGCONT)
     # All that train have pushed, and nothing was settled: what this server applied waited for the others.
     waited = first.status.step == last.status.step and bool(last.training)
-    return killed is not None and waited and last.heard("lost", "ended") is None
+    return killed is not None and waited and last.heard(EventKind.LOST, EventKind.ENDED) is None
 
 
 def _more_servers(observation: Observation, dice: random.Random) -> Script:
@@ -444,7 +451,7 @@ def _fewer_servers(observation: Observation, dice: random.Random) -> Script:
 def _a_server_goes(observation: Observation, _before: set[str]) -> bool:
     """Tell whether one is emptied, or has ended because it had not begun yet."""
     return any(
-        event.kind in ("leaving", "ended") and event.worker.startswith(Role.PS)
+        event.kind in (EventKind.LEAVING, EventKind.ENDED) and event.worker.startswith(Role.PS)
         for event in observation.events
     )
 

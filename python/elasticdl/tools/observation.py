@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from elasticdl.cluster.cluster import ProcessEnded, ProcessStarted
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
 
 def _no_seals(_worker: str) -> int:
@@ -69,7 +69,7 @@ class Observation:
         """Tell whether a worker's process was ended by SIGKILL."""
         return self.ended.get(worker) == (None, signal.SIGKILL)
 
-    def heard(self, *kinds: str, worker: str = "") -> JobEvent | None:
+    def heard(self, *kinds: EventKind, worker: str = "") -> JobEvent | None:
         """Return the first event of these kinds (about a worker)."""
         for event in self.events:
             if event.kind in kinds and worker in ("", event.worker):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from elasticdl.control.protocol.psmessages import Unreached
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.records import Record
 from elasticdl.master.core.witnesses import Times
@@ -339,7 +340,7 @@ class World:
                     if one.name == worker:
                         self.kill(one, "killed by SIGKILL")
             case events.Announce(kind, _, _, _, text):
-                if kind != "step":
+                if kind != EventKind.STEP:
                     self.say(f"{master.name}: {text}")
             case events.End(status, reason):
                 self._end(master, status, reason)

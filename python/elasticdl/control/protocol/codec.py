@@ -68,7 +68,7 @@ from elasticdl.control.protocol.psmessages import (
     Workers,
     WriteResult,
 )
-from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId, view_from_json
 from elasticdl.data.plan.shard import Position, Shard
 
@@ -260,7 +260,10 @@ def decode_seen(message: wire.Seen) -> JobStatus | JobEvent:
     name, body = _one_of(message)
     if name == "status":
         return decode_status(body)
-    event: JobEvent = _read_plain(JobEvent, body)
+    try:
+        event: JobEvent = _read_plain(JobEvent, body, kind=EventKind(body.kind))
+    except ValueError as error:
+        raise Malformed(f"an event that this version does not know: {error}") from error
     return event
 
 
@@ -302,7 +305,7 @@ def _field(kind: Any, value: Any, name: str) -> Any:
     return [getattr(wire, type(row).__name__)(**row._asdict()) for row in given]
 
 
-def _read_plain(kind: type, body: Any, **converted: Any) -> Any:
+def _read_plain(kind: type, body: Any, /, **converted: Any) -> Any:
     given = {field.name: _optional(body, field.name) for field in fields(kind) if field.name not in converted}
     return kind(**given, **converted)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.control.protocol.psmessages import PsMasterMessage, PsMemberMessage
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 
@@ -90,10 +91,11 @@ class Progress:
 
 NOTES = frozenset(
     {
-        "bad-record", "committed-first", "digest", "healed", "healing", "idle-step", "note", "sealed", "serving",
+        EventKind.BAD_RECORD, EventKind.COMMITTED_FIRST, EventKind.DIGEST, EventKind.HEALED, EventKind.HEALING,
+        EventKind.IDLE_STEP, EventKind.NOTE, EventKind.SEALED, EventKind.SERVING,
     }
 )  # fmt: skip
-"""Kinds of notes; the others of `JobEvent` are the master's own, which acts on some of them when it reads its history."""
+"""Kinds of notes; events of the others are the master's own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ Plain values that `control/transport/client.py` delivers; progress displays, `st
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from elasticdl.files import reading
 
@@ -80,16 +81,86 @@ class JobStatus:
     snapshot: int = 0
 
 
+class EventKind(StrEnum):
+    """What an event of a job is about; what people read is its text."""
+
+    JOINED = "joined"
+    """A process takes part."""
+    DRAINED = "drained"
+    """It has left as it wished."""
+    EVICTED = "evicted"
+    """It was left out on suspicion."""
+    LOST = "lost"
+    """It has ended, and what it had under way is lost."""
+    LEAVING = "leaving"
+    """A parameter server empties itself."""
+
+    LAUNCHED = "launched"
+    """A process is started."""
+    REPLACED = "replaced"
+    """It is killed because its start takes too long."""
+    ENDED = "ended"
+    """It has ended."""
+
+    VIEW = "view"
+    """A view begins."""
+    SEALED = "sealed"
+    """A member does nothing more in a view."""
+    SERVING = "serving"
+    """A member sends its state to others."""
+    HEALING = "healing"
+    """A member receives a state."""
+    HEALED = "healed"
+    """It has it."""
+    COMMITTED_FIRST = "committed-first"
+    """A member has committed its first step in a view."""
+    DIGEST = "digest"
+    """The bits that a member of a final view holds."""
+
+    STEP = "step"
+    """A step is committed or settled."""
+    RECOVERED = "recovered"
+    """The first step after a loss is."""
+    ROLLED_BACK = "rolled-back"
+    """Steps are done once more, because servers have lost what they made."""
+    BAD_RECORD = "bad-record"
+    """A record was skipped."""
+    IDLE_STEP = "idle-step"
+    """A step has changed nothing."""
+    SNAPSHOT = "snapshot"
+    """A snapshot is whole."""
+    UNSAVED = "unsaved"
+    """A snapshot of slots could not be written."""
+    COPYING = "copying"
+    """Slots are copied to other servers."""
+    COPIED = "copied"
+    """All slots are where they should be."""
+    RESUMED = "resumed"
+    """The job continues from a checkpoint."""
+
+    MASTER = "master"
+    """Another life of the master has begun."""
+    SCALED = "scaled"
+    """The job wants another number of processes."""
+    STOPPING = "stopping"
+    """An early end was asked for."""
+    EXPORTED = "exported"
+    """The result is in its place."""
+    FINISHED = "finished"
+    """The job has ended with a result."""
+    FAILED = "failed"
+    """It has ended without one."""
+    NOTE = "note"
+    """Anything else that is worth a line."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     """Something that happened, as it happens.
 
     Attributes:
         time: seconds since the Unix epoch.
-        kind: `joined`, `lost`, `drained`, `evicted`, `view`, `sealed`, `serving`, `healing`, `healed`, `recovered`, `step`, `snapshot`,
-            `launched`, `replaced`, `ended`, `master`, `stopping`, `exported`, `finished`, `failed`, `note`,
-            `leaving`, `copying`, `copied`, `resumed`, `rolled-back`, `unsaved` (parameter servers and their slots),
-            `digest` (the bits that a member of a final view holds).
+        kind: what it is about.
         worker: whom it is about, `worker-3-2`, or empty.
         view: view id, 0 = none.
         step: step, 0 = none.
@@ -98,7 +169,7 @@ class JobEvent:
     """
 
     time: float
-    kind: str
+    kind: EventKind
     worker: str
     view: int
     step: int

@@ -37,6 +37,7 @@ from elasticdl.control.protocol.messages import (
     Welcome,
     saved_as,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import claims
@@ -75,7 +76,9 @@ class AllReduceMaster(ViewChange):
     # ------------------------------------------------------------------ the journal
 
     def _open(self, now: float, journal: Journal, out: Out) -> Self:
-        return replace(super()._open(now, journal, out), view_at=now)
+        master = super()._open(now, journal, out)
+        # Who hung before this master began may hang still; it has the time that it would have had.
+        return replace(master, view_at=now, pending_kills=dict.fromkeys(journal.evicted, now))
 
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         return replace(self, schedule=self.settings.plan(shards))
@@ -86,7 +89,7 @@ class AllReduceMaster(ViewChange):
                 return self._after_view(now, before.view, view, out)
             case SnapshotRecord():
                 text = f"snapshot of step {record.state.step} at {record.path}"
-                out.append(Announce("snapshot", "", record.view, record.state.step, text))
+                out.append(Announce(EventKind.SNAPSHOT, "", record.view, record.state.step, text))
                 return self._acknowledge_saved(record, out)
             case _:
                 return super()._appended(now, before, record, out)
@@ -150,7 +153,7 @@ class AllReduceMaster(ViewChange):
             case Progress():
                 return self._advance(now, link, message, out)
             case Note(kind, view, step, text, seconds):
-                out.append(Announce(kind, link.name, view, step, text, seconds))
+                out.append(Announce(EventKind(kind), link.name, view, step, text, seconds))
                 return self
             case Saved():
                 return self._take_saved(connection, link, message, out)
@@ -276,7 +279,9 @@ class AllReduceMaster(ViewChange):
             paces = (*paces, now - self.progress_at)[-15:]
         loss = "" if progress.loss is None else f", loss {progress.loss:z.4g}"
         out.append(
-            Announce("step", link.name, view.id, progress.state.step, f"step {progress.state.step}{loss}")
+            Announce(
+                EventKind.STEP, link.name, view.id, progress.state.step, f"step {progress.state.step}{loss}"
+            )
         )
         left: list[Incident] = []
         for incident in self.incident:
@@ -289,7 +294,9 @@ class AllReduceMaster(ViewChange):
             )  # the proof may have come after the suspicion
             text = f"step {progress.state.step} is committed {seconds:.2f} s after {incident.worker} was lost ({cause})"
             out.append(
-                Announce("recovered", incident.worker, view.id, progress.state.step, text, seconds, cause)
+                Announce(
+                    EventKind.RECOVERED, incident.worker, view.id, progress.state.step, text, seconds, cause
+                )
             )
         return replace(self, progress=progress, progress_at=now, paces=paces, incident=tuple(left))
 
@@ -397,14 +404,16 @@ class AllReduceMaster(ViewChange):
         stood = {peer.id for peer in old}
         pending_kills = dict(self.pending_kills)
         names = ", ".join(peer.name for peer in view.members)
-        out.append(Announce("view", "", view.id, view.base.step, f"view {view.id}: {names} ({view.reason})"))
+        out.append(
+            Announce(EventKind.VIEW, "", view.id, view.base.step, f"view {view.id}: {names} ({view.reason})")
+        )
         for peer in old:
             if peer.id in kept:
                 continue
             if self._has_drained(peer, before):
                 out.append(
                     Announce(
-                        "drained",
+                        EventKind.DRAINED,
                         peer.name,
                         view.id,
                         view.base.step,
@@ -415,7 +424,7 @@ class AllReduceMaster(ViewChange):
                 cause = self.gone.get(peer.name, "a program error")
                 out.append(
                     Announce(
-                        "lost",
+                        EventKind.LOST,
                         peer.name,
                         view.id,
                         view.base.step,
@@ -428,12 +437,14 @@ class AllReduceMaster(ViewChange):
                 # The view's reason names everybody who leaves; this event is about one of them.
                 parts = [part for part in view.reason.split("; ") if part.startswith(f"{peer.name} ")]
                 why = parts[0] if parts else f"{peer.name} is left out"
-                out.append(Announce("evicted", peer.name, view.id, view.base.step, why))
+                out.append(Announce(EventKind.EVICTED, peer.name, view.id, view.base.step, why))
                 pending_kills[peer.name] = now
                 master = master._notice_incident(now, before, peer.name, SUSPICION)
         for peer in view.members:
             if peer.id not in stood and before is not None:
-                out.append(Announce("joined", peer.name, view.id, view.base.step, f"{peer.name} has joined"))
+                out.append(
+                    Announce(EventKind.JOINED, peer.name, view.id, view.base.step, f"{peer.name} has joined")
+                )
         lived = before is not None and stood <= kept
         return replace(
             master,

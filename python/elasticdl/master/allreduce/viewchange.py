@@ -108,7 +108,15 @@ class ViewChange(GroupState):
             why=self._why(now, view, stay, joiners),
         )
         following = self._compose(situation)
-        return None if self._waits_for_more(following, stay) else ViewRecord(following)
+        if self._waits_for_more(following, stay):
+            return None
+        return ViewRecord(following, () if view is None else self._evicted(view, following))
+
+    def _evicted(self, view: View, following: View) -> tuple[str, ...]:
+        """Return the names of those who are left out and have neither ended nor left as they wished."""
+        staying = {peer.id for peer in following.members}
+        out = (peer for peer in view.members if peer.id not in staying)
+        return tuple(p.name for p in out if not self._is_gone(p) and not self._has_drained(p, view))
 
     def _compose(self, situation: Situation) -> View:
         return next_view(situation)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
 from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core.done import Done
@@ -113,6 +115,17 @@ class WorkerEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class Launched:
+    """Lives of processes run, or were asked to: their names are journalled if they are not yet.
+
+    A life is not held up by that. Until its record is there nothing of it can be in the journal, so that a master which starts another
+    process under its name mixes up nobody.
+    """
+
+    lives: tuple[ProcessName, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DataFound:
     """The master's own reader has opened the data (custom readers run in workers: `FoundShards`); the first finding is journalled."""
 
@@ -179,8 +192,8 @@ class Tick:
 
 
 Event = (
-    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | DataFound | StopAsked
-    | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
+    JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | Launched | DataFound
+    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions
@@ -291,7 +304,7 @@ class Announce:
     """Something for people, as it happens: `JobEvent` without its time.
 
     Attributes:
-        kind: a kind of `JobEvent`: `joined`, `lost`, `drained`, `evicted`, `view`, `healed`, `recovered`, `rolled-back`, `step`, …
+        kind: what it is about.
         worker: whom it is about, or empty.
         view: view id, 0 = none.
         step: step, 0 = none.
@@ -301,7 +314,7 @@ class Announce:
         redone: steps that are done once more, None if the reporter of it counts them.
     """
 
-    kind: str
+    kind: EventKind
     worker: str
     view: int
     step: int

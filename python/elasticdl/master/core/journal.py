@@ -12,14 +12,8 @@ from typing import Any, Protocol
 
 from elasticdl.errors import BadData, BadSetting, JobFailed, JournalConflict
 from elasticdl.files import reading
-from elasticdl.master.core.records import (
-    FORMAT,
-    Record,
-    compact,
-    read_journal,
-    record_from_json,
-    record_to_json,
-)
+from elasticdl.master.core.recordforms import FORMAT, record_from_json, record_to_json
+from elasticdl.master.core.records import Record, compact, read_journal
 
 REPLACED = 75
 """Exit code of a master that another one has replaced: not the job's end (EX_TEMPFAIL of sysexits.h)."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar, assert_never
 
+from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
@@ -29,7 +30,7 @@ from elasticdl.control.protocol.messages import (
     Released,
 )
 from elasticdl.control.protocol.psmessages import Enroll
-from elasticdl.control.protocol.status import how_many
+from elasticdl.control.protocol.status import EventKind, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput
@@ -51,6 +52,7 @@ from elasticdl.master.core.events import (
     Heard,
     Instruction,
     JournalRead,
+    Launched,
     ManifestWritten,
     Publish,
     Published,
@@ -70,6 +72,7 @@ from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
     Journal,
+    LaunchedRecord,
     Record,
     ShardsRecord,
     StoppingRecord,
@@ -154,6 +157,7 @@ class MasterCore:
         links: control streams.
         gone: names of processes proven dead → cause.
         failures: program errors, by member.
+        launched: lives of processes whose names are not journalled yet.
         asked_stop: reason of a stop request that is not journalled yet.
         waiting_stop: client requests to answer when `stopping` is journalled.
         asked_scale: the numbers of workers and servers asked for, and by which request.
@@ -177,6 +181,7 @@ class MasterCore:
     links: Mapping[int, Link] = field(default_factory=dict)
     gone: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[MemberId, Failure] = field(default_factory=dict)
+    launched: tuple[ProcessName, ...] = ()
     asked_stop: str | None = None
     waiting_stop: tuple[int, ...] = ()
     asked_scale: ScaleAsked | None = None
@@ -235,6 +240,8 @@ class MasterCore:
                 return replace(self, unwritten=error)
             case Conflict():
                 return self._replaced("another master has appended to the journal", out)
+            case Launched(lives):
+                return self._note_launches(lives)
             case DataFound(shards):
                 return self._find(shards)
             case StopAsked(request, reason):
@@ -402,7 +409,7 @@ class MasterCore:
         if not self.journal.with_record(self.appending).has_begun:
             out += [Reply(request, f"the job has ended: {why}") for request in self.waiting_stop]
             reason = f"{why}, so the job ends with nothing trained: {asked}"
-            out += [Announce("failed", "", 0, 0, reason), End("failed", reason, 1)]
+            out += [Announce(EventKind.FAILED, "", 0, 0, reason), End("failed", reason, 1)]
             return replace(self, waiting_stop=(), over=True)
         out += [
             Reply(request, f"{why}; the job stops when it can be written again")
@@ -424,6 +431,8 @@ class MasterCore:
                 return self._after_stopping(reason, out)
             case WantedRecord():
                 return self._after_scale(record, out)
+            case LaunchedRecord(lives):
+                return replace(self, launched=tuple(life for life in self.launched if life not in lives))
             case FinishedRecord() | FailedRecord():
                 return self._reach_end(now, out)
             case _:
@@ -440,6 +449,7 @@ class MasterCore:
             or self._wanted_scale()
             or self._wanted_shards()
             or self._wanted_own(now)
+            or self._wanted_launches()
         )
 
     @abstractmethod
@@ -524,7 +534,9 @@ class MasterCore:
         return StoppingRecord(self.asked_stop)
 
     def _after_stopping(self, reason: str, out: Out) -> Self:
-        out.append(Announce("stopping", "", 0, 0, f"the job ends at the next step boundary: {reason}"))
+        out.append(
+            Announce(EventKind.STOPPING, "", 0, 0, f"the job ends at the next step boundary: {reason}")
+        )
         for request in self.waiting_stop:
             out.append(Reply(request, "the job ends at the next step boundary"))
         for connection, link in self.links.items():
@@ -551,6 +563,16 @@ class MasterCore:
             return self
         out.append(Reply(asked.request, f"the job wants {how_many(record.workers, record.servers)}"))
         return replace(self, asked_scale=None)
+
+    # ------------------------------------------------------------------ names
+
+    def _note_launches(self, lives: tuple[ProcessName, ...]) -> Self:
+        known = {*self.journal.launched.values(), *self.launched}
+        return replace(self, launched=(*self.launched, *(life for life in lives if life not in known)))
+
+    def _wanted_launches(self) -> Record | None:
+        """Keep names in use, for a master that comes later: the cluster may forget processes that have ended."""
+        return LaunchedRecord(self.launched) if self.launched else None
 
     # ------------------------------------------------------------------ failures
 
@@ -618,12 +640,16 @@ class MasterCore:
             case FinishedRecord(_, state, path):
                 out.append(
                     Announce(
-                        "finished", "", end.view, state.step, f"the job is finished at step {state.step}"
+                        EventKind.FINISHED,
+                        "",
+                        end.view,
+                        state.step,
+                        f"the job is finished at step {state.step}",
                     )
                 )
                 out.append(Publish(path))
             case FailedRecord(reason):
-                out.append(Announce("failed", end.worker, 0, 0, reason))
+                out.append(Announce(EventKind.FAILED, end.worker, 0, 0, reason))
                 published = True
         waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
         out += [Reply(request, "the job has ended") for request in waiting]

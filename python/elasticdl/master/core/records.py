@@ -1,30 +1,22 @@
 """The journal's records: the master's only state.
 
-Plain values with JSON forms, and what a reader makes of a sequence of them (`Journal`). No files here: `journal.py` appends
-by compare-and-set (rule J2) and reads back. Whatever is not in one of these records may be forgotten at any moment, because members
-repeat what they said.
+Plain values, and what a reader makes of a sequence of them (`Journal`). Their JSON is in `recordforms.py`, and no files are here:
+`journal.py` appends by compare-and-set (rule J2) and reads back. Whatever is not in one of these records may be forgotten at any moment,
+because members repeat what they said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, assert_never
+from typing import assert_never
 
-from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId, view_from_json
+from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
-from elasticdl.files.reading import field as field_of
-from elasticdl.files.reading import fields, integer, items, number, text
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
-
-FORMAT = 2
-"""Format number of the journal; another one is refused and left untouched."""
-_MOST_SLOTS = 1 << 16
-"""Of any model, in the core."""
-
-_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +35,15 @@ class ShardsRecord:
 
 @dataclass(frozen=True, slots=True)
 class ViewRecord:
-    """The next view; it is sent exactly as it is here (J1)."""
+    """The next view; it is sent exactly as it is here (J1).
+
+    Attributes:
+        view: the view.
+        evicted: names of the workers of the view before that are left out on suspicion, and killed if they do not end.
+    """
 
     view: View
+    evicted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +62,13 @@ class WantedRecord:
 
     workers: int | None
     servers: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedRecord:
+    """These lives of processes were started: their names are in use for ever, also when the cluster has forgotten them."""
+
+    lives: tuple[ProcessName, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +169,21 @@ class PlacementRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersRecord:
+    """Workers that take part from now on, and that do so no more; a synchronous job's are in its views.
+
+    Attributes:
+        joined: names of those that are new, or are heard of again.
+        left: of those that have ended, or leave.
+        evicted: of those that do not answer, and are killed if they do not end.
+    """
+
+    joined: tuple[str, ...] = ()
+    left: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DoneRecord:
     """All chunks of these tasks are applied (R22), by attempts that began in this roll-back."""
 
@@ -223,7 +243,7 @@ class ResumedRecord:
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
-    | CutRecord | SavedRecord | ResumedRecord
+    | CutRecord | SavedRecord | ResumedRecord | LaunchedRecord | WorkersRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -244,6 +264,9 @@ class Journal:
         wanted: how many workers `scale` asked for, or None.
         wanted_servers: how many parameter servers, or None.
         errors: the program errors that did not fail the job.
+        launched: the last life of each process that was started.
+        workers: names of the workers that take part in a job with parameter servers.
+        evicted: names of the workers that were left out on suspicion and are not known to have ended.
         model: what is on parameter servers, None until it is known.
         servers: parameter servers that are there, as far as anybody knows.
         next_server: the number of the next one.
@@ -267,6 +290,9 @@ class Journal:
     wanted: int | None = None
     wanted_servers: int | None = None
     errors: tuple[ErrorRecord, ...] = ()
+    launched: Mapping[tuple[Role, int], ProcessName] = field(default_factory=dict)
+    workers: frozenset[str] = frozenset()
+    evicted: frozenset[str] = frozenset()
     model: str | None = None
     servers: Mapping[ServerId, Server] = field(default_factory=dict)
     next_server: int = 0
@@ -291,9 +317,20 @@ class Journal:
                 return replace(after, epoch=max(self.epoch, epoch))
             case ShardsRecord(shards):
                 return replace(after, shards=shards)
-            case ViewRecord(view):
+            case ViewRecord(view, evicted):
+                known = {**self.known, **dict.fromkeys(peer.id for peer in view.members)}
+                return replace(after, view=view, known=known, evicted=self.evicted.union(evicted))
+            case LaunchedRecord(lives):
+                last = dict(self.launched)
+                for life in lives:
+                    key = life.role, life.index
+                    last[key] = max(life, last.get(key, life))
+                return replace(after, launched=last)
+            case WorkersRecord(joined, left, evicted):
                 return replace(
-                    after, view=view, known={**self.known, **dict.fromkeys(peer.id for peer in view.members)}
+                    after,
+                    workers=self.workers.union(joined).difference(left, evicted),
+                    evicted=self.evicted.difference(joined, left).union(evicted),
                 )
             case SnapshotRecord():
                 return replace(after, snapshot=record)
@@ -394,194 +431,12 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     if journal.saved is not None:
         kept += reversed(journal.saved)
     kept += [] if journal.cut is None or journal.cut in kept else [journal.cut]
+    workers = WorkersRecord(tuple(sorted(journal.workers)), (), tuple(sorted(journal.evicted)))
+    kept += [] if workers == WorkersRecord() else [workers]
+    kept += [LaunchedRecord(tuple(journal.launched.values()))] if journal.launched else []
     wanted = WantedRecord(journal.wanted, journal.wanted_servers)
     kept += [] if wanted == WantedRecord(None) else [wanted]
     kept += journal.errors
     kept += [] if journal.stopping is None else [StoppingRecord(journal.stopping)]
     kept += [] if journal.terminal is None else [journal.terminal]
     return tuple(kept)
-
-
-def record_to_json(record: Record) -> dict[str, Any]:
-    """Return a record as plain JSON values; `record_from_json` is the inverse."""
-    match record:
-        case EpochRecord(epoch):
-            return {"type": "epoch", "epoch": epoch}
-        case ShardsRecord(shards):
-            return {"type": "shards", "shards": [[shard.name, shard.start, shard.count] for shard in shards]}
-        case ViewRecord(view):
-            return {"type": "view", "view": view.to_json()}
-        case SnapshotRecord(view_id, state, position, path):
-            return {
-                "type": "snapshot", "view": view_id, "state": [state.step, state.view],
-                "position": [position.epoch, position.first_task, position.lanes, position.chunk], "path": path,
-            }  # fmt: skip
-        case WantedRecord(workers, servers):
-            return {"type": "wanted", "workers": workers, "servers": servers}
-        case ErrorRecord(worker, signature):
-            return {"type": "error", "worker": worker, "signature": signature}
-        case StoppingRecord(reason):
-            return {"type": "stopping", "reason": reason}
-        case FinishedRecord(view_id, state, path, digest, metrics):
-            return {
-                "type": "finished", "view": view_id, "state": [state.step, state.view], "path": path,
-                "digest": digest, "metrics": [list(item) for item in metrics],
-            }  # fmt: skip
-        case FailedRecord(reason, kind, worker, traceback):
-            return {
-                "type": "failed",
-                "reason": reason,
-                "kind": kind,
-                "worker": worker,
-                "traceback": traceback,
-            }
-        case KnownRecord(members):
-            return {"type": "known", "members": list(members)}
-        case ModelRecord(catalog):
-            return {"type": "model", "catalog": catalog}
-        case PlacementRecord(joined, gone, entries, position):
-            return {
-                "type": "placement",
-                "joined": [[server.number, server.name, server.address] for server in joined],
-                "gone": list(gone),
-                "entries": [
-                    [slot, one.term, one.primary_epoch, one.primary, one.backup, one.restored]
-                    for slot, one in entries
-                ],
-                "position": None if position is None else _done_to_json(position),
-            }
-        case DoneRecord(tasks, roll_back):
-            return {"type": "done", "tasks": list(tasks), "roll_back": roll_back}
-        case PositionRecord(done, roll_back):
-            return {"type": "position", "done": _done_to_json(done), "roll_back": roll_back}
-        case CutRecord(number, position, roll_back, step):
-            body = {"number": number, "position": _done_to_json(position), "roll_back": roll_back}
-            return {"type": "cut", **body, "step": step}
-        case SavedRecord(number, path):
-            return {"type": "saved", "number": number, "path": path}
-        case ResumedRecord(number, path, position, roll_back, renumbered, model, step):
-            where = {"number": number, "path": path, "position": _done_to_json(position)}
-            return {
-                "type": "resumed",
-                **where,
-                "roll_back": roll_back,
-                "renumbered": renumbered,
-                "model": model,
-                "step": step,
-            }
-    assert_never(record)
-
-
-def _done_to_json(done: Done) -> list[Any]:
-    return [done.low, list(done.above)]
-
-
-def _read_done(body: object) -> Done:
-    low, above = items(body, 2)
-    return Done(_task(low), tuple(map(_task, items(above))))
-
-
-def _read_entry(body: object) -> tuple[int, Entry]:
-    slot, term, primary_epoch, primary, backup, restored = items(body, 6)
-    return integer(slot, most=_MOST_SLOTS - 1), Entry(
-        integer(term),
-        integer(primary_epoch),
-        ServerId(integer(primary)),
-        _optional(lambda value: ServerId(integer(value)), backup),
-        integer(restored),
-    )
-
-
-def _read_server(body: object) -> Server:
-    number, name, address = items(body, 3)
-    return Server(ServerId(integer(number)), text(name), text(address))
-
-
-def _read_shard(body: object) -> Shard:
-    name, start, count = items(body, 3)
-    return Shard(text(name), integer(start), integer(count))
-
-
-def _read_state(body: object) -> StateId:
-    return StateId(*map(integer, items(body, 2)))
-
-
-def _read_metric(body: object) -> tuple[str, float]:
-    name, value = items(body, 2)
-    return text(name), number(value, finite=False)
-
-
-def _task(value: object) -> TaskNumber:
-    return TaskNumber(integer(value))
-
-
-def _optional(read: Callable[[object], _Value], value: object) -> _Value | None:
-    return None if value is None else read(value)
-
-
-def record_from_json(body: object) -> Record:
-    """Read a record from what `record_to_json` wrote. Raises BadData for anything else."""
-    try:
-        record: Record = _READERS[text(field_of(body, "type"))](_Body(fields(body)))
-    except (KeyError, ValueError) as error:
-        raise BadData(f"not a journal record of format {FORMAT}: {error}") from error
-    return record
-
-
-class _Body:
-    """The fields of a record, each of which has to be there."""
-
-    def __init__(self, body: Mapping[str, Any]) -> None:
-        self._body = body
-
-    def __getitem__(self, name: str) -> Any:
-        return field_of(self._body, name)
-
-
-_READERS: dict[str, Callable[[_Body], Record]] = {
-    "epoch": lambda b: EpochRecord(integer(b["epoch"])),
-    "shards": lambda b: ShardsRecord(tuple(map(_read_shard, items(b["shards"])))),
-    "view": lambda b: ViewRecord(view_from_json(b["view"])),
-    "snapshot": lambda b: SnapshotRecord(
-        ViewId(integer(b["view"])),
-        _read_state(b["state"]),
-        Position(*map(integer, items(b["position"], 4))),
-        text(b["path"]),
-    ),
-    "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
-    "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),
-    "stopping": lambda b: StoppingRecord(text(b["reason"])),
-    "finished": lambda b: FinishedRecord(
-        ViewId(integer(b["view"])),
-        _read_state(b["state"]),
-        text(b["path"]),
-        text(b["digest"]),
-        tuple(map(_read_metric, items(b["metrics"]))),
-    ),
-    "failed": lambda b: FailedRecord(
-        text(b["reason"]), text(b["kind"]), text(b["worker"]), text(b["traceback"])
-    ),
-    "known": lambda b: KnownRecord(tuple(MemberId(text(member)) for member in items(b["members"]))),
-    "model": lambda b: ModelRecord(text(b["catalog"])),
-    "placement": lambda b: PlacementRecord(
-        tuple(map(_read_server, items(b["joined"]))),
-        tuple(ServerId(integer(number)) for number in items(b["gone"])),
-        tuple(map(_read_entry, items(b["entries"]))),
-        _optional(_read_done, b["position"]),
-    ),
-    "done": lambda b: DoneRecord(tuple(map(_task, items(b["tasks"]))), integer(b["roll_back"])),
-    "cut": lambda b: CutRecord(
-        integer(b["number"]), _read_done(b["position"]), integer(b["roll_back"]), integer(b["step"])
-    ),
-    "saved": lambda b: SavedRecord(integer(b["number"]), text(b["path"])),
-    "resumed": lambda b: ResumedRecord(
-        integer(b["number"]),
-        text(b["path"]),
-        _read_done(b["position"]),
-        integer(b["roll_back"]),
-        _optional(_task, b["renumbered"]),
-        text(b["model"]),
-        integer(b["step"]),
-    ),
-    "position": lambda b: PositionRecord(_read_done(b["done"]), integer(b["roll_back"])),
-}

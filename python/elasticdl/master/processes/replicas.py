@@ -188,6 +188,10 @@ class ReplicaSet:
             (*self.leaving, *(self.name(index, replica) for index, replica in replicas if replica.running))
         )
 
+    def lives(self) -> list[ProcessName]:
+        """Return the last life of each index."""
+        return [self.name(index, replica) for index, replica in sorted(self.replicas.items()) if replica.life]
+
     def name(self, index: int, replica: Replica) -> ProcessName:
         """Return the name of an index's present life."""
         return ProcessName(self.role, index, replica.life)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from elasticdl.catalog.catalog import read_catalog
-from elasticdl.cluster.cluster import process_name
+from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Evicted,
@@ -58,6 +58,7 @@ from elasticdl.control.protocol.psmessages import (
     Workers,
     WriteResult,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, ViewId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -84,10 +85,11 @@ from elasticdl.master.core.records import (
     ResumedRecord,
     SavedRecord,
     Server,
+    WorkersRecord,
 )
 from elasticdl.master.ps import claims, placement
 from elasticdl.master.ps.leases import Lease, Leases
-from elasticdl.master.ps.liveness import Link
+from elasticdl.master.ps.liveness import Link, Seen
 from elasticdl.master.ps.placement import Copy
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.spec.jobspec import PsRestore
@@ -127,7 +129,6 @@ class Settings(core.Settings):
         resume: the job's data → where it continues from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
         accumulates: servers sum up the gradients of a wave's tasks.
-        present: names of the workers that took part when the master before this one was lost.
     """
 
     servers: int
@@ -138,7 +139,6 @@ class Settings(core.Settings):
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
     restore: PsRestore = PsRestore.REDO
     accumulates: bool = False
-    present: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +281,11 @@ class PsMaster(Snapshots):
 
     # ------------------------------------------------------------------ the journal
 
+    def _open(self, now: float, journal: Journal, out: Out) -> Self:
+        master = super()._open(now, journal, out)
+        # Who hung before this master began may hang still; it has the time that it would have had.
+        return replace(master, pending_kills=dict.fromkeys(journal.evicted, now))
+
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         order: TaskOrder = self.settings.plan(shards)
         steps = self.settings.checkpoint_steps
@@ -358,7 +363,25 @@ class PsMaster(Snapshots):
             or self._wanted_saved()
             or self._wanted_done(now)
             or self._wanted_cut(now)
+            or self._wanted_workers()
         )
+
+    def _wanted_workers(self) -> Record | None:
+        """Keep who takes part, for a master that comes later: it hears nothing of those who have ended meanwhile."""
+        journal = self.journal
+        here = {seen.name for seen in self.seen.values() if not seen.is_server and self._takes_part(seen)}
+        leaving = {seen.name for seen in self.seen.values() if seen.leaving}.difference(self.pending_kills)
+        left = leaving.union(self.gone)
+        evicted = {name for name in self.pending_kills if process_name(name).role is Role.WORKER}
+        record = WorkersRecord(
+            joined=tuple(sorted(here - journal.workers)),
+            left=tuple(sorted(left.intersection(journal.workers | journal.evicted))),
+            evicted=tuple(sorted(evicted - journal.evicted)),
+        )
+        return None if record == WorkersRecord() else record
+
+    def _takes_part(self, seen: Seen) -> bool:
+        return not seen.leaving and seen.name not in self.gone and seen.name not in self.pending_kills
 
     def _wanted_resumption(self) -> Record | None:
         """R28: before anything else is decided."""
@@ -371,7 +394,7 @@ class PsMaster(Snapshots):
         assert self.order is not None, "the data is journalled before"
         master = replace(self, model=None)._stand(self.order)
         text = f"the job continues from {Path(record.path).parent}, {master.steps:,} steps"
-        out.append(Announce("resumed", "", 0, master.steps, text))
+        out.append(Announce(EventKind.RESUMED, "", 0, master.steps, text))
         return master
 
     def _waits(self) -> bool:
@@ -434,7 +457,7 @@ class PsMaster(Snapshots):
             case StopJob(reason):
                 return self._hear_stop(connection, reason, out)
             case Note(kind, view, step, text, seconds):
-                out.append(Announce(kind, link.name, view, step, text, seconds))
+                out.append(Announce(EventKind(kind), link.name, view, step, text, seconds))
                 return self
             case ProgramFailed():
                 return self._note_failure(link, message)._release(link.name)
@@ -448,7 +471,7 @@ class PsMaster(Snapshots):
                 self._tell_leaving(link.name, out)
             return master
         if known is None:
-            out.append(Announce("joined", link.name, 0, self.steps_done, f"{link.name} has joined"))
+            out.append(Announce(EventKind.JOINED, link.name, 0, self.steps_done, f"{link.name} has joined"))
         # Words of a process may arrive after its end: nobody holds anything then.
         goes_on = enroll.roll_back == self.journal.roll_back and link.name not in self.gone
         tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
@@ -467,7 +490,7 @@ class PsMaster(Snapshots):
         master = replace(self, leases=leases, loss=self.loss if said.loss is None else said.loss)
         loss = "" if said.loss is None else f", loss {said.loss:z.4g}"
         step = master.steps_done
-        out.append(Announce("step", link.name, 0, step, f"step {step}{loss}"))
+        out.append(Announce(EventKind.STEP, link.name, 0, step, f"step {step}{loss}"))
         return master._note_settled(now, out) if step > self.steps_done else master
 
     def _note_settled(self, now: float, out: Out) -> Self:
@@ -492,7 +515,7 @@ class PsMaster(Snapshots):
             if one.from_return:
                 after = f"the return of the master, which has found {one.name} lost"
             text = f"training continues {seconds:.2f} s after {after} ({cause})"
-            out.append(Announce("recovered", one.name, 0, self.steps_done, text, seconds, cause))
+            out.append(Announce(EventKind.RECOVERED, one.name, 0, self.steps_done, text, seconds, cause))
         return (
             replace(self, incident=tuple(one for one in self.incident if not one.journalled))
             if over
@@ -570,7 +593,7 @@ class PsMaster(Snapshots):
             self._tell_leaving(link.name, out)
         elif not seen.leaving and self.journal.stopping is None:
             text = f"{link.name} has left; {self._who_goes_on(link.name)} with its tasks"
-            out.append(Announce("drained", link.name, 0, self.steps_done, text))
+            out.append(Announce(EventKind.DRAINED, link.name, 0, self.steps_done, text))
         if not seen.leaving:
             seen = replace(seen, leaving=True, left_at=now)
         master = self._note(link.member, seen)
@@ -581,7 +604,9 @@ class PsMaster(Snapshots):
         return replace(master, leases=self.leases.taken_up(link.name, tasks).released(link.name))
 
     def _tell_leaving(self, name: str, out: Out) -> None:
-        out.append(Announce("leaving", name, 0, self.steps_done, f"{name} is emptied before it leaves"))
+        out.append(
+            Announce(EventKind.LEAVING, name, 0, self.steps_done, f"{name} is emptied before it leaves")
+        )
 
     def _lease_tasks(self, now: float) -> Self:
         """Give each worker that computes as many tasks as it may hold."""
@@ -698,7 +723,9 @@ class PsMaster(Snapshots):
             accounts={slot: account for slot, account in self.accounts.items() if slot not in slots},
         )
         for server in record.joined:
-            out.append(Announce("joined", server.name, 0, self.steps_done, f"{server.name} has joined"))
+            out.append(
+                Announce(EventKind.JOINED, server.name, 0, self.steps_done, f"{server.name} has joined")
+            )
             numbered = {
                 member: replace(seen, server=server.number)
                 for member, seen in master.seen.items()
@@ -717,14 +744,16 @@ class PsMaster(Snapshots):
         )
         step, redone = master.steps_done, self.steps_done - master.steps_done
         text = f"rolled back to step {step}: {redone} steps will be recomputed"
-        out.append(Announce("rolled-back", "", 0, step, text, redone=redone))
+        out.append(Announce(EventKind.ROLLED_BACK, "", 0, step, text, redone=redone))
         return master
 
     def _after_server(self, now: float, before: Journal, server: Server, rolls_back: bool, out: Out) -> Self:
         """Say what has become of a server, and see to it that it ends."""
         seen = self._process(server.name)
         if seen is not None and seen.leaving and placement.is_empty(before.pairs, server.number):
-            out.append(Announce("drained", server.name, 0, self.steps_done, f"{server.name} was emptied"))
+            out.append(
+                Announce(EventKind.DRAINED, server.name, 0, self.steps_done, f"{server.name} was emptied")
+            )
             return self
         cause = self.gone.get(server.name) or self._why_lost(now, server) or "it does not answer"
         text = f"{server.name} is lost: {cause}"
@@ -741,7 +770,7 @@ class PsMaster(Snapshots):
                 text += f"{lost} (--ps_restore=skip)"
             else:
                 text += "the tasks since then are trained once more"
-        out.append(Announce("lost", server.name, 0, self.steps_done, text, None, cause))
+        out.append(Announce(EventKind.LOST, server.name, 0, self.steps_done, text, None, cause))
         incident = next(
             (one for one in self.incident if one.name == server.name),
             self._open_incident(now, server.name, cause),
@@ -768,9 +797,13 @@ class PsMaster(Snapshots):
             COPIES,
         )
         if copies and not self.copying:
-            out.append(Announce("copying", "", 0, self.steps_done, "slots are copied to other servers"))
+            out.append(
+                Announce(EventKind.COPYING, "", 0, self.steps_done, "slots are copied to other servers")
+            )
         if self.copying and not copies and not self.copies:
-            out.append(Announce("copied", "", 0, self.steps_done, "all slots are where they should be"))
+            out.append(
+                Announce(EventKind.COPIED, "", 0, self.steps_done, "all slots are where they should be")
+            )
         if not copies:
             return replace(self, copying=self.copying and bool(self.copies), at_rest=situation)
         after = {**self.copies, **{copy.slot: copy for copy in copies}}
@@ -790,9 +823,11 @@ class PsMaster(Snapshots):
             return master._release(name)
         if number is not None:
             return replace(master, incident=(*self.incident, self._open_incident(now, name, cause)))
-        took_part = name in self.settings.present if seen is None else not seen.is_server
+        took_part = name in self.journal.workers if seen is None else not seen.is_server
         if took_part and name not in self.pending_kills:
-            out.append(Announce("lost", name, 0, self.steps_done, self._loss_of(name, cause), None, cause))
+            out.append(
+                Announce(EventKind.LOST, name, 0, self.steps_done, self._loss_of(name, cause), None, cause)
+            )
             incident = replace(self._open_incident(now, name, cause), journalled=True)
             master = replace(master, incident=(*self.incident, incident))
         return master._release(name)
@@ -816,7 +851,7 @@ class PsMaster(Snapshots):
         master = self
         for name, why in self._suspected_workers(now).items():
             text = f"{name} is left out: {why}; {self._who_goes_on(name)} with its tasks"
-            out.append(Announce("evicted", name, 0, self.steps_done, text))
+            out.append(Announce(EventKind.EVICTED, name, 0, self.steps_done, text))
             master = master._release(name)._condemn(now, name)
         return master
 

@@ -21,6 +21,7 @@ from typing import Self
 from elasticdl.checkpoint.layout import draft_of
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import CutOrdered, SlotsCut, SlotSection
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core.done import Done
 from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import Announce, DropSnapshot, ManifestWritten, WriteManifest
@@ -180,13 +181,13 @@ class Snapshots(Liveness):
         what = "checkpoint" if self.lasting else "snapshot"
         step = 0 if saved is None else self._step_of(saved[1])
         text = f"{what} of {tasks:,} tasks at {Path(record.path).parent}"
-        out.append(Announce("snapshot", "", 0, step, text))
+        out.append(Announce(EventKind.SNAPSHOT, "", 0, step, text))
         return replace(self, sections={}, written=None)
 
     def _spoil(self, now: float, number: int, why: str, out: Out) -> Self:
         what = "checkpoint" if self.lasting else "snapshot"
         again = "" if self.ends and self.attempts >= LAST_ATTEMPTS else "; it is tried again later"
-        out.append(Announce("unsaved", "", 0, 0, f"{what} {number} is given up: {why}{again}"))
+        out.append(Announce(EventKind.UNSAVED, "", 0, 0, f"{what} {number} is given up: {why}{again}"))
         out.append(DropSnapshot(number))
         return replace(self, spoilt=number, spoilt_at=now, sections={})
 
@@ -198,7 +199,7 @@ class Snapshots(Liveness):
         saved = self.journal.saved
         kept = "no checkpoint" if saved is None else f"no checkpoint later than {Path(saved[0].path).parent}"
         text = f"the job was stopped in the middle of a wave, where nothing whole can be written: it leaves {kept}"
-        out.append(Announce("note", "", 0, 0, text))
+        out.append(Announce(EventKind.NOTE, "", 0, 0, text))
         return replace(self, unkept=True)
 
     def _take_cut(self, now: float, link: Link, cut: SlotsCut, out: Out) -> Self:

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import Role
-from elasticdl.control.protocol.status import JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.files import reading
@@ -59,23 +58,13 @@ class HistoryEvent:
         return json.dumps({**asdict(self.event), "cause": self.cause, "redone": self.redone}) + "\n"
 
 
-def taking_part(told: Iterable[HistoryEvent]) -> frozenset[str]:
-    """Return the names of the workers that are said to have joined, and not to have left or to be lost."""
-    joined, left = set[str](), set[str]()
-    for event in (one.event for one in told):
-        if event.kind == "joined" and not event.worker.startswith(Role.PS):
-            joined.add(event.worker)
-        elif event.kind in ("drained", "lost", "evicted"):
-            left.add(event.worker)
-    return frozenset(joined - left)
-
-
 def event_from_line(line: str) -> HistoryEvent | None:
     """Read a line of the events file; None if it is torn, or not one that a master wrote."""
     try:
         body = reading.fields(reading.load(line))
         cause, redone = reading.text(body.pop("cause")), reading.integer(body.pop("redone"))
-        return HistoryEvent(reading.record(JobEvent, body), cause, redone)
+        kind = EventKind(reading.text(body.pop("kind")))
+        return HistoryEvent(reading.record(JobEvent, body, kind=kind), cause, redone)
     except (ValueError, KeyError):
         return None
 
@@ -121,9 +110,9 @@ class EventHistory:
         self._last_time = event.time
         self._redone += told.redone
         match event.kind:
-            case "step" if self.first_step_at is None:
+            case EventKind.STEP if self.first_step_at is None:
                 self.first_step_at = event.time
-            case "recovered":
+            case EventKind.RECOVERED:
                 self._recoveries.append(
                     {
                         "cause": told.cause,
@@ -132,21 +121,21 @@ class EventHistory:
                         "seconds": round(event.seconds or 0.0, 4),
                     }
                 )
-            case "ended":
+            case EventKind.ENDED:
                 self._ends[event.worker] = told.cause
-            case "bad-record":
+            case EventKind.BAD_RECORD:
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)
-            case "idle-step":
+            case EventKind.IDLE_STEP:
                 self._idle_steps.add(event.step)
-            case "joined":
+            case EventKind.JOINED:
                 self.joined.add(event.worker)
-            case "drained" | "lost" | "evicted":
+            case EventKind.DRAINED | EventKind.LOST | EventKind.EVICTED:
                 counts = self._servers if event.worker.startswith(Role.PS) else self._counts
-                counts["drained" if event.kind == "drained" else "lost"] += 1
-            case "unsaved":
+                counts["drained" if event.kind == EventKind.DRAINED else "lost"] += 1
+            case EventKind.UNSAVED:
                 self.unsaved += 1
-            case "finished" | "failed":
+            case EventKind.FINISHED | EventKind.FAILED:
                 self._ended_at = event.time
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from elasticdl.cluster.kubernetes.items import Item, Stale
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.control.protocol.status import JobEvent, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.files.drafts import replace_file
 from elasticdl.files.permissions import PRIVATE, private
 from elasticdl.master.reporting.history import HistoryEvent, event_from_line
@@ -30,7 +30,7 @@ EVENTS = "events"
 """The text of the second."""
 EVENTS_LIMIT = 400_000
 """Bytes of events that an object keeps; older ones go first."""
-_DETAILS = frozenset({"sealed", "committed-first", "digest"})
+_DETAILS = frozenset({EventKind.SEALED, EventKind.COMMITTED_FIRST, EventKind.DIGEST})
 """Events of each member in each change of the group: in a large one they would drive out all others. The master's log has them."""
 _PERIOD = 1.0
 _LAST_SECONDS = 30.0

@@ -1,18 +1,18 @@
-"""The runner of a synchronous master: what it does when views follow each other."""
+"""What the runner of a synchronous job's master asks: members, views, and snapshots of the group's state."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import threading
+import shutil
 import time
-from collections.abc import Collection, Hashable, Set
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from elasticdl.cluster.cluster import ProcessName, process_name
+from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage, NextView, Register
-from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.data.plan.order import ledger_of
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
@@ -20,110 +20,145 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce.groupstate import Settings
 from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core import auditmark
-from elasticdl.master.core import events as machine_events
+from elasticdl.master.core.events import Announce
 from elasticdl.master.core.records import FinishedRecord, Record, SnapshotRecord, ViewRecord
 from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
-from elasticdl.master.running.runner import Runner, times_of
+from elasticdl.master.running.strategy import Actions, in_background
+from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
 
 
-class AllReduceRunner(Runner):
-    """One life of a synchronous job's master."""
+class AllReduceStrategy:
+    """The synchronous way of training, for `RunnerStrategy`."""
 
-    _machine: AllReduceMaster
-    _tick_seconds = 0.025  # `moment_seconds` is 0.05
-    _status_seconds = 0.2
-    _told_lost = ""
+    tick_seconds = 0.025  # `moment_seconds` is 0.05
+    status_seconds = 0.2
 
-    def _make_machine(self) -> AllReduceMaster:
-        return AllReduceMaster(settings(self._spec, self._place.snapshots(self._spec)))
+    def __init__(self, spec: JobSpec, job_name: str, snapshots: Path | None) -> None:
+        """Serve the job of these settings; `snapshots`: the folder of its members' snapshots, if there is one."""
+        self._spec = spec
+        self._job_name = job_name
+        self._snapshots = snapshots
 
-    def _taking_part(self) -> Set[str]:
-        view = self._machine.view
-        return set() if view is None else {peer.name for peer in view.members}
+    def begin(self) -> AllReduceMaster:
+        """Return a master that knows nothing yet."""
+        return AllReduceMaster(settings(self._spec, self._snapshots))
 
-    def _resume_history(self) -> None:
-        view, schedule = self._machine.view, self._machine.schedule
+    # ------------------------------------------------------------------ what people see
+
+    def show_position(self, machine: AllReduceMaster, history: EventHistory) -> None:
+        """Take the base of the current view."""
+        view, schedule = machine.view, machine.schedule
         if view is not None and schedule is not None:
-            self._event_history.stand_at(view.position, schedule)
-            self._event_history.committed(view.base.step)
+            history.stand_at(view.position, schedule)
+            history.committed(view.base.step)
 
-    def _hear(self, connection: int, message: MemberMessage) -> None:
+    def show_message(
+        self,
+        before: AllReduceMaster,
+        after: AllReduceMaster,
+        message: MemberMessage,
+        history: EventHistory,
+    ) -> bool:
+        """Take the state that a member has, and the last progress."""
         if isinstance(message, Register | NextView) and message.report.state is not None:
-            self._event_history.committed(message.report.state.step)
-        before = self._machine.progress
-        self._handle(machine_events.Heard(connection, message))
-        progress = self._machine.progress
-        if progress is not None and progress is not before:
-            self._event_history.stand(progress.position.epoch)
-            self._event_history.progress(
-                time.monotonic(), progress.state.step, progress.records, progress.loss
-            )
-            self._changed = True
+            history.committed(message.report.state.step)
+        progress = after.progress
+        if progress is None or progress is before.progress:
+            return False
+        history.stand(progress.position.epoch)
+        history.progress(time.monotonic(), progress.state.step, progress.records, progress.loss)
+        return True
 
-    def _is_ready(self, name: str) -> bool:
-        return bool(self._lives_of(name)) or name in self._taking_part()
+    def moment(self, machine: AllReduceMaster) -> Hashable:
+        """Return who is there, and the view."""
+        return len(machine.seen), 0 if machine.view is None else machine.view.id
 
-    def _lives_of(self, name: str) -> Collection[MemberId]:
-        return [member for member, seen in self._machine.seen.items() if seen.peer.name == name]
+    def status(
+        self,
+        machine: AllReduceMaster,
+        history: EventHistory,
+        forces: Mapping[Role, ReplicaSet],
+        processes: Processes,
+        now: float,
+    ) -> JobStatus:
+        """Return how the job stands."""
+        view = StatusView(self._spec, machine, history, forces[Role.WORKER], processes)
+        return view.status(self._job_name, now)
 
-    def _leaves_when_told(self, name: ProcessName) -> bool:
+    def why_lost(self, machine: AllReduceMaster, processes: Processes) -> str:
+        """Return what people can do if all members are on nodes of which nothing is heard."""
+        return all_lost(machine.view, machine.gone, processes.unproven, self._spec)
+
+    def figures(self, machine: AllReduceMaster, history: EventHistory) -> dict[str, Any]:
+        """Return how many members and changes of the view there were."""
+        changes = 0 if machine.view is None else machine.view.id - 1
+        return {"joined": len(machine.journal.known), "view_changes": max(0, changes)}
+
+    # ------------------------------------------------------------------ processes
+
+    def is_ready(self, machine: AllReduceMaster, name: str) -> bool:
+        """Tell whether a worker has registered, or stands in the view."""
+        members = () if machine.view is None else machine.view.members
+        return bool(self.members_of(machine, name)) or any(peer.name == name for peer in members)
+
+    def members_of(self, machine: AllReduceMaster, name: str) -> Collection[MemberId]:
+        """Return the members that a worker was."""
+        return [member for member, seen in machine.seen.items() if seen.peer.name == name]
+
+    def leaves_when_told(self, machine: AllReduceMaster, name: ProcessName) -> bool:
+        """Return that none does: workers drain by a signal."""
         return False
 
-    def _after_process(self) -> None:
-        lost = all_lost(self._machine.view, self._machine.gone, self._processes.unproven, self._spec)
-        if lost and lost != self._told_lost:
-            self._tell("note", lost)
-        self._told_lost = lost
+    def replicas_event(self, announce: Announce) -> replicas.Event | None:
+        """Return nothing: who has joined follows from the view."""
+        return None
 
-    def _moment(self) -> Hashable:
-        view = self._machine.view
-        return len(self._machine.seen), 0 if view is None else view.id
+    # ------------------------------------------------------------------ records and files
 
-    def _after_record(self, record: Record) -> None:
+    def before_append(self, machine: AllReduceMaster, record: Record) -> None:
+        """Do nothing: all that a record of a synchronous job depends on is journalled."""
+
+    def after_append(self, machine: AllReduceMaster, record: Record, actions: Actions) -> None:
+        """Say who has joined with a view, and remove the snapshot before this one."""
         match record:
             case ViewRecord(view):
-                self._begin_view(view)
+                self._begin_view(machine, view, actions)
             case SnapshotRecord(_, _, _, path):
-                self._drop_older_snapshot(path)
+                older, view_now = machine.journal.snapshot, machine.view
+                kept = {path, None if view_now is None else view_now.snapshot}
+                if older is not None and older.path not in kept:
+                    in_background(_remove, Path(older.path))
 
-    def _begin_view(self, view: View) -> None:
-        before = self._machine.view
-        if self._machine.schedule is not None:
-            self._event_history.stand_at(view.position, self._machine.schedule)
+    def _begin_view(self, machine: AllReduceMaster, view: View, actions: Actions) -> None:
+        if machine.schedule is not None:
+            actions.history.stand_at(view.position, machine.schedule)
         for peer in view.members:
-            self._direct(replicas.Joined(process_name(peer.name)))
-            if before is None:
-                self._tell("joined", f"{peer.name} has joined", worker=peer.name, view=view.id)
+            actions.direct(replicas.Joined(process_name(peer.name)))
+            if machine.view is None:
+                actions.tell(EventKind.JOINED, f"{peer.name} has joined", worker=peer.name, view=view.id)
         if view.final:
-            self._direct(replicas.Ending(stopping=False))
+            actions.direct(replicas.Ending(stopping=False))
 
-    def _drop_older_snapshot(self, path: str) -> None:
-        older, view = self._machine.journal.snapshot, self._machine.view
-        if older is not None and older.path != path and (view is None or view.snapshot != older.path):
-            # A volume that does not answer must not hold up the master.
-            threading.Thread(target=_remove, args=(Path(older.path),), name="snapshots", daemon=True).start()
-
-    def _status(self, now: float) -> JobStatus:
-        view = StatusView(self._spec, self._machine, self._event_history, self._force, self._processes)
-        return view.status(self._place.name, now)
-
-    def _complete_audit(self, record: FinishedRecord) -> None:
-        view = self._machine.view
-        assert view is not None, "a job that has begun has a view"
+    def complete_audit(self, machine: AllReduceMaster, record: FinishedRecord) -> None:
+        """Write whether all data was trained. Raises OSError."""
+        assert machine.view is not None, "a job that has begun has a view"
         auditmark.write_finished(
             Path(self._spec.audit),
             view=record.view,
             step=record.state.step,
             state_view=record.state.view,
-            complete=view.position.lanes == 0,
+            complete=machine.view.position.lanes == 0,
         )
 
-    def _figures(self) -> dict[str, Any]:
-        machine = self._machine
-        changes = 0 if machine.view is None else machine.view.id - 1
-        return {"joined": len(machine.journal.known), "view_changes": max(0, changes)}
+    def drop_snapshots(self, folder: Path | None) -> None:
+        """Remove all: they serve a running job only."""
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove(path: Path) -> None:

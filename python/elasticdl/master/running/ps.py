@@ -1,12 +1,10 @@
-"""The runner of the master of a job with parameter servers."""
+"""What the runner of the master of a job with parameter servers asks: workers, servers, and snapshots of slots."""
 
 from __future__ import annotations
 
-import threading
+import shutil
 import time
-from collections import deque
-from collections.abc import Collection, Hashable, Set
-from dataclasses import replace
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,140 +12,167 @@ from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage
 from elasticdl.control.protocol.psmessages import Settled, TaskDone
-from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.order import dealing_of, tasks_of
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.master.core import auditmark
-from elasticdl.master.core import events as machine_events
+from elasticdl.master.core.events import Announce, GiveUp
 from elasticdl.master.core.records import FinishedRecord, Record, ResumedRecord, SavedRecord
 from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.ps import resuming
 from elasticdl.master.ps.machine import BATCH_SECONDS, PsMaster, Settings
-from elasticdl.master.reporting.history import taking_part
+from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
-from elasticdl.master.running.runner import Runner, times_of
+from elasticdl.master.running.context import Past
+from elasticdl.master.running.strategy import Actions, in_background
+from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
 
 
-class PsRunner(Runner):
-    """One life of the master of a job with parameter servers."""
+class PsStrategy:
+    """Training with parameter servers, for `RunnerStrategy`."""
 
-    _machine: PsMaster
-    _tick_seconds = BATCH_SECONDS / 2
-    _status_seconds = 0.5
-    _checkpoint: resuming.Checkpoint | None
-    """From which the job continues; None in later lives of the master, which find that in the journal."""
-    _unaudited: machine_events.Append | None = None
-    """The job's end, which is journalled once the audit has what servers have applied."""
+    tick_seconds = BATCH_SECONDS / 2
+    status_seconds = 0.5
 
-    def _make_machine(self) -> PsMaster:
-        """Raises BadInput for a checkpoint that the job can't go on from."""
-        spec = self._spec
-        self._checkpoint = None
+    def __init__(self, spec: JobSpec, job_name: str, snapshots: Path | None, past: Past) -> None:
+        """Serve the job of these settings.
+
+        Args:
+            spec: the settings.
+            job_name: its name.
+            snapshots: where its snapshots lie, None if nowhere.
+            past: what there was before this life of its master.
+        """
+        self._spec = spec
+        self._job_name = job_name
+        self._snapshots = snapshots
+        self._past = past
+        self._checkpoint: resuming.Checkpoint | None = None
+        """From which the job continues; None in later lives of the master, which find that in the journal."""
+
+    def begin(self) -> PsMaster:
+        """Return a master that knows nothing yet. Raises BadInput for a checkpoint that the job can't go on from."""
+        spec, past = self._spec, self._past
         highest = 0
-        if not any(isinstance(record, ResumedRecord) for record in self._read[0]):
+        if not any(isinstance(record, ResumedRecord) for record in past.records):
             self._checkpoint = resuming.open_checkpoint(spec)
-            if self._checkpoint is not None or not self._read[1]:  # later lives find this job's own there
+            if self._checkpoint is not None or not past.length:  # later lives find this job's own there
                 highest = resuming.highest_number(spec, self._checkpoint)
-        wanted = settings(spec, self._place.snapshots(spec), self._checkpoint, highest)
-        return PsMaster(replace(wanted, present=taking_part(self._before)))
+        return PsMaster(settings(spec, self._snapshots, self._checkpoint, highest))
 
-    def _taking_part(self) -> Set[str]:
-        return set()
+    # ------------------------------------------------------------------ what people see
 
-    def _resume_history(self) -> None:
-        self._tell_figures()
-
-    def _hear(self, connection: int, message: MemberMessage) -> None:
-        self._handle(machine_events.Heard(connection, message))
-        if isinstance(message, Settled | TaskDone):
-            self._changed = True
-
-    def _tell_figures(self) -> None:
-        machine = self._machine
+    def show_position(self, machine: PsMaster, history: EventHistory) -> None:
+        """Take what is settled."""
         if machine.order is not None:
-            self._event_history.stand(machine.order.epoch(machine.leases.low))
-            self._event_history.step = machine.steps_done  # a roll-back takes some away
-            self._event_history.progress(
-                time.monotonic(), machine.steps_done, machine.records_done, machine.loss
-            )
+            history.stand(machine.order.epoch(machine.leases.low))
+            history.step = machine.steps_done  # a roll-back takes some away
+            history.progress(time.monotonic(), machine.steps_done, machine.records_done, machine.loss)
 
-    def _is_ready(self, name: str) -> bool:
-        machine = self._machine
-        return name in machine.members or any(one.name == name for one in machine.journal.servers.values())
+    def show_message(
+        self, before: PsMaster, after: PsMaster, message: MemberMessage, history: EventHistory
+    ) -> bool:
+        """Tell whether it says what is settled; figures are taken when they are shown."""
+        return isinstance(message, Settled | TaskDone)
 
-    def _lives_of(self, name: str) -> Collection[MemberId]:
-        member = self._machine.members.get(name)
-        return () if member is None else (member,)
-
-    def _leaves_when_told(self, name: ProcessName) -> bool:
-        return any(server.name == str(name) for server in self._machine.journal.servers.values())
-
-    def _after_process(self) -> None:
-        """Say nothing more: nobody's end holds a job up for long."""
-
-    def _moment(self) -> Hashable:
-        machine = self._machine
+    def moment(self, machine: PsMaster) -> Hashable:
+        """Return who is there, whether slots are placed, and what is done with them."""
         copies = [copy.hands_over for copy in machine.copies.values()]
         under_way = any(copies), not all(copies), machine.cut
         return len(machine.seen), len(machine.journal.servers), bool(machine.journal.entries), under_way
 
-    def _after_record(self, record: Record) -> None:
-        if isinstance(record, SavedRecord):
-            # A volume that does not answer must not hold up the master.
-            directory = Path(record.path).parent.parent
-            kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
-            arguments = (directory, kept, record.number)
-            threading.Thread(
-                target=checkpoints.remove_older, args=arguments, name="snapshots", daemon=True
-            ).start()
+    def status(
+        self,
+        machine: PsMaster,
+        history: EventHistory,
+        forces: Mapping[Role, ReplicaSet],
+        processes: Processes,
+        now: float,
+    ) -> JobStatus:
+        """Return how the job stands."""
+        self.show_position(machine, history)
+        both = forces[Role.WORKER], forces[Role.PS]
+        return PsStatusView(self._spec, machine, history, both, processes).status(self._job_name, now)
 
-    def _carry_out(
-        self, instruction: machine_events.Instruction, events: deque[machine_events.Event]
-    ) -> None:
-        if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, FinishedRecord):
-            # Before the record: a master that comes later can't ask servers that have ended.
-            why = self._write_accounts()
-            if why:
-                if self._unaudited is None:
-                    self._tell(
-                        "note",
-                        f"--audit: {self._spec.audit} can't be written ({why}): the job ends once it can",
-                    )
-                self._unaudited = instruction
-                return
-            self._unaudited = None
-        if isinstance(instruction, machine_events.Append) and isinstance(instruction.record, ResumedRecord):
-            events.extend(self._write_beginning(instruction.record))
-        if isinstance(instruction, machine_events.Announce) and instruction.kind in ("joined", "leaving"):
-            name = process_name(instruction.worker)
-            joined = instruction.kind == "joined"
-            self._direct(replicas.Joined(name) if joined else replicas.Leaving(name), name.role)
-        super()._carry_out(instruction, events)
+    def why_lost(self, machine: PsMaster, processes: Processes) -> str:
+        """Return nothing: nobody's end holds a job up for long."""
+        return ""
 
-    def _tick(self) -> None:
-        if self._unaudited is not None:
-            self._carry_out(self._unaudited, deque())
-        super()._tick()
+    def figures(self, machine: PsMaster, history: EventHistory) -> dict[str, Any]:
+        """Return how many workers, servers and roll-backs there were, and where checkpoints lie."""
+        self.show_position(machine, history)
+        workers = [name for name in history.joined if process_name(name).role is Role.WORKER]
+        resumed, saved = machine.journal.resumed, machine.journal.saved
+        figures: dict[str, Any] = {}
+        if resumed is not None and machine.order is not None:
+            figures["resumed_from"] = str(Path(resumed.path).parent)
+            order, done = machine.order, resumed.position
+            history.records_before = order.records_before(done.low) + sum(map(order.records, done.above))
+        if self._spec.checkpoint_dir and saved is not None:
+            figures["checkpoint"] = str(Path(saved[0].path).parent)
+        if self._spec.checkpoint_dir:
+            figures["checkpoints_given_up"] = history.unsaved
+        return {
+            **figures,
+            "joined": len(workers),
+            "servers": {
+                "joined": int(machine.journal.next_server),
+                **history.servers,
+                "at_the_end": len(machine.journal.servers),
+            },
+            "roll_backs": machine.journal.roll_back - (0 if resumed is None else resumed.roll_back),
+        }
 
-    def _write_accounts(self) -> str:
-        """Return what was in the way, if anything was."""
+    # ------------------------------------------------------------------ processes
+
+    def is_ready(self, machine: PsMaster, name: str) -> bool:
+        """Tell whether a process has enrolled, or is a server of the journal."""
+        return name in machine.members or any(one.name == name for one in machine.journal.servers.values())
+
+    def members_of(self, machine: PsMaster, name: str) -> Collection[MemberId]:
+        """Return the member that a process was."""
+        member = machine.members.get(name)
+        return () if member is None else (member,)
+
+    def leaves_when_told(self, machine: PsMaster, name: ProcessName) -> bool:
+        """Tell whether it is a server that may have slots, which it hands over before it ends."""
+        return any(server.name == str(name) for server in machine.journal.servers.values())
+
+    def replicas_event(self, announce: Announce) -> replicas.Event | None:
+        """Return that a process has joined, or that a server empties itself."""
+        match announce.kind:
+            case EventKind.JOINED:
+                return replicas.Joined(process_name(announce.worker))
+            case EventKind.LEAVING:
+                return replicas.Leaving(process_name(announce.worker))
+            case _:
+                return None
+
+    # ------------------------------------------------------------------ records and files
+
+    def before_append(self, machine: PsMaster, record: Record) -> GiveUp | str | None:
+        """Write for the auditor what servers have applied: before the job, and, before they end, in all."""
         if not self._spec.audit:
-            return ""
-        accounts = sorted(self._machine.accounts.values())
-        slots = [(one.slot, one.pushes, one.sum) for one in accounts]
+            return None
+        if isinstance(record, FinishedRecord):
+            # A master that comes later can't ask servers that have ended.
+            return self._write_accounts(machine)
+        return self._write_beginning(record) if isinstance(record, ResumedRecord) else None
+
+    def _write_accounts(self, machine: PsMaster) -> str | None:
+        slots = [(one.slot, one.pushes, one.sum) for one in sorted(machine.accounts.values())]
         try:
             auditmark.write_accounts(Path(self._spec.audit), slots)
         except OSError as error:
-            return error.strerror or str(error)
-        return ""
+            return f"--audit: {self._spec.audit} can't be written ({error.strerror or error}): the job ends once it can"
+        return None
 
-    def _write_beginning(self, record: ResumedRecord) -> list[machine_events.GiveUp]:
-        """Write for the auditor what slots have applied before this job."""
-        if not self._spec.audit:
-            return []
+    def _write_beginning(self, record: ResumedRecord) -> GiveUp | None:
         assert self._checkpoint is not None, "the master that has read it has journalled it"
         sections = [section for _, section in self._checkpoint.manifest.sections]
         try:
@@ -160,63 +185,32 @@ class PsRunner(Runner):
                 begun=self._checkpoint.manifest.begun if record.renumbered is None else (),
             )
         except OSError as error:
-            text = f"--audit: {self._spec.audit} can't be written: {error.strerror}"
-            return [machine_events.GiveUp(text, "bad-input")]
-        return []
+            return GiveUp(f"--audit: {self._spec.audit} can't be written: {error.strerror}", "bad-input")
+        return None
 
-    def _clean_snapshots(self) -> None:
-        if self._spec.checkpoint_dir:
-            checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))
-        else:
-            super()._clean_snapshots()
+    def after_append(self, machine: PsMaster, record: Record, actions: Actions) -> None:
+        """Remove snapshots that a newer one replaces."""
+        if isinstance(record, SavedRecord):
+            directory = Path(record.path).parent.parent
+            kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
+            in_background(checkpoints.remove_older, directory, kept, record.number)
 
-    def _status(self, now: float) -> JobStatus:
-        self._tell_figures()
-        servers = self._forces[Role.PS]
-        view = PsStatusView(
-            self._spec,
-            self._machine,
-            self._event_history,
-            (self._force, servers),
-            self._processes,
-        )
-        return view.status(self._place.name, now)
-
-    def _complete_audit(self, record: FinishedRecord) -> None:
+    def complete_audit(self, machine: PsMaster, record: FinishedRecord) -> None:
+        """Write whether all data was trained. Raises OSError."""
         auditmark.write_finished(
             Path(self._spec.audit),
             view=record.view,
             step=record.state.step,
             state_view=record.state.view,
-            complete=self._machine.has_used_all_data,
+            complete=machine.has_used_all_data,
         )
 
-    def _figures(self) -> dict[str, Any]:
-        self._tell_figures()
-        machine = self._machine
-        workers = [name for name in self._event_history.joined if process_name(name).role is Role.WORKER]
-        resumed, saved = machine.journal.resumed, machine.journal.saved
-        figures: dict[str, Any] = {}
-        if resumed is not None and machine.order is not None:
-            figures["resumed_from"] = str(Path(resumed.path).parent)
-            order, done = machine.order, resumed.position
-            self._event_history.records_before = order.records_before(done.low) + sum(
-                map(order.records, done.above)
-            )
-        if self._spec.checkpoint_dir and saved is not None:
-            figures["checkpoint"] = str(Path(saved[0].path).parent)
+    def drop_snapshots(self, folder: Path | None) -> None:
+        """Remove snapshots that serve a running job only; of checkpoints those that are not whole."""
         if self._spec.checkpoint_dir:
-            figures["checkpoints_given_up"] = self._event_history.unsaved
-        return {
-            **figures,
-            "joined": len(workers),
-            "servers": {
-                "joined": int(machine.journal.next_server),
-                **self._event_history.servers,
-                "at_the_end": len(machine.journal.servers),
-            },
-            "roll_backs": machine.journal.roll_back - (0 if resumed is None else resumed.roll_back),
-        }
+            checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))
+        elif folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def settings(

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from elasticdl._core import Endpoint, Heart, Ring, StateServer, StateTransfer
 from elasticdl.checkpoint.stateimage import RunningSums, State, decode, encode, write
 from elasticdl.control.protocol.messages import Note
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
@@ -176,7 +177,7 @@ class AllReduceWorker:
         self._release_view(close.linger)
         if self._sealed_at is None:
             self._sealed_at = time.monotonic()
-        self._note("sealed", close.sealed, 0, f"sealed view {close.sealed}")
+        self._note(EventKind.SEALED, close.sealed, 0, f"sealed view {close.sealed}")
 
     def _release_view(self, linger: bool) -> None:
         if self._ring is not None:
@@ -191,7 +192,7 @@ class AllReduceWorker:
             self._server.close()
             self._server = None
 
-    def _note(self, kind: str, view: int, step: int, text: str, seconds: float | None = None) -> None:
+    def _note(self, kind: EventKind, view: int, step: int, text: str, seconds: float | None = None) -> None:
         self._send(Note(kind, ViewId(view), step, text, seconds))
 
     # ------------------------------------------------------------------ the main thread
@@ -275,7 +276,7 @@ class AllReduceWorker:
         """In a final view, say which bits this member holds, so that people can compare them."""
         rank = view.rank(self._member)
         if view.final and rank is not None and view.sources[rank] is None:
-            self._note("digest", view.id, view.base.step, self._adapter.digest())
+            self._note(EventKind.DIGEST, view.id, view.base.step, self._adapter.digest())
 
     # ------------------------------------------------------------------ chunks
 
@@ -356,7 +357,7 @@ class AllReduceWorker:
             # every member sees the same bits, so every member skips the same step; one says so
             if view.rank(self._member) == 0:
                 text = f"step {work.step} is not finite and changes nothing (on_nan=skip_step)"
-                self._note("idle-step", work.view, work.step, text)
+                self._note(EventKind.IDLE_STEP, work.view, work.step, text)
             reduced = replace(reduced, examples=0.0, loss=0.0)
         self.feed(RingCompleted(work.view, work.step, reduced))
 
@@ -383,7 +384,7 @@ class AllReduceWorker:
             seconds = time.monotonic() - self._sealed_at
             self._sealed_at = None
             self._note(
-                "committed-first",
+                EventKind.COMMITTED_FIRST,
                 commit.view,
                 commit.state.step,
                 f"step {commit.state.step} is committed",
@@ -450,7 +451,9 @@ class AllReduceWorker:
 
     def _receive(self, heal: Heal, transfer: StateTransfer, donor: str) -> None:
         began = time.monotonic()
-        self._note("healing", heal.view, heal.state.step, f"receiving step {heal.state.step} from {donor}")
+        self._note(
+            EventKind.HEALING, heal.view, heal.state.step, f"receiving step {heal.state.step} from {donor}"
+        )
         try:
             state = decode(transfer.run())
             transfer.acknowledge()
@@ -466,7 +469,7 @@ class AllReduceWorker:
             self._queue.put(_Item(self._numbers, _Load(state)))
             seconds = time.monotonic() - began
             text = f"received step {heal.state.step} from {donor} in {seconds:.2f} s"
-            self._note("healed", heal.view, heal.state.step, text, seconds)
+            self._note(EventKind.HEALED, heal.view, heal.state.step, text, seconds)
             self.feed(Healed(heal.view, heal.state, state.position))
 
     def _serve(self, serve: ServeState) -> None:
@@ -479,7 +482,7 @@ class AllReduceWorker:
             server = StateServer(self._endpoint, view.id, view.digest, state, image)
             self._server = server
         self._note(
-            "serving",
+            EventKind.SERVING,
             serve.view,
             serve.state.step,
             f"serving step {serve.state.step} to {len(serve.healees)} members",
@@ -518,7 +521,10 @@ class AllReduceWorker:
         except OSError as error:
             # training is worth more than a snapshot: say it and go on; the next one may fit
             self._note(
-                "note", keep.view, state.step, f"could not write the snapshot {path}: {error.strerror}"
+                EventKind.NOTE,
+                keep.view,
+                state.step,
+                f"could not write the snapshot {path}: {error.strerror}",
             )
             return
         self.feed(SnapshotWritten(keep.view, state, position, str(path)))

@@ -1,0 +1,248 @@
+"""The JSON form of the journal's records: what is kept of each, and how it is read back.
+
+Whatever reads as a record has all its fields, of their kinds; what records mean together is in `records.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, assert_never
+
+from elasticdl.cluster.cluster import process_name
+from elasticdl.control.protocol.view import MemberId, StateId, ViewId, view_from_json
+from elasticdl.data.plan.shard import Position, Shard
+from elasticdl.errors import BadData
+from elasticdl.files.reading import field as field_of
+from elasticdl.files.reading import fields, integer, items, number, text
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.entry import Entry, ServerId
+from elasticdl.master.core.records import (
+    CutRecord,
+    DoneRecord,
+    EpochRecord,
+    ErrorRecord,
+    FailedRecord,
+    FinishedRecord,
+    KnownRecord,
+    LaunchedRecord,
+    ModelRecord,
+    PlacementRecord,
+    PositionRecord,
+    Record,
+    ResumedRecord,
+    SavedRecord,
+    Server,
+    ShardsRecord,
+    SnapshotRecord,
+    StoppingRecord,
+    ViewRecord,
+    WantedRecord,
+    WorkersRecord,
+)
+
+FORMAT = 3
+"""Format number of the journal; another one is refused and left untouched."""
+_MOST_SLOTS = 1 << 16
+"""Of any model, in the core."""
+
+_Value = TypeVar("_Value")
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """Return a record as plain JSON values; `record_from_json` is the inverse."""
+    match record:
+        case EpochRecord(epoch):
+            return {"type": "epoch", "epoch": epoch}
+        case ShardsRecord(shards):
+            return {"type": "shards", "shards": [[shard.name, shard.start, shard.count] for shard in shards]}
+        case ViewRecord(view, evicted):
+            return {"type": "view", "view": view.to_json(), "evicted": list(evicted)}
+        case SnapshotRecord(view_id, state, position, path):
+            return {
+                "type": "snapshot", "view": view_id, "state": [state.step, state.view],
+                "position": [position.epoch, position.first_task, position.lanes, position.chunk], "path": path,
+            }  # fmt: skip
+        case WantedRecord(workers, servers):
+            return {"type": "wanted", "workers": workers, "servers": servers}
+        case ErrorRecord(worker, signature):
+            return {"type": "error", "worker": worker, "signature": signature}
+        case StoppingRecord(reason):
+            return {"type": "stopping", "reason": reason}
+        case FinishedRecord(view_id, state, path, digest, metrics):
+            return {
+                "type": "finished", "view": view_id, "state": [state.step, state.view], "path": path,
+                "digest": digest, "metrics": [list(item) for item in metrics],
+            }  # fmt: skip
+        case FailedRecord(reason, kind, worker, traceback):
+            return {
+                "type": "failed",
+                "reason": reason,
+                "kind": kind,
+                "worker": worker,
+                "traceback": traceback,
+            }
+        case LaunchedRecord(lives):
+            return {"type": "launched", "lives": [str(life) for life in lives]}
+        case WorkersRecord(joined, left, evicted):
+            return {
+                "type": "workers",
+                "joined": list(joined),
+                "left": list(left),
+                "evicted": list(evicted),
+            }
+        case KnownRecord(members):
+            return {"type": "known", "members": list(members)}
+        case ModelRecord(catalog):
+            return {"type": "model", "catalog": catalog}
+        case PlacementRecord(joined, gone, entries, position):
+            return {
+                "type": "placement",
+                "joined": [[server.number, server.name, server.address] for server in joined],
+                "gone": list(gone),
+                "entries": [
+                    [slot, one.term, one.primary_epoch, one.primary, one.backup, one.restored]
+                    for slot, one in entries
+                ],
+                "position": None if position is None else _done_to_json(position),
+            }
+        case DoneRecord(tasks, roll_back):
+            return {"type": "done", "tasks": list(tasks), "roll_back": roll_back}
+        case PositionRecord(done, roll_back):
+            return {"type": "position", "done": _done_to_json(done), "roll_back": roll_back}
+        case CutRecord(number, position, roll_back, step):
+            body = {"number": number, "position": _done_to_json(position), "roll_back": roll_back}
+            return {"type": "cut", **body, "step": step}
+        case SavedRecord(number, path):
+            return {"type": "saved", "number": number, "path": path}
+        case ResumedRecord(number, path, position, roll_back, renumbered, model, step):
+            where = {"number": number, "path": path, "position": _done_to_json(position)}
+            return {
+                "type": "resumed",
+                **where,
+                "roll_back": roll_back,
+                "renumbered": renumbered,
+                "model": model,
+                "step": step,
+            }
+    assert_never(record)
+
+
+def _done_to_json(done: Done) -> list[Any]:
+    return [done.low, list(done.above)]
+
+
+def _read_done(body: object) -> Done:
+    low, above = items(body, 2)
+    return Done(_task(low), tuple(map(_task, items(above))))
+
+
+def _read_entry(body: object) -> tuple[int, Entry]:
+    slot, term, primary_epoch, primary, backup, restored = items(body, 6)
+    return integer(slot, most=_MOST_SLOTS - 1), Entry(
+        integer(term),
+        integer(primary_epoch),
+        ServerId(integer(primary)),
+        _optional(lambda value: ServerId(integer(value)), backup),
+        integer(restored),
+    )
+
+
+def _read_server(body: object) -> Server:
+    number, name, address = items(body, 3)
+    return Server(ServerId(integer(number)), text(name), text(address))
+
+
+def _read_shard(body: object) -> Shard:
+    name, start, count = items(body, 3)
+    return Shard(text(name), integer(start), integer(count))
+
+
+def _read_state(body: object) -> StateId:
+    return StateId(*map(integer, items(body, 2)))
+
+
+def _read_metric(body: object) -> tuple[str, float]:
+    name, value = items(body, 2)
+    return text(name), number(value, finite=False)
+
+
+def _names(body: object) -> tuple[str, ...]:
+    return tuple(map(text, items(body)))
+
+
+def _task(value: object) -> TaskNumber:
+    return TaskNumber(integer(value))
+
+
+def _optional(read: Callable[[object], _Value], value: object) -> _Value | None:
+    return None if value is None else read(value)
+
+
+def record_from_json(body: object) -> Record:
+    """Read a record from what `record_to_json` wrote. Raises BadData for anything else."""
+    try:
+        record: Record = _READERS[text(field_of(body, "type"))](_Body(fields(body)))
+    except (KeyError, ValueError) as error:
+        raise BadData(f"not a journal record of format {FORMAT}: {error}") from error
+    return record
+
+
+class _Body:
+    """The fields of a record, each of which has to be there."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self._body = body
+
+    def __getitem__(self, name: str) -> Any:
+        return field_of(self._body, name)
+
+
+_READERS: dict[str, Callable[[_Body], Record]] = {
+    "epoch": lambda b: EpochRecord(integer(b["epoch"])),
+    "shards": lambda b: ShardsRecord(tuple(map(_read_shard, items(b["shards"])))),
+    "view": lambda b: ViewRecord(view_from_json(b["view"]), _names(b["evicted"])),
+    "launched": lambda b: LaunchedRecord(tuple(map(process_name, _names(b["lives"])))),
+    "workers": lambda b: WorkersRecord(_names(b["joined"]), _names(b["left"]), _names(b["evicted"])),
+    "snapshot": lambda b: SnapshotRecord(
+        ViewId(integer(b["view"])),
+        _read_state(b["state"]),
+        Position(*map(integer, items(b["position"], 4))),
+        text(b["path"]),
+    ),
+    "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
+    "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),
+    "stopping": lambda b: StoppingRecord(text(b["reason"])),
+    "finished": lambda b: FinishedRecord(
+        ViewId(integer(b["view"])),
+        _read_state(b["state"]),
+        text(b["path"]),
+        text(b["digest"]),
+        tuple(map(_read_metric, items(b["metrics"]))),
+    ),
+    "failed": lambda b: FailedRecord(
+        text(b["reason"]), text(b["kind"]), text(b["worker"]), text(b["traceback"])
+    ),
+    "known": lambda b: KnownRecord(tuple(MemberId(text(member)) for member in items(b["members"]))),
+    "model": lambda b: ModelRecord(text(b["catalog"])),
+    "placement": lambda b: PlacementRecord(
+        tuple(map(_read_server, items(b["joined"]))),
+        tuple(ServerId(integer(number)) for number in items(b["gone"])),
+        tuple(map(_read_entry, items(b["entries"]))),
+        _optional(_read_done, b["position"]),
+    ),
+    "done": lambda b: DoneRecord(tuple(map(_task, items(b["tasks"]))), integer(b["roll_back"])),
+    "cut": lambda b: CutRecord(
+        integer(b["number"]), _read_done(b["position"]), integer(b["roll_back"]), integer(b["step"])
+    ),
+    "saved": lambda b: SavedRecord(integer(b["number"]), text(b["path"])),
+    "resumed": lambda b: ResumedRecord(
+        integer(b["number"]),
+        text(b["path"]),
+        _read_done(b["position"]),
+        integer(b["roll_back"]),
+        _optional(_task, b["renumbered"]),
+        text(b["model"]),
+        integer(b["step"]),
+    ),
+    "position": lambda b: PositionRecord(_read_done(b["done"]), integer(b["roll_back"])),
+}

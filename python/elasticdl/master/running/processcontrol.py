@@ -1,0 +1,159 @@
+"""A job's processes, as its master handles them: what the cluster says of them, and which are launched, retired and killed.
+
+Which should run is decided in `master/processes/`; this carries it out.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import assert_never
+
+from elasticdl.cluster.cluster import (
+    Cluster,
+    ProcessEnded,
+    ProcessEvent,
+    ProcessGone,
+    ProcessName,
+    Role,
+    process_name,
+)
+from elasticdl.cluster.local.place import Place
+from elasticdl.control.protocol.status import EventKind, how_many
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core import events as machine_events
+from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.processes import starting
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.running.reporter import Reporter
+
+_log = logging.getLogger(__name__)
+
+
+class ProcessControl:
+    """The processes of one job, for one life of its master."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        place: Place,
+        forces: Sequence[ReplicaSet],
+        reporter: Reporter,
+        handle: Callable[[machine_events.Event], None],
+        leaves_when_told: Callable[[ProcessName], bool],
+    ) -> None:
+        """Control them.
+
+        Args:
+            cluster: where they live.
+            place: the job's place, which has their last words.
+            forces: of each role, the processes that run, or were asked to; workers first.
+            reporter: tells people.
+            handle: gives the machine an event.
+            leaves_when_told: whether the machine asks this process to leave.
+        """
+        self.forces = {force.role: force for force in forces}
+        self.observed = Processes()
+        self._cluster = cluster
+        self._place = place
+        self._reporter = reporter
+        self._handle = handle
+        self._leaves_when_told = leaves_when_told
+
+    def lives(self) -> tuple[ProcessName, ...]:
+        """Return the last life of each process that the master launches."""
+        return tuple(life for force in self.forces.values() for life in force.lives())
+
+    def take(self, event: ProcessEvent) -> ProcessEnded | ProcessGone | None:
+        """Take what the cluster says; return it if it is the news of an end. `direct` has to follow."""
+        self._reporter.changed = True
+        return self.observed.take(time.monotonic(), event)
+
+    def tick(self) -> None:
+        """Launch what is due."""
+        for role in self.forces:
+            self.direct(replicas.Tick(), role)
+
+    def want(self, role: Role, number: int | None) -> None:
+        """See to it that so many processes of a role run; None: as many as before."""
+        if number is None:
+            return
+        if number != self.forces[role].wanted:
+            said = how_many(number, None) if role is Role.WORKER else how_many(None, number)
+            self._reporter.tell(EventKind.SCALED, f"the job wants {said} from now on")
+        self.direct(replicas.Wanted(number), role)
+
+    def direct(self, event: replicas.Event, role: Role = Role.WORKER) -> None:
+        """Ask which processes of a role should run, and see to it."""
+        before = self.forces[role]
+        force, instructions, reason = replicas.decide(time.monotonic(), before, event)
+        self.forces[role] = force
+        replica = force.replicas.get(event.name.index) if isinstance(event, ProcessEnded) else None
+        if (replica is not None and replica.short > 1) or force.memory > before.memory:
+            # People wait for a worker that ends again and again before it joins, and pay for memory.
+            self._reporter.note(reason)
+        elif reason:
+            _log.debug("%s", reason)
+        for instruction in instructions:
+            match instruction:
+                case replicas.Launch(name, memory):
+                    self._cluster.launch(name, memory)
+                    self._reporter.tell(EventKind.LAUNCHED, f"{name} is started", worker=str(name))
+                    self._handle(machine_events.Launched((name,)))
+                case replicas.Retire(name):
+                    if not self._leaves_when_told(name):
+                        self._cluster.signal(name, signal.SIGTERM)
+                case replicas.GiveUp(name, why):
+                    words = self.observed.words.get(str(name)) or self._place.last_words(str(name))
+                    # The end of its log: a crash leaves no traceback but this.
+                    self._handle(machine_events.GiveUp(why, "program", str(name), words))
+                case _:
+                    assert_never(instruction)
+        self._reporter.changed = self._reporter.changed or bool(instructions)
+
+    def kill(self, worker: str, reason: str) -> None:
+        """SIGKILL a process that the machine wants dead."""
+        name = process_name(worker)
+        if worker in self.observed.unproven:
+            return  # nobody hears it now, and should its node come back, it may have the last state
+        if name not in self.forces[name.role].running():
+            return  # it ended while there was no master to hear of it
+        self._reporter.tell(EventKind.NOTE, f"{worker} is killed: {reason}", worker=worker)
+        self._cluster.signal(name, signal.SIGKILL)
+
+    # ------------------------------------------------------------------ starts
+
+    def connected(self, worker: str, member: MemberId) -> None:
+        """Take note that a process has opened its control stream."""
+        starts = self.observed.starts
+        if worker in starts:
+            starts[worker] = replace(starts[worker], member=member)
+
+    def forget(self, worker: str) -> set[MemberId]:
+        """Take note that a process starts no more; return the member that it was, as far as that is known."""
+        start = self.observed.starts.pop(worker, None)
+        return set() if start is None or start.member is None else {start.member}
+
+    def watch_starts(self, is_ready: Callable[[str], bool], beats: Mapping[MemberId, float]) -> None:
+        """Take the times of heartbeats of the processes that are still on their way."""
+        on_the_way = {name: start for name, start in self.observed.starts.items() if not is_ready(name)}
+        self.observed.starts = starting.with_beats(on_the_way, beats)
+
+    def replace_overdue(self, now: float, limits: starting.Limits, *, counts: bool) -> None:
+        """Kill the processes that take too long to start; `counts`: one that works and is not ready has a fault of its program."""
+        for late in starting.overdue(now, self.observed.starts, limits):
+            if late.name in self.observed.unproven:
+                continue  # nobody hears it now
+            starts = self.observed.starts
+            starts[late.name] = replace(starts[late.name], killed_at=now)
+            name = process_name(late.name)
+            if not late.hangs:
+                self.direct(replicas.Unready(name, counts=counts), name.role)
+            self._reporter.tell(
+                EventKind.REPLACED, f"{name} is killed while it starts: {late.reason}", worker=late.name
+            )
+            self._cluster.signal(name, signal.SIGKILL)
