@@ -469,15 +469,19 @@ class PsMember:
         gradients = None
         if begun.ticket is not None:
             came = yield from self._await_rows(begun.ticket, begun.chunk.roll_back, begun.chunk)
-            if begun.fetched.slots <= came.held:
+            if self._is_held(begun.fetched.slots, came.held):
                 if self._settings.resumed:  # nobody in this job may have told of it
                     yield from self._do(WriteLine(self._line(begun, begun.fetched.slots)), Done)
-                return None  # all whom it concerns hold it (R8), from another worker
+                return None
             computed = yield from self._compute(begun, came)
             gradients = computed.gradients if computed.finite else None
         if gradients is None:
             yield from self._do(WriteLine(self._line(begun, frozenset())), Done)
         return gradients
+
+    def _is_held(self, slots: frozenset[int], held: frozenset[int]) -> bool:
+        """R8: all slots that a chunk concerns hold it, from another worker."""
+        return slots <= held
 
     def _await_rows(self, ticket: int, roll_back: int, chunk: Chunk | None = None) -> Flow[RowsCame]:
         """Wait for what was asked for, for a chunk or without one."""
