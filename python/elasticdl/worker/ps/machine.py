@@ -5,6 +5,8 @@ simulator drive the same class. It has two halves. What the master says changes 
 of work after the other, is written as one generator, because each step of it continues what came before: it yields a piece of work and
 gets its outcome, or yields nothing and continues with the next thing that happens.
 
+One file because the parts of that generator call each other and share what the master says; what is leased stands in `tasks.py`.
+
 While a chunk is computed, the rows of the next one come and the gradients of the one before go, in the same messages. Nothing here is
 lost with this process but time: the task's next owner begins where this one was, and servers know what they hold already. Rule
 numbers are those of the page on the protocol of parameter servers.
