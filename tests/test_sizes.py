@@ -19,7 +19,6 @@ WITHOUT = {
     "python/elasticdl/master/ps/machine.py",
     "python/elasticdl/master/running/runner.py",
     "python/elasticdl/worker/allreduce/machine.py",
-    "python/elasticdl/worker/ps/runner.py",
 }
 """Long files that do not say it yet."""
 

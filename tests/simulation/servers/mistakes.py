@@ -1,7 +1,7 @@
 """Mistakes that the simulator must find: one rule is broken, everything else is real.
 
-A mistake in a server is the core's (`ps/server/simulation.rs`), one in a master is a subclass here. Each has the seed of a schedule that
-shows it.
+A mistake in a server is the core's (`ps/server/simulation.rs`), one in a master or a worker is a subclass here. Each has the seed of
+a schedule that shows it.
 """
 
 from __future__ import annotations
@@ -64,6 +64,14 @@ class EndsInTimeOnly(World):
             yield from ()
 
 
+class PassesOverHalf(World):
+    """A worker passes over a chunk that some of its slots hold (against rule R8)."""
+
+    class worker_class(PsMember):
+        def _is_held(self, slots: frozenset[int], held: frozenset[int]) -> bool:
+            return bool(slots & held)
+
+
 MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("held early"), 18, "chunk"),
     (server_that("acknowledged early"), 0, "chunk"),
@@ -75,6 +83,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (TrustsStreams, 0, "chunk"),
     (OldDone, 53, "chunk"),
     (LeasedIsDone, 0, "tells low"),
+    (PassesOverHalf, 9, "chunk"),
     (EndsAgain, 0, "training has ended 2 times"),
     (EndsInTimeOnly, 3, "training has ended 0 times"),
 )

@@ -5,6 +5,8 @@ simulator drive the same class. It has two halves. What the master says changes 
 of work after the other, is written as one generator, because each step of it continues what came before: it yields a piece of work and
 gets its outcome, or yields nothing and continues with the next thing that happens.
 
+One file because the parts of that generator call each other and share what the master says; what is leased stands in `tasks.py`.
+
 While a chunk is computed, the rows of the next one come and the gradients of the one before go, in the same messages. Nothing here is
 lost with this process but time: the task's next owner begins where this one was, and servers know what they hold already. Rule
 numbers are those of the page on the protocol of parameter servers.
@@ -469,15 +471,19 @@ class PsMember:
         gradients = None
         if begun.ticket is not None:
             came = yield from self._await_rows(begun.ticket, begun.chunk.roll_back, begun.chunk)
-            if begun.fetched.slots <= came.held:
+            if self._is_held(begun.fetched.slots, came.held):
                 if self._settings.resumed:  # nobody in this job may have told of it
                     yield from self._do(WriteLine(self._line(begun, begun.fetched.slots)), Done)
-                return None  # all whom it concerns hold it (R8), from another worker
+                return None
             computed = yield from self._compute(begun, came)
             gradients = computed.gradients if computed.finite else None
         if gradients is None:
             yield from self._do(WriteLine(self._line(begun, frozenset())), Done)
         return gradients
+
+    def _is_held(self, slots: frozenset[int], held: frozenset[int]) -> bool:
+        """R8: all slots that a chunk concerns hold it, from another worker."""
+        return slots <= held
 
     def _await_rows(self, ticket: int, roll_back: int, chunk: Chunk | None = None) -> Flow[RowsCame]:
         """Wait for what was asked for, for a chunk or without one."""
