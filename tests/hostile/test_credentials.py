@@ -26,7 +26,7 @@ from elasticdl.control.protocol.messages import MemberMessage, Note, Register, R
 from elasticdl.control.protocol.psmessages import Accounts, CopyReady, Enroll, SlotsCut
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.protocol.view import MemberId, ViewId
-from elasticdl.control.transport import stream
+from elasticdl.control.transport import channels, stream
 from elasticdl.control.transport.client import JobClient
 from elasticdl.control.transport.credentials import (
     CHALLENGE_SECONDS,
@@ -40,7 +40,7 @@ from elasticdl.control.transport.credentials import (
     proof,
 )
 from elasticdl.control.transport.keys import Key, data_key, derive
-from elasticdl.control.transport.memberstream import MemberStream, StreamRefused
+from elasticdl.control.transport.memberstream import MemberStream, StreamOpened, StreamRefused
 from elasticdl.control.transport.rights import objection
 from elasticdl.control.transport.stream import (
     ControlServer,
@@ -270,7 +270,7 @@ def server(address: str, heard: Heard) -> Iterator[ControlServer]:
 
 @pytest.fixture
 def stub(address: str, server: ControlServer) -> Iterator[Any]:
-    with contextlib.closing(stream.connect(address, None)) as channel:
+    with contextlib.closing(channels.connect(address, None)) as channel:
         yield service.ControlStub(channel)
 
 
@@ -327,7 +327,7 @@ def test_a_worker_that_says_it_was_a_server_is_disconnected(
     opened = threading.Event()
 
     def on_event(event: Any) -> None:
-        if isinstance(event, stream.StreamOpened):
+        if isinstance(event, StreamOpened):
             opened.set()
 
     with contextlib.closing(MemberStream(address, WORKER.key, WORKER.name, MEMBER, on_event)) as member:

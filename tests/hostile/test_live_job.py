@@ -24,7 +24,7 @@ from elasticdl.cluster.local.place import JobPlace, find
 from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.generated import control_pb2_grpc as service
 from elasticdl.control.protocol.status import JobStatus
-from elasticdl.control.transport import stream
+from elasticdl.control.transport import channels
 from elasticdl.control.transport.credentials import Caller, proof
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.control.transport.memberstream import MemberStream, StreamEvent, StreamOpened, StreamRefused
@@ -85,7 +85,7 @@ def attack_the_control_plane(place: JobPlace) -> int:
     stranger = Caller(derive(STRANGER, Key.CLIENT), Key.CLIENT, "client")
     denied, unknown = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED
     calls = 0
-    with closing(stream.connect(place.control_address, None)) as channel:
+    with closing(channels.connect(place.control_address, None)) as channel:
         stub = service.ControlStub(channel)
         methods: dict[str, Callable[[Any], Any]] = {
             "Stop": lambda said: stub.Stop(wire.StopJob(reason="x"), metadata=said, timeout=SECONDS),
