@@ -68,8 +68,7 @@ class Sums(Model):
     def compute(
         self, values: Any, rows: Any, features: Any, labels: Any, random: np.random.Generator
     ) -> Computed:
-        total = np.float64(labels.sum())
-        return Computed(float(total), {"weight": np.array([total])})
+        return Computed(float(labels.sum()), {"weight": np.array([features.sum()])})
 
 
 def feed(records: Sequence[float], mode: Any, metadata: Any) -> tuple[Any, Any]:
@@ -195,6 +194,7 @@ class Worker:
         self.said: list[MemberMessage] = []
         self.events: list[Event] = []
         self.left: list[Exit] = []
+        self.beats: list[tuple[int, ...]] = []
         self._audit = folder / f"{name}-{self.id}.audit"
         self._heard = 0
         self._spoken = threading.Condition()
@@ -213,6 +213,7 @@ class Worker:
 
     def set(self, *beat: int) -> None:
         """Be the heart, too."""
+        self.beats.append(beat)
 
     def _send(self, message: MemberMessage) -> bool:
         with self._spoken:
@@ -263,9 +264,12 @@ class Worker:
         self.adapter.moments["compute"] = wait
 
     def end(self, *messages: MasterMessage) -> Exit:
-        """Tell the last of it, and wait until the loop has ended."""
+        """Tell the last of it, and wait until the loop has ended and the snapshots that it began are written."""
         self.tell(*messages)
         self._thread.join(SECONDS)
+        for thread in threading.enumerate():
+            if thread.name == "snapshot":
+                thread.join(SECONDS)
         assert self._exits, "the loop has not ended"
         return self._exits[0]
 

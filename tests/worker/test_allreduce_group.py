@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 
 import pytest
@@ -78,6 +79,8 @@ def test_a_member_that_joins_heals_from_one_that_trains(made: Made, first: tuple
     assert b.adapter.done("logs")[0][0].epoch_loss == 3.5
     assert len(b.adapter.done("load")) == 1
     assert [one.acknowledged for one in a.seen(HealeeLeft)] == [True]
+    (resumed,) = [note for note in a.of(Note) if note.kind == "committed-first"]
+    assert (resumed.view, resumed.step, resumed.seconds is not None) == (2, 2, True)
     healing = ["healing", "healed", "serving"]
     assert [note.kind for one in (b, a) for note in one.of(Note) if note.kind in healing] == healing
     assert [fact for fact in b.audit() if fact.startswith("contributed 2 2")] == (
@@ -93,6 +96,18 @@ def test_who_makes_the_first_weights_gives_them_to_the_others(made: Made) -> Non
     assert len(set(finish(a.last_view(b), a, b))) == 1
     assert (len(a.adapter.done("load")), len(b.adapter.done("load"))) == (0, 1)
     assert a.adapter.weight == b.adapter.weight == -7.0
+
+
+def test_one_member_says_that_a_step_was_skipped(made: Made) -> None:
+    a, b = made(on_nan="skip_step"), made(on_nan="skip_step")
+    b.reader.values = {4: math.nan}
+    first = NewView(view(1, a.peer, b.peer))
+    a.start(first)
+    b.start(first)
+    a.last_view(b)
+    assert a.adapter.weight == b.adapter.weight == -9.0
+    notes = [[note.step for note in one.of(Note) if note.kind == "idle-step"] for one in (a, b)]
+    assert notes == [[1, 3], []]
 
 
 # ------------------------------------------------------------------ who writes
@@ -144,6 +159,17 @@ def test_a_member_that_has_sealed_ends_the_view_and_is_not_accused(made: Made) -
     a.start(NewView(shared))
     assert a.hear(Lost) == Lost(shared.id, 1, None, "stale")
     assert not a.of(ProgramFailed)
+
+
+def test_a_seal_also_counts_for_a_view_that_has_not_come(made: Made) -> None:
+    a, b = made(), made()
+    b.start(NewView(view(1, b.peer)))
+    b.hear(NextView)
+    shared = view(2, a.peer, b.peer, sources=("initial", None))
+    b.tell(Stop(shared.id), NewView(shared))
+    a.start(NewView(shared))
+    assert a.hear(Lost) == Lost(shared.id, 1, None, "stale")
+    assert b.hear(NextView).report.sealed == 2
 
 
 def test_a_seal_frees_who_waits_for_another_member(made: Made) -> None:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 
 from elasticdl.control.protocol.messages import (
@@ -24,7 +23,6 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.view import StateId
 from elasticdl.errors import BadData
 from elasticdl.reference import Callback
-from elasticdl.reference.adapter import ReferenceAdapter
 from elasticdl.worker.contract.allreduce import StepLogs
 from elasticdl.worker.events import Applied, Exit
 from tests.worker.synchronous import SCHEDULE, Made, Worker, feed, schedule, view
@@ -104,6 +102,18 @@ def test_callbacks_run_before_the_commit_counts_as_applied(made: Made) -> None:
     assert order == [(what, step) for step in range(4) for what in ("apply", "logs")]
 
 
+def test_the_heart_says_which_step_is_under_way_and_whether_this_member_works_at_it(made: Made) -> None:
+    worker = made()
+    at_compute: list[tuple[int, ...]] = []
+    worker.adapter.moments["compute"] = lambda: at_compute.append(worker.beats[-1])
+    train(worker)
+    assert [beat[:2] for beat in at_compute] == [(1, step) for step in (1, 1, 2, 2, 3, 3, 4, 4)]
+    progress = [beat[2] for beat in at_compute]
+    assert progress == sorted(set(progress))
+    assert all(number % 2 for number in progress)
+    assert worker.beats[-1][2] % 2 == 0
+
+
 class Stops(Callback):
     def on_step_end(self, logs: StepLogs) -> bool:
         return logs.step == 1
@@ -165,16 +175,13 @@ def test_a_chunk_counts_its_corrupt_records_as_read(made: Made) -> None:
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_a_step_that_is_not_finite_fails_the_job(made: Made, what: str) -> None:
-    worker = made()
+    def convert(records: Sequence[float], mode: Any, metadata: Any) -> tuple[Any, Any]:
+        features, labels = feed(records, mode, metadata)
+        wrong = labels if what == "loss" else features
+        wrong[wrong == 6] = math.nan
+        return features, labels
 
-    def spoil() -> None:
-        if worker.seen(Applied):
-            np.asarray(ReferenceAdapter.accumulator(worker.adapter))[0] = math.nan
-
-    if what == "loss":
-        worker.reader.values = {6: math.inf}
-    else:
-        worker.adapter.moments["give"] = spoil
+    worker = made(convert=convert)
     worker.start(NewView(view(1, worker.peer)))
     failure = worker.hear(ProgramFailed)
     assert (failure.kind, failure.signature, failure.step) == ("nan", "not finite at step 2", 1)
