@@ -8,7 +8,6 @@ parameter servers.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -65,7 +64,7 @@ from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE, Waves
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.done import Done, TaskNumber
-from elasticdl.master.core.entry import Entry, ServerId
+from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import (
     Announce,
     Event,
@@ -88,24 +87,20 @@ from elasticdl.master.core.records import (
     WorkersRecord,
 )
 from elasticdl.master.ps import claims, placement
+from elasticdl.master.ps.copies import Copies
 from elasticdl.master.ps.leases import Lease, Leases
 from elasticdl.master.ps.liveness import Link, Seen
 from elasticdl.master.ps.placement import Copy
+from elasticdl.master.ps.recovery import Recovery
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.spec.jobspec import PsRestore
 
-COPIES = 64
-"""Copies of slots under way at a time: more of them would only share the same bandwidth."""
 BATCH_SECONDS = 0.2
 """Tasks that are done are journalled together, so often at most: nobody waits for that but `low`, and a job's end, which comes at once."""
 BATCH = 64
 """So many at most wait for that."""
 SUCCESSOR_SECONDS = 10.0
 """So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
-AWAY_SECONDS = 1.0
-"""A master that takes in nothing for so long was stopped: ticks come every few milliseconds."""
-ECHO_SECONDS = 0.1
-"""For so long after that it hears what was said meanwhile."""
 LIMITS_TASKS = 32
 """Servers learn of a watermark that is so much higher: until then they keep, for each slot, a bit of each chunk more."""
 WAVES = 3
@@ -141,25 +136,6 @@ class Settings(core.Settings):
     accumulates: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """A loss from which the job has not recovered yet.
-
-    Attributes:
-        since: when the last step before it was settled.
-        name: of the process.
-        cause: in a few words.
-        journalled: what follows from it is in the journal.
-        from_return: no step is known of before it: `since` is when this master came back.
-    """
-
-    since: float
-    name: str
-    cause: str
-    journalled: bool = False
-    from_return: bool = False
-
-
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class PsMaster(Snapshots):
     """One master: events in, instructions out.
@@ -172,10 +148,7 @@ class PsMaster(Snapshots):
         reported_at: when the first of these came.
         changed_at: of each slot, the number of the record that changed it last.
         newest: the highest of these.
-        at_rest: for what no copy of any slot is wanted: slots are looked at again when that has changed.
-        copies: copies of slots under way, by slot.
-        copying: people were notified of copies.
-        ready: those whose receiver has everything, until that is journalled.
+        copies: copies of slots.
         accounts: what the slots' primaries have applied, once all is.
         applied: steps that servers know to be complete; they were asked at the end.
         exporter: who writes the result.
@@ -183,10 +156,7 @@ class PsMaster(Snapshots):
         steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
         records: records of the tasks that are done.
         loss: the last known.
-        incident: losses.
-        heard_at: when the last event came.
-        back_at: when this master continued after it had been stopped.
-        settled_at: when the last step was settled, None if none was in this life.
+        recovery: losses.
         told: the values of which every connection knows what it should.
     """
 
@@ -197,10 +167,7 @@ class PsMaster(Snapshots):
     reported_at: float | None = None
     changed_at: tuple[int, ...] = ()
     newest: int = 0
-    at_rest: placement.Situation | None = None
-    copies: Mapping[int, Copy] = field(default_factory=dict)
-    copying: bool = False
-    ready: tuple[Copy, ...] = ()
+    copies: Copies = field(default_factory=Copies)
     accounts: Mapping[int, SlotAccount] = field(default_factory=dict)
     applied: int = 0
     exporter: MemberId | None = None
@@ -208,10 +175,7 @@ class PsMaster(Snapshots):
     steps: int = 0
     records: int = 0
     loss: float | None = None
-    incident: tuple[Incident, ...] = ()
-    heard_at: float | None = None
-    back_at: float = -math.inf
-    settled_at: float | None = None
+    recovery: Recovery = field(default_factory=Recovery)
     told: tuple[object, ...] = (None,)
 
     @property
@@ -263,8 +227,7 @@ class PsMaster(Snapshots):
     # ------------------------------------------------------------------ the transition
 
     def _wake(self, now: float) -> Self:
-        was_away = self.heard_at is not None and now - self.heard_at >= AWAY_SECONDS
-        return replace(self, heard_at=now, back_at=now if was_away else self.back_at)
+        return replace(self, recovery=self.recovery.heard(now))
 
     def _can_wait(self, event: Event) -> bool:
         """What is settled changes what nobody else has to know, unless a wave or the job's end waits for it."""
@@ -442,8 +405,7 @@ class PsMaster(Snapshots):
                 return self._accuse(now, servers)
             case CopyReady(slot, term, to, hands_over):
                 copy = Copy(slot, term, ServerId(to), hands_over)
-                is_void = placement.outcome(self.journal.entries, copy) is None
-                return self if is_void or copy in self.ready else replace(self, ready=(*self.ready, copy))
+                return replace(self, copies=self.copies.with_ready(self.journal.entries, copy))
             case Leave():
                 return self._let_leave(now, link, message, out)
             case SlotsCut():
@@ -494,32 +456,15 @@ class PsMaster(Snapshots):
 
     def _note_settled(self, now: float, out: Out) -> Self:
         """Take note of when something was settled that was not before."""
-        master = self._note_recovery(now, out)
-        # What a master hears first when it continues may have been settled long ago.
-        return master if now - self.back_at < ECHO_SECONDS else replace(master, settled_at=now)
+        recovery, said = self.recovery.settled(now, self.gone, self.steps_done)
+        out += said
+        return replace(self, recovery=recovery)
 
-    def _open_incident(self, now: float, name: str, cause: str) -> Incident:
-        """Return a loss with the time since which nothing is trained: that of the last step, whenever its first sign came."""
-        if self.settled_at is not None:
-            return Incident(self.settled_at, name, cause)
+    def _note_loss(self, now: float, name: str, cause: str, *, journalled: bool) -> Self:
         is_later_life = self.journal.epoch > (1 if self.opened else 0)
-        return Incident(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
-
-    def _note_recovery(self, now: float, out: Out) -> Self:
-        over = [incident for incident in self.incident if incident.journalled]
-        for one in over:
-            seconds = now - one.since
-            cause = self.gone.get(one.name, one.cause)
-            after = f"the last step before the loss of {one.name}"
-            if one.from_return:
-                after = f"the return of the master, which has found {one.name} lost"
-            text = f"training continues {seconds:.2f} s after {after} ({cause})"
-            out.append(Announce(EventKind.RECOVERED, one.name, 0, self.steps_done, text, seconds, cause))
-        return (
-            replace(self, incident=tuple(one for one in self.incident if not one.journalled))
-            if over
-            else self
-        )
+        returned_at = self.started_at if is_later_life else None
+        recovery = self.recovery.with_loss(now, name, cause, returned_at, journalled=journalled)
+        return replace(self, recovery=recovery)
 
     # ------------------------------------------------------------------ tasks
 
@@ -664,10 +609,7 @@ class PsMaster(Snapshots):
         if bare and self.settings.accumulates:
             # All parts of the model are of the same step, and those that are there can't go back by themselves.
             changed = placement.all_restored(journal.entries, changed, following)
-        for copy in self.copies.values():
-            if copy.to in lost:  # its `ready` may be on its way (renew)
-                entry = journal.entries[copy.slot]
-                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
+        changed = {**self.copies.renewals(journal.entries, lost), **changed}
         # What is skipped stays done; what is under way begins anew, because a part of it may have been acknowledged and lost.
         stays = journal.done if self.settings.restore is PsRestore.SKIP else self._saved_position()
         position = stays if bare else None
@@ -682,17 +624,11 @@ class PsMaster(Snapshots):
         leaving = self._leaving_servers()
         empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.pairs, server))
         living = set(journal.servers).difference(empty)
-        changed: dict[int, Entry] = {}
-        for copy in self.ready:
-            after = placement.outcome(journal.entries, copy)
-            if after is not None:
-                # Its receiver may have been lost while there was no master, or before this one knew of the copy (renew).
-                entry = journal.entries[copy.slot]
-                changed[copy.slot] = after if copy.to in living else entry.with_backup(entry.backup)
-        for copy in self.copies.values():
-            if copy.to in empty:  # it was ordered before that server wanted to leave (renew)
-                entry = journal.entries[copy.slot]
-                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
+        # A copy to a server that is empty was ordered before that wanted to leave.
+        changed = {
+            **self.copies.renewals(journal.entries, empty),
+            **self.copies.results(journal.entries, living),
+        }
         where = (living, self._pressed(now, leaving), self.settings.replicas)
         if placement.at_once(journal.pairs, *where):
             for slot, entry in placement.at_once(journal.entries, *where).items():
@@ -715,10 +651,7 @@ class PsMaster(Snapshots):
             self,
             changed_at=tuple(number if slot in slots else at for slot, at in enumerate(changed)),
             newest=number if slots else self.newest,
-            copies={slot: copy for slot, copy in self.copies.items() if slot not in slots},
-            ready=tuple(
-                copy for copy in self.ready if placement.outcome(self.journal.entries, copy) is not None
-            ),
+            copies=self.copies.after(self.journal.entries, slots.keys()),
             accounts={slot: account for slot, account in self.accounts.items() if slot not in slots},
         )
         for server in record.joined:
@@ -770,43 +703,20 @@ class PsMaster(Snapshots):
             else:
                 text += "the tasks since then are trained once more"
         out.append(Announce(EventKind.LOST, server.name, 0, self.steps_done, text, None, cause))
-        incident = next(
-            (one for one in self.incident if one.name == server.name),
-            self._open_incident(now, server.name, cause),
-        )
-        others = tuple(one for one in self.incident if one.name != server.name)
-        master = replace(self, incident=(*others, replace(incident, journalled=True)))
+        master = self._note_loss(now, server.name, cause, journalled=True)
         return master if server.name in self.gone else master._condemn(now, server.name)
 
     def _order_copies(self, out: Out) -> Self:
         journal = self.journal
         if not journal.entries or self.appending is not None or self.ends:
             return self
+        leaving = frozenset(self._leaving_servers())
         situation = placement.Situation(
-            journal.entries, frozenset(journal.servers), frozenset(self._leaving_servers()), self.copies
+            journal.entries, frozenset(journal.servers), leaving, self.copies.under_way
         )
-        if self.at_rest is not None and self.at_rest.is_as(situation):
-            return self
-        copies = placement.next_copies(
-            situation.entries,
-            situation.living,
-            situation.leaving,
-            situation.under_way,
-            self.settings.replicas,
-            COPIES,
-        )
-        if copies and not self.copying:
-            out.append(
-                Announce(EventKind.COPYING, "", 0, self.steps_done, "slots are copied to other servers")
-            )
-        if self.copying and not copies and not self.copies:
-            out.append(
-                Announce(EventKind.COPIED, "", 0, self.steps_done, "all slots are where they should be")
-            )
-        if not copies:
-            return replace(self, copying=self.copying and bool(self.copies), at_rest=situation)
-        after = {**self.copies, **{copy.slot: copy for copy in copies}}
-        return replace(self, copies=after, copying=True)
+        copies, said = self.copies.ordered(situation, self.settings.replicas, self.steps_done)
+        out += said
+        return self if copies is self.copies else replace(self, copies=copies)
 
     # ------------------------------------------------------------------ losses
 
@@ -821,14 +731,13 @@ class PsMaster(Snapshots):
         if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
             return master._release(name)
         if number is not None:
-            return replace(master, incident=(*self.incident, self._open_incident(now, name, cause)))
+            return master._note_loss(now, name, cause, journalled=False)
         took_part = name in self.journal.workers if seen is None else not seen.is_server
         if took_part and name not in self.pending_kills:
             out.append(
                 Announce(EventKind.LOST, name, 0, self.steps_done, self._loss_of(name, cause), None, cause)
             )
-            incident = replace(self._open_incident(now, name, cause), journalled=True)
-            master = replace(master, incident=(*self.incident, incident))
+            master = master._note_loss(now, name, cause, journalled=True)
         return master._release(name)
 
     def _loss_of(self, name: str, cause: str) -> str:
@@ -937,7 +846,7 @@ class PsMaster(Snapshots):
             self.seen,
             self.failures,
             self.leases,
-            self.copies,
+            self.copies.under_way,
             self.spoilt,
             self.reported,
             self.exporter,
@@ -970,7 +879,11 @@ class PsMaster(Snapshots):
             link = replace(link, left=True)
         link = self._tell_placement(connection, link, out)
         link = self._tell_limits(connection, link, out)
-        mine = {copy for slot, copy in self.copies.items() if self.journal.entries[slot].primary == number}
+        mine = {
+            copy
+            for slot, copy in self.copies.under_way.items()
+            if self.journal.entries[slot].primary == number
+        }
         for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):
             self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
         if mine != link.copies:
