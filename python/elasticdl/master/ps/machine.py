@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from elasticdl.catalog.catalog import read_catalog
 from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
@@ -75,7 +74,6 @@ from elasticdl.master.core.machine import Out
 from elasticdl.master.core.records import (
     CutRecord,
     DoneRecord,
-    FailedRecord,
     FinishedRecord,
     Journal,
     ModelRecord,
@@ -91,6 +89,7 @@ from elasticdl.master.ps.copies import Copies
 from elasticdl.master.ps.leases import Lease, Leases
 from elasticdl.master.ps.liveness import Link, Seen
 from elasticdl.master.ps.placement import Copy
+from elasticdl.master.ps.placementplan import PlacementPlan, saved_position
 from elasticdl.master.ps.recovery import Recovery
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.spec.jobspec import PsRestore
@@ -577,63 +576,22 @@ class PsMaster(Snapshots):
         waiting = self._servers_without_number()
         numbered = enumerate(waiting, journal.next_server)
         joined = tuple(Server(ServerId(number), seen.name, seen.address) for number, seen in numbered)
-        if not journal.entries:
-            if len(joined) < self.wanted_servers:
-                return None
-            slots = read_catalog(journal.model).slots
-            numbers = [server.number for server in joined]
-            restored = 0 if journal.resumed is None else journal.roll_back
-            first = placement.first(numbers, slots, self.settings.replicas, restored)
-            return PlacementRecord(joined, (), tuple(enumerate(first)))
-        lost = self._lost_servers(now)
-        record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
-        return None if record == PlacementRecord() else record
-
-    def _after_losses(
-        self, joined: tuple[Server, ...], lost: frozenset[ServerId]
-    ) -> PlacementRecord | FailedRecord:
-        """R20, R24: one record for all slots that a loss concerns; nothing while nobody is left who could take them."""
-        journal = self.journal
-        living = {*journal.servers, *(server.number for server in joined)} - lost
-        following = journal.roll_back + 1
-        changed, bare = placement.after_loss(journal.entries, lost, living, following)
-        if bare and self.settings.restore is PsRestore.STOP:
-            names = ", ".join(journal.servers[server].name for server in sorted(lost))
-            return FailedRecord(
-                f"{names} held the only copy of {len(bare)} of the model's {len(journal.entries)} slots, and --ps_restore=stop; "
-                "with --ps_replicas=2 no server holds an only copy, and --ps_restore=redo continues from the last snapshot",
-                "lost",
-            )
-        if bare and not living:
-            return PlacementRecord()
-        if bare and self.settings.accumulates:
-            # All parts of the model are of the same step, and those that are there can't go back by themselves.
-            changed = placement.all_restored(journal.entries, changed, following)
-        changed = {**self.copies.renewals(journal.entries, lost), **changed}
-        # What is skipped stays done; what is under way begins anew, because a part of it may have been acknowledged and lost.
-        stays = journal.done if self.settings.restore is PsRestore.SKIP else self._saved_position()
-        position = stays if bare else None
-        return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
-
-    def _saved_position(self) -> Done:
-        saved = self.journal.saved
-        return Done() if saved is None else saved[1].position
-
-    def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
-        journal = self.journal
         leaving = self._leaving_servers()
-        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.pairs, server))
-        living = set(journal.servers).difference(empty)
-        # A copy to a server that is empty was ordered before that wanted to leave.
-        changed = {
-            **self.copies.renewals(journal.entries, empty),
-            **self.copies.results(journal.entries, living),
-        }
-        where = (living, self._pressed(now, leaving), self.settings.replicas)
-        if placement.at_once(journal.pairs, *where):
-            for slot, entry in placement.at_once(journal.entries, *where).items():
-                changed.setdefault(slot, entry)
-        return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
+        plan = PlacementPlan(
+            journal=journal,
+            joined=joined,
+            leaving=leaving,
+            pressed=self._pressed(now, leaving) if journal.entries else set(),
+            copies=self.copies,
+            replicas=self.settings.replicas,
+            restore=self.settings.restore,
+            accumulates=self.settings.accumulates,
+        )
+        if not journal.entries:
+            return plan.first() if len(joined) >= self.wanted_servers else None
+        lost = self._lost_servers(now)
+        record = plan.after_losses(lost) if lost else plan.improved()
+        return None if record == PlacementRecord() else record
 
     def _pressed(self, now: float, leaving: set[ServerId]) -> set[ServerId]:
         """Return the leaving servers that do not wait any more for others, to which they could hand over."""
@@ -694,7 +652,7 @@ class PsMaster(Snapshots):
             how = "begin anew" if self.journal.saved is None else "are restored from the last snapshot"
             text += f"; no copy of its slots is left: {which} {how}, and "
             if self.settings.restore is PsRestore.SKIP:
-                position, done = self._saved_position(), self.journal.done
+                position, done = saved_position(self.journal), self.journal.done
                 tasks = [task for task in (*range(done.low), *done.above) if task not in position]
                 lost = (
                     f"what the tasks {_runs(tasks)} have done to them is lost" if tasks else "nothing is lost"
