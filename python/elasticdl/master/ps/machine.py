@@ -1,9 +1,10 @@
 """The master of a job with parameter servers as a pure state machine: time and events in, instructions out.
 
 It leases tasks to workers and journals which are done, keeps the journalled placement of slots on servers, and decides what follows when
-one of either is lost. Which placement is next is decided in `placement.py`, which task in `leases.py`, who is there and who is
-suspected in `liveness.py`; `master/core/machine.py` has what every master does. Rule numbers are those of the page on the protocol of
-parameter servers.
+one of either is lost. It asks values that know one thing each: `leases.py` (who has which task), `placementplan.py` (which placement is
+next), `copies.py` (slots that are copied), `recovery.py` (how long losses last), `news.py` (what each process should know). Who is there
+and who is suspected is in `liveness.py`, what every master does in `master/core/machine.py`. Rule numbers are those of the page on the
+protocol of parameter servers.
 """
 
 from __future__ import annotations
@@ -26,38 +27,24 @@ from elasticdl.control.protocol.messages import (
     Note,
     ProgramFailed,
     Released,
-    Stop,
     StopJob,
 )
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
-    CopiesVoid,
-    CopyOrdered,
     CopyReady,
-    DrainRequest,
-    EndTraining,
     Enroll,
-    Enrolled,
     FoundModel,
-    Leased,
     Leave,
-    Limits,
     Model,
-    Placed,
-    RevokeTask,
     Settled,
     SlotAccount,
-    SlotEntry,
     SlotsCut,
     TaskDone,
     Unreached,
-    Watermark,
-    Workers,
-    WriteResult,
 )
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE, Waves
@@ -86,8 +73,9 @@ from elasticdl.master.core.records import (
 )
 from elasticdl.master.ps import claims, placement
 from elasticdl.master.ps.copies import Copies
-from elasticdl.master.ps.leases import Lease, Leases
+from elasticdl.master.ps.leases import Leases
 from elasticdl.master.ps.liveness import Link, Seen
+from elasticdl.master.ps.news import News
 from elasticdl.master.ps.placement import Copy
 from elasticdl.master.ps.placementplan import PlacementPlan, saved_position
 from elasticdl.master.ps.recovery import Recovery
@@ -100,11 +88,6 @@ BATCH = 64
 """So many at most wait for that."""
 SUCCESSOR_SECONDS = 10.0
 """So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
-LIMITS_TASKS = 32
-"""Servers learn of a watermark that is so much higher: until then they keep, for each slot, a bit of each chunk more."""
-WAVES = 3
-"""Workers have tasks of two waves; with the third one's steps, servers need not learn of new ones before workers do."""
-NO_VIEW = ViewId(0)
 
 RUNS = 8
 """Runs of task numbers that a message names."""
@@ -380,7 +363,7 @@ class PsMaster(Snapshots):
             has_model=self._has_model,
             directory=None if cut is None else Path(self._directory(cut.number)),
             steps=lambda: self.steps_done,
-            possible_steps=lambda: self._possible()[0],
+            possible_steps=lambda: self._news().possible()[0],
         )
         return claims.impossible(known, message)
 
@@ -483,7 +466,8 @@ class PsMaster(Snapshots):
             return master
         # The worker waits for its next task, and nobody for anything else that follows.
         master = master._lease_tasks(now)
-        return master._with_link(connection, master._tell_one(now, connection, master.links[connection], out))
+        link = master._tell_one(now, connection, master.links[connection], master._news(), out)
+        return master._with_link(connection, link)
 
     def _wanted_done(self, now: float) -> Record | None:
         if self.reported_at is None:
@@ -788,8 +772,9 @@ class PsMaster(Snapshots):
         master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
         if master.cut is None and all(map(operator.is_, master._tellable(), self.told)):
             return master  # what a snapshot lacks is asked for again after a time, all else once
+        news = master._news()
         links = {
-            connection: master._tell_one(now, connection, link, out)
+            connection: master._tell_one(now, connection, link, news, out)
             for connection, link in master.links.items()
         }
         if any(links[connection] is not link for connection, link in master.links.items()):
@@ -811,7 +796,7 @@ class PsMaster(Snapshots):
             self.attempt,
         )
 
-    def _tell_one(self, now: float, connection: int, link: Link, out: Out) -> Link:
+    def _tell_one(self, now: float, connection: int, link: Link, news: News, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
         link = self._tell_everybody(connection, link, out)
         if link.verdict:
@@ -822,140 +807,36 @@ class PsMaster(Snapshots):
         if not link.registered:
             return link
         if link.is_server:
-            return self._tell_server(now, connection, link, out)
-        return self._tell_worker(connection, link, out)
+            return self._tell_server(now, connection, link, news, out)
+        return news.to_worker(connection, link, out)
 
-    def _tell_server(self, now: float, connection: int, link: Link, out: Out) -> Link:
+    def _news(self) -> News:
+        """Return what processes should know by now."""
+        return News(
+            journal=self.journal,
+            leases=self.leases,
+            low=self.low,
+            changed_at=self.changed_at,
+            newest=self.newest,
+            copies=self.copies.under_way,
+            seen=self.seen,
+            gone=self.gone,
+            wanted_servers=self.wanted_servers,
+            exporter=self.exporter,
+            attempt=self.attempt,
+            steps=lambda: self.steps_done,
+        )
+
+    def _tell_server(self, now: float, connection: int, link: Link, news: News, out: Out) -> Link:
         number = self._number_of(link.name)
         if number is None:
             return link
-        if not link.welcomed:
-            self._tell(connection, Enrolled(self.journal.epoch, number), out)
-            link = replace(link, welcomed=True)
-        if not link.left and process_name(link.name).index >= self.wanted_servers:
-            self._tell(connection, DrainRequest(), out)
-            link = replace(link, left=True)
-        link = self._tell_placement(connection, link, out)
-        link = self._tell_limits(connection, link, out)
-        mine = {
-            copy
-            for slot, copy in self.copies.under_way.items()
-            if self.journal.entries[slot].primary == number
-        }
-        for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):
-            self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
-        if mine != link.copies:
-            link = replace(link, copies=frozenset(mine))
+        link = news.to_server(connection, link, number, out)
         link = self._tell_cut(now, connection, link, number, out)
         if self.ends and link.accounts < self.newest:
             self._tell(connection, AccountsWanted(), out)
             link = replace(link, accounts=self.newest)
         return link
-
-    def _tell_limits(self, connection: int, link: Link, out: Out) -> Link:
-        """Tell a server what it may believe of workers, and who they are."""
-        workers = frozenset(
-            seen.name for seen in self.seen.values() if not seen.is_server and seen.name not in self.gone
-        )
-        if workers != link.workers:
-            self._tell(connection, Workers(tuple(sorted(workers))), out)
-            link = replace(link, workers=workers)
-        if not self.journal.entries:
-            return link
-        limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), *self._possible())
-        told = link.limits
-        is_due = (
-            told is None
-            or limits.roll_back != told.roll_back
-            or (limits != told if self._accumulates else limits.low >= told.low + LIMITS_TASKS)
-        )
-        if is_due:
-            self._tell(connection, limits, out)
-            link = replace(link, limits=limits)
-        return link
-
-    def _possible(self) -> tuple[int, int]:
-        """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits, and where
-        these tasks end."""
-        waves, end = self.leases.waves, self.low
-        if waves is None:
-            return 0, 0
-        for _ in range(WAVES):
-            if end < self.leases.total:
-                end = waves.tasks(end).stop
-        return waves.steps_before(end), end
-
-    def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
-        if not link.welcomed:
-            self._tell(connection, Enrolled(self.journal.epoch, None), out)
-            link = replace(link, welcomed=True)
-        link = self._tell_placement(connection, link, out)
-        roll_back = self.journal.roll_back
-        low = (roll_back, self.low, self._done_beyond())
-        said = -1
-        if low != link.low and self.journal.entries:
-            said = self.low
-            self._tell(connection, Watermark(low[1], roll_back, low[2]), out)
-            # a roll-back ends all attempts, as the worker knows
-            goes_on = link.low[0] in (roll_back, -1)
-            link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
-        mine = {lease.task: lease for lease in self.leases.held.get(link.name, ())}
-        over = {task for task in link.leased if task in self.leases.done or self._is_another_s(task, mine)}
-        for task in sorted(over):
-            if task >= said:  # otherwise the watermark has told it
-                self._tell(connection, RevokeTask(task, roll_back), out)
-        for lease in mine.values():
-            if lease.task not in link.leased:
-                self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)
-        told = (link.leased - over) | frozenset(mine)
-        if told != link.leased:
-            link = replace(link, leased=told)
-        if self.journal.stopping is not None and not link.stopped:
-            self._tell(connection, Stop(NO_VIEW), out)
-            link = replace(link, stopped=True)
-        if self.exporter == link.member and link.result < self.attempt:
-            self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
-            link = replace(link, result=self.attempt)
-        if self.exporter not in (None, link.member) and link.ended < self.attempt:
-            self._tell(connection, EndTraining(self.steps_done), out)
-            link = replace(link, ended=self.attempt)
-        return link
-
-    def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:
-        """Tell whether a task has been given to another worker, so that a wave is shared out evenly."""
-        return self.leases.waves is not None and task not in mine and task in self.leases.taken
-
-    def _done_beyond(self) -> tuple[int, ...]:
-        """Return the tasks beyond the watermark that are done, if a step waits for them (A3)."""
-        done = self.leases.done
-        return (*range(self.low, done.low), *done.above) if self._accumulates else ()
-
-    def _tell_placement(self, connection: int, link: Link, out: Out) -> Link:
-        journal = self.journal
-        known = (frozenset(journal.servers), self.newest)
-        if not journal.entries or known == link.placed:
-            return link
-        since = -1 if link.placed is None else link.placed[1]
-        entries = tuple(
-            SlotEntry(slot, one.term, one.primary_epoch, one.primary, one.backup, one.restored)
-            for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
-            if at > since
-        )
-        # A server that has just found this master may be copying to a server that was lost meanwhile, or while there was no master.
-        ever = frozenset(map(ServerId, range(journal.next_server)))
-        before = ever if link.placed is None else link.placed[0]
-        for gone in sorted(before - known[0]) if link.is_server else ():
-            self._tell(connection, CopiesVoid(gone), out)
-        servers = sorted(journal.servers.values(), key=lambda server: server.number)
-        numbers = tuple(int(server.number) for server in servers)
-        addresses = tuple(server.address for server in servers)
-        snapshot = "" if journal.saved is None else journal.saved[0].path
-        resumed = journal.resumed
-        renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
-        tasks = self.leases.total
-        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, tasks)
-        self._tell(connection, placed, out)
-        return replace(link, placed=known)
 
     def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:
         """Return how a process ends, if it does."""
