@@ -26,7 +26,7 @@ from elasticdl.control.transport.rights import objection
 from elasticdl.errors import AuditFailed, BadData, BadInput
 from elasticdl.master.core.events import Refuse
 from tests.fuzz.mutation import damage, lie, text
-from tests.master import test_machine, test_ps
+from tests.master import psrig, test_machine
 
 CORPUS = Path(__file__).with_name("corpus")
 
@@ -124,8 +124,8 @@ def _read_member(given: bytes, folder: Path) -> object:
     """Say what the bytes mean to both masters of a job that trains; refused by the one that such members have."""
     message = codec.decode_member(FromMember.FromString(given))
     is_serving = isinstance(message, get_args(PsMemberMessage))
-    server = Admitted(Key.PS, "ps-0-1", test_ps.member("ps-0-1"), ())
-    rig, desk = test_ps.Rig(), test_machine.group("a", "b")
+    server = Admitted(Key.PS, "ps-0-1", psrig.member("ps-0-1"), ())
+    rig, desk = psrig.Rig(), test_machine.group("a", "b")
     rig.start("worker-0-1")
     rig.say("ps-0-1" if objection(server, message) is None else "worker-0-1", message)
     rig.tick()

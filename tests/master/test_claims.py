@@ -64,8 +64,8 @@ from elasticdl.master.core.records import (
     read_journal,
 )
 from elasticdl.master.ps.machine import PsMaster
+from tests.master import psrig as serving
 from tests.master import test_machine as synchronous
-from tests.master import test_ps as serving
 from tests.master.lies import KINDS, likely
 
 SECONDS = 5.0

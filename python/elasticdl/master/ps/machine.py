@@ -1,21 +1,20 @@
 """The master of a job with parameter servers as a pure state machine: time and events in, instructions out.
 
 It leases tasks to workers and journals which are done, keeps the journalled placement of slots on servers, and decides what follows when
-one of either is lost. Which placement is next is decided in `placement.py`, which task in `leases.py`, who is there and who is
-suspected in `liveness.py`; `master/core/machine.py` has what every master does. Rule numbers are those of the page on the protocol of
-parameter servers.
+one of either is lost. It asks values that know one thing each: `leases.py` (who has which task), `placementplan.py` (which placement is
+next), `copies.py` (slots that are copied), `recovery.py` (how long losses last), `news.py` (what each process should know). Who is there
+and who is suspected is in `liveness.py`, what every master does in `master/core/machine.py`. Rule numbers are those of the page on the
+protocol of parameter servers.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from elasticdl.catalog.catalog import read_catalog
 from elasticdl.cluster.cluster import Role, process_name
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
@@ -28,44 +27,30 @@ from elasticdl.control.protocol.messages import (
     Note,
     ProgramFailed,
     Released,
-    Stop,
     StopJob,
 )
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
-    CopiesVoid,
-    CopyOrdered,
     CopyReady,
-    DrainRequest,
-    EndTraining,
     Enroll,
-    Enrolled,
     FoundModel,
-    Leased,
     Leave,
-    Limits,
     Model,
-    Placed,
-    RevokeTask,
     Settled,
     SlotAccount,
-    SlotEntry,
     SlotsCut,
     TaskDone,
     Unreached,
-    Watermark,
-    Workers,
-    WriteResult,
 )
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId, ViewId
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE, Waves
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.done import Done, TaskNumber
-from elasticdl.master.core.entry import Entry, ServerId
+from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import (
     Announce,
     Event,
@@ -76,7 +61,6 @@ from elasticdl.master.core.machine import Out
 from elasticdl.master.core.records import (
     CutRecord,
     DoneRecord,
-    FailedRecord,
     FinishedRecord,
     Journal,
     ModelRecord,
@@ -88,29 +72,22 @@ from elasticdl.master.core.records import (
     WorkersRecord,
 )
 from elasticdl.master.ps import claims, placement
-from elasticdl.master.ps.leases import Lease, Leases
+from elasticdl.master.ps.copies import Copies
+from elasticdl.master.ps.leases import Leases
 from elasticdl.master.ps.liveness import Link, Seen
+from elasticdl.master.ps.news import News
 from elasticdl.master.ps.placement import Copy
+from elasticdl.master.ps.placementplan import PlacementPlan, saved_position
+from elasticdl.master.ps.recovery import Recovery
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.spec.jobspec import PsRestore
 
-COPIES = 64
-"""Copies of slots under way at a time: more of them would only share the same bandwidth."""
 BATCH_SECONDS = 0.2
 """Tasks that are done are journalled together, so often at most: nobody waits for that but `low`, and a job's end, which comes at once."""
 BATCH = 64
 """So many at most wait for that."""
 SUCCESSOR_SECONDS = 10.0
 """So long a server that leaves waits for others that are on their way, before slots of which it has a copy go without: a pod has 30 s."""
-AWAY_SECONDS = 1.0
-"""A master that takes in nothing for so long was stopped: ticks come every few milliseconds."""
-ECHO_SECONDS = 0.1
-"""For so long after that it hears what was said meanwhile."""
-LIMITS_TASKS = 32
-"""Servers learn of a watermark that is so much higher: until then they keep, for each slot, a bit of each chunk more."""
-WAVES = 3
-"""Workers have tasks of two waves; with the third one's steps, servers need not learn of new ones before workers do."""
-NO_VIEW = ViewId(0)
 
 RUNS = 8
 """Runs of task numbers that a message names."""
@@ -141,25 +118,6 @@ class Settings(core.Settings):
     accumulates: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Incident:
-    """A loss from which the job has not recovered yet.
-
-    Attributes:
-        since: when the last step before it was settled.
-        name: of the process.
-        cause: in a few words.
-        journalled: what follows from it is in the journal.
-        from_return: no step is known of before it: `since` is when this master came back.
-    """
-
-    since: float
-    name: str
-    cause: str
-    journalled: bool = False
-    from_return: bool = False
-
-
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class PsMaster(Snapshots):
     """One master: events in, instructions out.
@@ -172,10 +130,7 @@ class PsMaster(Snapshots):
         reported_at: when the first of these came.
         changed_at: of each slot, the number of the record that changed it last.
         newest: the highest of these.
-        at_rest: for what no copy of any slot is wanted: slots are looked at again when that has changed.
-        copies: copies of slots under way, by slot.
-        copying: people were notified of copies.
-        ready: those whose receiver has everything, until that is journalled.
+        copies: copies of slots.
         accounts: what the slots' primaries have applied, once all is.
         applied: steps that servers know to be complete; they were asked at the end.
         exporter: who writes the result.
@@ -183,10 +138,7 @@ class PsMaster(Snapshots):
         steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
         records: records of the tasks that are done.
         loss: the last known.
-        incident: losses.
-        heard_at: when the last event came.
-        back_at: when this master continued after it had been stopped.
-        settled_at: when the last step was settled, None if none was in this life.
+        recovery: losses.
         told: the values of which every connection knows what it should.
     """
 
@@ -197,10 +149,7 @@ class PsMaster(Snapshots):
     reported_at: float | None = None
     changed_at: tuple[int, ...] = ()
     newest: int = 0
-    at_rest: placement.Situation | None = None
-    copies: Mapping[int, Copy] = field(default_factory=dict)
-    copying: bool = False
-    ready: tuple[Copy, ...] = ()
+    copies: Copies = field(default_factory=Copies)
     accounts: Mapping[int, SlotAccount] = field(default_factory=dict)
     applied: int = 0
     exporter: MemberId | None = None
@@ -208,10 +157,7 @@ class PsMaster(Snapshots):
     steps: int = 0
     records: int = 0
     loss: float | None = None
-    incident: tuple[Incident, ...] = ()
-    heard_at: float | None = None
-    back_at: float = -math.inf
-    settled_at: float | None = None
+    recovery: Recovery = field(default_factory=Recovery)
     told: tuple[object, ...] = (None,)
 
     @property
@@ -263,8 +209,7 @@ class PsMaster(Snapshots):
     # ------------------------------------------------------------------ the transition
 
     def _wake(self, now: float) -> Self:
-        was_away = self.heard_at is not None and now - self.heard_at >= AWAY_SECONDS
-        return replace(self, heard_at=now, back_at=now if was_away else self.back_at)
+        return replace(self, recovery=self.recovery.heard(now))
 
     def _can_wait(self, event: Event) -> bool:
         """What is settled changes what nobody else has to know, unless a wave or the job's end waits for it."""
@@ -419,7 +364,7 @@ class PsMaster(Snapshots):
             directory=None if cut is None else Path(self._directory(cut.number)),
             attempt=self.attempt if link.member == self.exporter else None,
             steps=lambda: self.steps_done,
-            possible_steps=lambda: self._possible()[0],
+            possible_steps=lambda: self._news().possible()[0],
         )
         return claims.impossible(known, message)
 
@@ -443,8 +388,7 @@ class PsMaster(Snapshots):
                 return self._accuse(now, servers)
             case CopyReady(slot, term, to, hands_over):
                 copy = Copy(slot, term, ServerId(to), hands_over)
-                is_void = placement.outcome(self.journal.entries, copy) is None
-                return self if is_void or copy in self.ready else replace(self, ready=(*self.ready, copy))
+                return replace(self, copies=self.copies.with_ready(self.journal.entries, copy))
             case Leave():
                 return self._let_leave(now, link, message, out)
             case SlotsCut():
@@ -495,32 +439,15 @@ class PsMaster(Snapshots):
 
     def _note_settled(self, now: float, out: Out) -> Self:
         """Take note of when something was settled that was not before."""
-        master = self._note_recovery(now, out)
-        # What a master hears first when it continues may have been settled long ago.
-        return master if now - self.back_at < ECHO_SECONDS else replace(master, settled_at=now)
+        recovery, said = self.recovery.settled(now, self.gone, self.steps_done)
+        out += said
+        return replace(self, recovery=recovery)
 
-    def _open_incident(self, now: float, name: str, cause: str) -> Incident:
-        """Return a loss with the time since which nothing is trained: that of the last step, whenever its first sign came."""
-        if self.settled_at is not None:
-            return Incident(self.settled_at, name, cause)
+    def _note_loss(self, now: float, name: str, cause: str, *, journalled: bool) -> Self:
         is_later_life = self.journal.epoch > (1 if self.opened else 0)
-        return Incident(self.started_at if is_later_life else now, name, cause, from_return=is_later_life)
-
-    def _note_recovery(self, now: float, out: Out) -> Self:
-        over = [incident for incident in self.incident if incident.journalled]
-        for one in over:
-            seconds = now - one.since
-            cause = self.gone.get(one.name, one.cause)
-            after = f"the last step before the loss of {one.name}"
-            if one.from_return:
-                after = f"the return of the master, which has found {one.name} lost"
-            text = f"training continues {seconds:.2f} s after {after} ({cause})"
-            out.append(Announce(EventKind.RECOVERED, one.name, 0, self.steps_done, text, seconds, cause))
-        return (
-            replace(self, incident=tuple(one for one in self.incident if not one.journalled))
-            if over
-            else self
-        )
+        returned_at = self.started_at if is_later_life else None
+        recovery = self.recovery.with_loss(now, name, cause, returned_at, journalled=journalled)
+        return replace(self, recovery=recovery)
 
     # ------------------------------------------------------------------ tasks
 
@@ -540,7 +467,8 @@ class PsMaster(Snapshots):
             return master
         # The worker waits for its next task, and nobody for anything else that follows.
         master = master._lease_tasks(now)
-        return master._with_link(connection, master._tell_one(now, connection, master.links[connection], out))
+        link = master._tell_one(now, connection, master.links[connection], master._news(), out)
+        return master._with_link(connection, link)
 
     def _wanted_done(self, now: float) -> Record | None:
         if self.reported_at is None:
@@ -633,72 +561,22 @@ class PsMaster(Snapshots):
         waiting = self._servers_without_number()
         numbered = enumerate(waiting, journal.next_server)
         joined = tuple(Server(ServerId(number), seen.name, seen.address) for number, seen in numbered)
-        if not journal.entries:
-            if len(joined) < self.wanted_servers:
-                return None
-            slots = read_catalog(journal.model).slots
-            numbers = [server.number for server in joined]
-            restored = 0 if journal.resumed is None else journal.roll_back
-            first = placement.first(numbers, slots, self.settings.replicas, restored)
-            return PlacementRecord(joined, (), tuple(enumerate(first)))
-        lost = self._lost_servers(now)
-        record = self._after_losses(joined, lost) if lost else self._improved(now, joined)
-        return None if record == PlacementRecord() else record
-
-    def _after_losses(
-        self, joined: tuple[Server, ...], lost: frozenset[ServerId]
-    ) -> PlacementRecord | FailedRecord:
-        """R20, R24: one record for all slots that a loss concerns; nothing while nobody is left who could take them."""
-        journal = self.journal
-        living = {*journal.servers, *(server.number for server in joined)} - lost
-        following = journal.roll_back + 1
-        changed, bare = placement.after_loss(journal.entries, lost, living, following)
-        if bare and self.settings.restore is PsRestore.STOP:
-            names = ", ".join(journal.servers[server].name for server in sorted(lost))
-            return FailedRecord(
-                f"{names} held the only copy of {len(bare)} of the model's {len(journal.entries)} slots, and --ps_restore=stop; "
-                "with --ps_replicas=2 no server holds an only copy, and --ps_restore=redo continues from the last snapshot",
-                "lost",
-            )
-        if bare and not living:
-            return PlacementRecord()
-        if bare and self.settings.accumulates:
-            # All parts of the model are of the same step, and those that are there can't go back by themselves.
-            changed = placement.all_restored(journal.entries, changed, following)
-        for copy in self.copies.values():
-            if copy.to in lost:  # its `ready` may be on its way (renew)
-                entry = journal.entries[copy.slot]
-                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
-        # What is skipped stays done; what is under way begins anew, because a part of it may have been acknowledged and lost.
-        stays = journal.done if self.settings.restore is PsRestore.SKIP else self._saved_position()
-        position = stays if bare else None
-        return PlacementRecord(joined, tuple(sorted(lost)), tuple(sorted(changed.items())), position)
-
-    def _saved_position(self) -> Done:
-        saved = self.journal.saved
-        return Done() if saved is None else saved[1].position
-
-    def _improved(self, now: float, joined: tuple[Server, ...]) -> PlacementRecord:
-        journal = self.journal
         leaving = self._leaving_servers()
-        empty = tuple(server for server in sorted(leaving) if placement.is_empty(journal.pairs, server))
-        living = set(journal.servers).difference(empty)
-        changed: dict[int, Entry] = {}
-        for copy in self.ready:
-            after = placement.outcome(journal.entries, copy)
-            if after is not None:
-                # Its receiver may have been lost while there was no master, or before this one knew of the copy (renew).
-                entry = journal.entries[copy.slot]
-                changed[copy.slot] = after if copy.to in living else entry.with_backup(entry.backup)
-        for copy in self.copies.values():
-            if copy.to in empty:  # it was ordered before that server wanted to leave (renew)
-                entry = journal.entries[copy.slot]
-                changed.setdefault(copy.slot, entry.with_backup(entry.backup))
-        where = (living, self._pressed(now, leaving), self.settings.replicas)
-        if placement.at_once(journal.pairs, *where):
-            for slot, entry in placement.at_once(journal.entries, *where).items():
-                changed.setdefault(slot, entry)
-        return PlacementRecord(joined, empty, tuple(sorted(changed.items())))
+        plan = PlacementPlan(
+            journal=journal,
+            joined=joined,
+            leaving=leaving,
+            pressed=self._pressed(now, leaving) if journal.entries else set(),
+            copies=self.copies,
+            replicas=self.settings.replicas,
+            restore=self.settings.restore,
+            accumulates=self.settings.accumulates,
+        )
+        if not journal.entries:
+            return plan.first() if len(joined) >= self.wanted_servers else None
+        lost = self._lost_servers(now)
+        record = plan.after_losses(lost) if lost else plan.improved()
+        return None if record == PlacementRecord() else record
 
     def _pressed(self, now: float, leaving: set[ServerId]) -> set[ServerId]:
         """Return the leaving servers that do not wait any more for others, to which they could hand over."""
@@ -716,10 +594,7 @@ class PsMaster(Snapshots):
             self,
             changed_at=tuple(number if slot in slots else at for slot, at in enumerate(changed)),
             newest=number if slots else self.newest,
-            copies={slot: copy for slot, copy in self.copies.items() if slot not in slots},
-            ready=tuple(
-                copy for copy in self.ready if placement.outcome(self.journal.entries, copy) is not None
-            ),
+            copies=self.copies.after(self.journal.entries, slots.keys()),
             accounts={slot: account for slot, account in self.accounts.items() if slot not in slots},
         )
         for server in record.joined:
@@ -762,7 +637,7 @@ class PsMaster(Snapshots):
             how = "begin anew" if self.journal.saved is None else "are restored from the last snapshot"
             text += f"; no copy of its slots is left: {which} {how}, and "
             if self.settings.restore is PsRestore.SKIP:
-                position, done = self._saved_position(), self.journal.done
+                position, done = saved_position(self.journal), self.journal.done
                 tasks = [task for task in (*range(done.low), *done.above) if task not in position]
                 lost = (
                     f"what the tasks {_runs(tasks)} have done to them is lost" if tasks else "nothing is lost"
@@ -771,43 +646,20 @@ class PsMaster(Snapshots):
             else:
                 text += "the tasks since then are trained once more"
         out.append(Announce(EventKind.LOST, server.name, 0, self.steps_done, text, None, cause))
-        incident = next(
-            (one for one in self.incident if one.name == server.name),
-            self._open_incident(now, server.name, cause),
-        )
-        others = tuple(one for one in self.incident if one.name != server.name)
-        master = replace(self, incident=(*others, replace(incident, journalled=True)))
+        master = self._note_loss(now, server.name, cause, journalled=True)
         return master if server.name in self.gone else master._condemn(now, server.name)
 
     def _order_copies(self, out: Out) -> Self:
         journal = self.journal
         if not journal.entries or self.appending is not None or self.ends:
             return self
+        leaving = frozenset(self._leaving_servers())
         situation = placement.Situation(
-            journal.entries, frozenset(journal.servers), frozenset(self._leaving_servers()), self.copies
+            journal.entries, frozenset(journal.servers), leaving, self.copies.under_way
         )
-        if self.at_rest is not None and self.at_rest.is_as(situation):
-            return self
-        copies = placement.next_copies(
-            situation.entries,
-            situation.living,
-            situation.leaving,
-            situation.under_way,
-            self.settings.replicas,
-            COPIES,
-        )
-        if copies and not self.copying:
-            out.append(
-                Announce(EventKind.COPYING, "", 0, self.steps_done, "slots are copied to other servers")
-            )
-        if self.copying and not copies and not self.copies:
-            out.append(
-                Announce(EventKind.COPIED, "", 0, self.steps_done, "all slots are where they should be")
-            )
-        if not copies:
-            return replace(self, copying=self.copying and bool(self.copies), at_rest=situation)
-        after = {**self.copies, **{copy.slot: copy for copy in copies}}
-        return replace(self, copies=after, copying=True)
+        copies, said = self.copies.ordered(situation, self.settings.replicas, self.steps_done)
+        out += said
+        return self if copies is self.copies else replace(self, copies=copies)
 
     # ------------------------------------------------------------------ losses
 
@@ -822,14 +674,13 @@ class PsMaster(Snapshots):
         if self.journal.terminal is not None or (seen is not None and seen.leaving and is_empty):
             return master._release(name)
         if number is not None:
-            return replace(master, incident=(*self.incident, self._open_incident(now, name, cause)))
+            return master._note_loss(now, name, cause, journalled=False)
         took_part = name in self.journal.workers if seen is None else not seen.is_server
         if took_part and name not in self.pending_kills:
             out.append(
                 Announce(EventKind.LOST, name, 0, self.steps_done, self._loss_of(name, cause), None, cause)
             )
-            incident = replace(self._open_incident(now, name, cause), journalled=True)
-            master = replace(master, incident=(*self.incident, incident))
+            master = master._note_loss(now, name, cause, journalled=True)
         return master._release(name)
 
     def _loss_of(self, name: str, cause: str) -> str:
@@ -922,8 +773,9 @@ class PsMaster(Snapshots):
         master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
         if master.cut is None and all(map(operator.is_, master._tellable(), self.told)):
             return master  # what a snapshot lacks is asked for again after a time, all else once
+        news = master._news()
         links = {
-            connection: master._tell_one(now, connection, link, out)
+            connection: master._tell_one(now, connection, link, news, out)
             for connection, link in master.links.items()
         }
         if any(links[connection] is not link for connection, link in master.links.items()):
@@ -938,14 +790,14 @@ class PsMaster(Snapshots):
             self.seen,
             self.failures,
             self.leases,
-            self.copies,
+            self.copies.under_way,
             self.spoilt,
             self.reported,
             self.exporter,
             self.attempt,
         )
 
-    def _tell_one(self, now: float, connection: int, link: Link, out: Out) -> Link:
+    def _tell_one(self, now: float, connection: int, link: Link, news: News, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
         link = self._tell_everybody(connection, link, out)
         if link.verdict:
@@ -956,136 +808,36 @@ class PsMaster(Snapshots):
         if not link.registered:
             return link
         if link.is_server:
-            return self._tell_server(now, connection, link, out)
-        return self._tell_worker(connection, link, out)
+            return self._tell_server(now, connection, link, news, out)
+        return news.to_worker(connection, link, out)
 
-    def _tell_server(self, now: float, connection: int, link: Link, out: Out) -> Link:
+    def _news(self) -> News:
+        """Return what processes should know by now."""
+        return News(
+            journal=self.journal,
+            leases=self.leases,
+            low=self.low,
+            changed_at=self.changed_at,
+            newest=self.newest,
+            copies=self.copies.under_way,
+            seen=self.seen,
+            gone=self.gone,
+            wanted_servers=self.wanted_servers,
+            exporter=self.exporter,
+            attempt=self.attempt,
+            steps=lambda: self.steps_done,
+        )
+
+    def _tell_server(self, now: float, connection: int, link: Link, news: News, out: Out) -> Link:
         number = self._number_of(link.name)
         if number is None:
             return link
-        if not link.welcomed:
-            self._tell(connection, Enrolled(self.journal.epoch, number), out)
-            link = replace(link, welcomed=True)
-        if not link.left and process_name(link.name).index >= self.wanted_servers:
-            self._tell(connection, DrainRequest(), out)
-            link = replace(link, left=True)
-        link = self._tell_placement(connection, link, out)
-        link = self._tell_limits(connection, link, out)
-        mine = {copy for slot, copy in self.copies.items() if self.journal.entries[slot].primary == number}
-        for copy in sorted(mine - link.copies, key=lambda copy: copy.slot):
-            self._tell(connection, CopyOrdered(copy.slot, copy.term, copy.to, copy.hands_over), out)
-        if mine != link.copies:
-            link = replace(link, copies=frozenset(mine))
+        link = news.to_server(connection, link, number, out)
         link = self._tell_cut(now, connection, link, number, out)
         if self.ends and link.accounts < self.newest:
             self._tell(connection, AccountsWanted(), out)
             link = replace(link, accounts=self.newest)
         return link
-
-    def _tell_limits(self, connection: int, link: Link, out: Out) -> Link:
-        """Tell a server what it may believe of workers, and who they are."""
-        workers = frozenset(
-            seen.name for seen in self.seen.values() if not seen.is_server and seen.name not in self.gone
-        )
-        if workers != link.workers:
-            self._tell(connection, Workers(tuple(sorted(workers))), out)
-            link = replace(link, workers=workers)
-        if not self.journal.entries:
-            return link
-        limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), *self._possible())
-        told = link.limits
-        is_due = (
-            told is None
-            or limits.roll_back != told.roll_back
-            or (limits != told if self._accumulates else limits.low >= told.low + LIMITS_TASKS)
-        )
-        if is_due:
-            self._tell(connection, limits, out)
-            link = replace(link, limits=limits)
-        return link
-
-    def _possible(self) -> tuple[int, int]:
-        """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits, and where
-        these tasks end."""
-        waves, end = self.leases.waves, self.low
-        if waves is None:
-            return 0, 0
-        for _ in range(WAVES):
-            if end < self.leases.total:
-                end = waves.tasks(end).stop
-        return waves.steps_before(end), end
-
-    def _tell_worker(self, connection: int, link: Link, out: Out) -> Link:
-        if not link.welcomed:
-            self._tell(connection, Enrolled(self.journal.epoch, None), out)
-            link = replace(link, welcomed=True)
-        link = self._tell_placement(connection, link, out)
-        roll_back = self.journal.roll_back
-        low = (roll_back, self.low, self._done_beyond())
-        said = -1
-        if low != link.low and self.journal.entries:
-            said = self.low
-            self._tell(connection, Watermark(low[1], roll_back, low[2]), out)
-            # a roll-back ends all attempts, as the worker knows
-            goes_on = link.low[0] in (roll_back, -1)
-            link = replace(link, low=low, leased=link.leased if goes_on else frozenset())
-        mine = {lease.task: lease for lease in self.leases.held.get(link.name, ())}
-        over = {task for task in link.leased if task in self.leases.done or self._is_another_s(task, mine)}
-        for task in sorted(over):
-            if task >= said:  # otherwise the watermark has told it
-                self._tell(connection, RevokeTask(task, roll_back), out)
-        for lease in mine.values():
-            if lease.task not in link.leased:
-                self._tell(connection, Leased(lease.task, lease.chunk, roll_back), out)
-        told = (link.leased - over) | frozenset(mine)
-        if told != link.leased:
-            link = replace(link, leased=told)
-        if self.journal.stopping is not None and not link.stopped:
-            self._tell(connection, Stop(NO_VIEW), out)
-            link = replace(link, stopped=True)
-        if self.exporter == link.member and link.result < self.attempt:
-            self._tell(connection, WriteResult(self.steps_done, self.attempt), out)
-            link = replace(link, result=self.attempt)
-        if self.exporter not in (None, link.member) and link.ended < self.attempt:
-            self._tell(connection, EndTraining(self.steps_done), out)
-            link = replace(link, ended=self.attempt)
-        return link
-
-    def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:
-        """Tell whether a task has been given to another worker, so that a wave is shared out evenly."""
-        return self.leases.waves is not None and task not in mine and task in self.leases.taken
-
-    def _done_beyond(self) -> tuple[int, ...]:
-        """Return the tasks beyond the watermark that are done, if a step waits for them (A3)."""
-        done = self.leases.done
-        return (*range(self.low, done.low), *done.above) if self._accumulates else ()
-
-    def _tell_placement(self, connection: int, link: Link, out: Out) -> Link:
-        journal = self.journal
-        known = (frozenset(journal.servers), self.newest)
-        if not journal.entries or known == link.placed:
-            return link
-        since = -1 if link.placed is None else link.placed[1]
-        entries = tuple(
-            SlotEntry(slot, one.term, one.primary_epoch, one.primary, one.backup, one.restored)
-            for slot, (one, at) in enumerate(zip(journal.entries, self.changed_at, strict=True))
-            if at > since
-        )
-        # A server that has just found this master may be copying to a server that was lost meanwhile, or while there was no master.
-        ever = frozenset(map(ServerId, range(journal.next_server)))
-        before = ever if link.placed is None else link.placed[0]
-        for gone in sorted(before - known[0]) if link.is_server else ():
-            self._tell(connection, CopiesVoid(gone), out)
-        servers = sorted(journal.servers.values(), key=lambda server: server.number)
-        numbers = tuple(int(server.number) for server in servers)
-        addresses = tuple(server.address for server in servers)
-        snapshot = "" if journal.saved is None else journal.saved[0].path
-        resumed = journal.resumed
-        renumbered = None if resumed is None or snapshot != resumed.path else resumed.renumbered
-        tasks = self.leases.total
-        placed = Placed(numbers, addresses, entries, journal.roll_back, snapshot, renumbered, tasks)
-        self._tell(connection, placed, out)
-        return replace(link, placed=known)
 
     def _verdict(self, link: Link) -> Evicted | Released | Finished | Failed | None:
         """Return how a process ends, if it does."""

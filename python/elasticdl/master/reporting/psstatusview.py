@@ -56,8 +56,8 @@ class PsStatusView:
             workers=tuple(self._processes(now)),
             wanted_servers=self.forces[1].wanted,
             slots_alone=self._alone(),
-            copies=sum(not copy.hands_over for copy in machine.copies.values()),
-            handovers=sum(copy.hands_over for copy in machine.copies.values()),
+            copies=sum(not copy.hands_over for copy in machine.copies.under_way.values()),
+            handovers=sum(copy.hands_over for copy in machine.copies.under_way.values()),
             snapshot=0 if machine.cut is None else machine.cut.number,
         )
 

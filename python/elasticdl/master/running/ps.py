@@ -82,7 +82,7 @@ class PsStrategy:
 
     def moment(self, machine: PsMaster) -> Hashable:
         """Return who is there, whether slots are placed, and what is done with them."""
-        copies = [copy.hands_over for copy in machine.copies.values()]
+        copies = [copy.hands_over for copy in machine.copies.under_way.values()]
         under_way = any(copies), not all(copies), machine.cut
         return len(machine.seen), len(machine.journal.servers), bool(machine.journal.entries), under_way
 
