@@ -30,6 +30,7 @@ import contextlib
 import importlib
 import itertools
 import json
+import math
 import os
 import signal
 import socket
@@ -690,7 +691,8 @@ def train(directory: Path, data: Path, turn: int, workers: int) -> float:
     )
     if done.returncode:
         raise RuntimeError(f"the job failed:\n{done.stdout[-1000:]}{done.stderr[-2000:]}")
-    return float(json.loads(summary.read_text())["records_per_second"])
+    rate = json.loads(summary.read_text())["records_per_second"]
+    return math.nan if rate is None else float(rate)  # too short a job to have one
 
 
 def be_keras(path: Path) -> None:

@@ -1,7 +1,7 @@
 """What is known of a running job at one moment: what faults wait for, and what tells whether they hit.
 
-Put together from what the master says and what the launcher sees of processes. A plain value: whoever watches the job gets a new one for
-each thing that it hears.
+Put together from what the master says and what the launcher sees of processes. A plain value: a watcher gets a new one for each
+thing that it hears.
 """
 
 from __future__ import annotations
