@@ -98,7 +98,7 @@ def test_slots_are_cut_between_two_waves() -> None:
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
     (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
     assert (manifest.position, manifest.step) == (Done(TaskNumber(4)), 2)
-    # Before the manifest is written the watermark stands still, and what is done beyond is told.
+    # Before the manifest is written the watermark does not move, and tasks that are done above it are listed.
     rig.finish("worker-0-1", 5)
     assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(4, 0, (5,))
 

@@ -92,8 +92,9 @@ def test_the_first_format_of_the_framework_is_used_unless_a_job_says_otherwise(
     zoo: Path, source: str, settings: dict[str, object], form: tuple[str, str]
 ) -> None:
     spec = job(zoo, source, **settings)
-    assert (output_format(spec).name, output_format(spec).suffix) == form
-    assert check_model_file(spec).format == output_format(spec)
+    found = output_format(spec, framework_of(spec))
+    assert (found.name, found.suffix) == form
+    assert check_model_file(spec).format == found
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 
 from elasticdl.errors import BadModel
 from elasticdl.spec.edge import build, from_arguments
-from elasticdl.spec.modelfile import ModelFile, check_model_file, resolve
+from elasticdl.spec.modelfile import ModelFile, check_model_file
+from elasticdl.spec.zoo import resolve
 
 GOOD = """
 import keras

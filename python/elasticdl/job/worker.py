@@ -222,6 +222,7 @@ class WorkerProcess:
         from elasticdl.worker.contract.framework import find_framework
 
         framework = find_framework(spec)
+        self._format = output_format(spec, framework).name
         framework.start(threads_per_worker(spec))
         reserved = pods.gpus(spec.worker_resource_request, spec.worker_resource_limit)
         self._warn(framework.unused_gpus(reserved))
@@ -312,7 +313,7 @@ class WorkerProcess:
                 spec.silence_seconds,
                 spec.on_nan.value,
                 output,
-                output_format(spec).name,
+                self._format,
                 place.snapshots(spec),
             ),
             leaving=self._leaving,
@@ -356,7 +357,7 @@ class WorkerProcess:
                 spec.silence_seconds,
                 spec.on_nan.value,
                 Path(spec.output) if spec.output else None,
-                output_format(spec).name,
+                self._format,
                 None,
                 spec.get_model_steps,
             ),

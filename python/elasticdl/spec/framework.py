@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import PARQUET, JobSpec
-from elasticdl.spec.zoo import imported_file, parse
+from elasticdl.spec.zoo import imported_file, parse, resolve
 
 GROUP = "elasticdl.frameworks"
 """Entry point group: name of a framework → an object with everything that `Framework` in `worker/contract/framework.py` has."""
@@ -119,10 +119,8 @@ def framework_of(spec: JobSpec) -> Any:
     """
     if spec.framework != AUTO:
         return find(spec.framework)
-    *folders, module, _ = spec.model_def.split(".")
-    zoo = Path(spec.model_zoo)
-    path = zoo.joinpath(*folders, f"{module}.py")
-    imported = set(_imports(zoo, path, set()))
+    path, _ = resolve(spec.model_zoo, spec.model_def)
+    imported = set(_imports(Path(spec.model_zoo), path, set()))
     found = [name for name in names() if imported and _is_of(find(name), imported)]
     if len(found) > 1:
         raise BadModel(f"{path}: imports {' and '.join(found)}; say which trains it: --framework={found[0]}")
@@ -158,10 +156,10 @@ def _imports(zoo: Path, path: Path, seen: set[Path]) -> Iterator[str]:
                 yield from _imports(zoo, file, seen)
 
 
-def output_format(spec: JobSpec) -> OutputFormat:
+def output_format(spec: JobSpec, framework: ModelFileRules) -> OutputFormat:
     """Return how a job's model is written. Raises BadSetting for a format that its framework does not have."""
     formats: list[OutputFormat] = [
-        *framework_of(spec).formats,
+        *framework.formats,
         *([OutputFormat(PARQUET)] if spec.num_ps_pods else []),
     ]
     if not spec.output_format:
@@ -175,22 +173,22 @@ def output_format(spec: JobSpec) -> OutputFormat:
     )
 
 
-def check_output_name(spec: JobSpec) -> None:
-    """Check that the name of a job's result fits what is written under it. Raises BadSetting."""
-    form, output = output_format(spec), spec.output
+def check_output_name(spec: JobSpec, framework: ModelFileRules) -> OutputFormat:
+    """Check that the name of a job's result fits what is written under it, and return its format. Raises BadSetting."""
+    form, output = output_format(spec, framework), spec.output
     if not output or (form.suffix and output.endswith(form.suffix)):
-        return
-    formats: Sequence[OutputFormat] = framework_of(spec).formats
-    directory = next((one for one in formats if not one.suffix), None)
+        return form
+    directory = next((one for one in framework.formats if not one.suffix), None)
     if form.suffix:
         instead = f", or use --output_format={directory.name} for a directory" if directory else ""
         raise BadSetting(
             f"--output: the name of a file in the format {form.name} ends in {form.suffix}, received {output!r}; write "
             f"--output={output.rstrip('/')}{form.suffix}{instead}"
         )
-    for one in formats:
+    for one in framework.formats:
         if one.suffix and output.endswith(one.suffix):
             raise BadSetting(
                 f"--output: {output!r} is the name of a file in the format {one.name}, but --output_format={form.name} writes a "
                 f"directory; use --output_format={one.name}, or name a directory"
             )
+    return form

@@ -21,10 +21,9 @@ from elasticdl.spec.framework import (
     OutputFormat,
     check_output_name,
     framework_of,
-    output_format,
 )
 from elasticdl.spec.jobspec import SETTINGS, JobSpec
-from elasticdl.spec.zoo import parse
+from elasticdl.spec.zoo import parse, resolve
 
 _STAR = "*"
 
@@ -66,12 +65,6 @@ class _Call:
     keywords: tuple[str, ...] = ()
 
 
-def resolve(model_zoo: str | Path, dotted: str) -> tuple[Path, str]:
-    """Return file and symbol that `a.b.symbol` names: MODEL_ZOO/a/b.py and `symbol`."""
-    *folders, module, symbol = dotted.split(".")
-    return Path(model_zoo).joinpath(*folders, f"{module}.py"), symbol
-
-
 def locate(spec: JobSpec, setting: str) -> tuple[Path, str]:
     """Return file and symbol of one of the settings that name symbols; a plain name lies in the model's own file."""
     name: str = getattr(spec, setting)
@@ -109,9 +102,9 @@ def check_model_file(spec: JobSpec) -> ModelFile:
             f"{locate(spec, 'model_def')[0]}: --num_ps_pods={spec.num_ps_pods}: {framework.name} does not train with parameter servers"
         )
     framework.check(spec, found)
-    check_output_name(spec)
+    form = check_output_name(spec, framework)
     path, symbol = locate(spec, "model_def")
-    return ModelFile(path, symbol, frozenset(found), output_format(spec))
+    return ModelFile(path, symbol, frozenset(found), form)
 
 
 def _calls(spec: JobSpec, framework: ModelFileRules) -> Iterable[tuple[str, _Call, bool]]:

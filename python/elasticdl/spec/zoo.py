@@ -14,6 +14,12 @@ def zoo_name(directory: Path) -> str:
     return os.path.basename(os.path.abspath(directory)) or "model_zoo"  # noqa: PTH100, PTH119 (links keep their names)
 
 
+def resolve(model_zoo: str | Path, dotted: str) -> tuple[Path, str]:
+    """Return file and symbol that `a.b.symbol` names: MODEL_ZOO/a/b.py and `symbol`."""
+    *folders, module, symbol = dotted.split(".")
+    return Path(model_zoo).joinpath(*folders, f"{module}.py"), symbol
+
+
 def leads_to(name: str, places: set[Path]) -> bool:
     """Tell whether a name without dots is that of one of `places` and of nothing else."""
     try:

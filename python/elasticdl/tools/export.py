@@ -14,7 +14,7 @@ from elasticdl.checkpoint.saved import Saved
 from elasticdl.errors import BadData
 from elasticdl.files.output import made_beside
 from elasticdl.spec.edge import check_output
-from elasticdl.spec.framework import check_output_name, output_format
+from elasticdl.spec.framework import check_output_name
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.framework import find_framework
 
@@ -34,11 +34,10 @@ def export_tables(checkpoint: str, output: str) -> None:
 def export_model(checkpoint: str, spec: JobSpec) -> None:
     """Write the model of a checkpoint as a job with these settings would have. Raises BadInput or OSError."""
     manifest = _read(checkpoint)
-    form = output_format(spec)
-    check_output_name(spec)
+    framework = find_framework(spec)
+    form = check_output_name(spec, framework)
     check_output(spec.output, directory=not form.suffix)
     catalog = Catalog.from_json(manifest.model)
-    framework = find_framework(spec)
     framework.import_library(Path(os.devnull))  # this process has no log
     model = framework.restored(framework.load(spec), catalog, spec.embedding_threshold)
     target = Path(spec.output)
