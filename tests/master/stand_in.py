@@ -118,7 +118,7 @@ class Process(worker.WorkerProcess):
         reader = self._open_reader(
             Counted if "custom_data_reader" in (Path(self._spec.model_zoo) / "m.py").read_text() else None
         )
-        return self._build(Integers(), reader, self._schedule(), self._place)  # type: ignore[arg-type]
+        return self._build(Integers(), reader, self._schedule(), "json", self._place)  # type: ignore[arg-type]
 
 
 worker.WorkerProcess = Process  # type: ignore[misc]

@@ -222,7 +222,7 @@ class WorkerProcess:
         from elasticdl.worker.contract.framework import find_framework
 
         framework = find_framework(spec)
-        self._format = output_format(spec, framework).name
+        form = output_format(spec, framework).name
         framework.start(threads_per_worker(spec))
         reserved = pods.gpus(spec.worker_resource_request, spec.worker_resource_limit)
         self._warn(framework.unused_gpus(reserved))
@@ -230,9 +230,11 @@ class WorkerProcess:
         reader = self._open_reader(user.custom_data_reader)
         process = process_name(self._name)
         if spec.num_ps_pods:
-            return self._build_ps(framework.ps_adapter(user, spec, reader.metadata, process), reader, place)
+            return self._build_ps(
+                framework.ps_adapter(user, spec, reader.metadata, process), reader, form, place
+            )
         adapter = framework.adapter(user, spec, reader.metadata, process)
-        return self._build(adapter, reader, self._schedule(), place)
+        return self._build(adapter, reader, self._schedule(), form, place)
 
     def _warn(self, text: str) -> None:
         """Tell the job what all its workers would say: the first one as soon as it is connected, the others their logs."""
@@ -284,7 +286,10 @@ class WorkerProcess:
             ledger_of(self._spec, self._shards.result()), self._spec.num_epochs, self._spec.max_step
         )
 
-    def _build(self, adapter: Adapter, reader: Reader, schedule: Schedule, place: Place) -> AllReduceWorker:
+    def _build(
+        self, adapter: Adapter, reader: Reader, schedule: Schedule, form: str, place: Place
+    ) -> AllReduceWorker:
+        """`form` is the name of the output format."""
         from elasticdl._core import Endpoint
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.allreduce.machine import Member
@@ -313,13 +318,14 @@ class WorkerProcess:
                 spec.silence_seconds,
                 spec.on_nan.value,
                 output,
-                self._format,
+                form,
                 place.snapshots(spec),
             ),
             leaving=self._leaving,
         )
 
-    def _build_ps(self, adapter: PsAdapter, reader: Reader, place: Place) -> PsWorker:
+    def _build_ps(self, adapter: PsAdapter, reader: Reader, form: str, place: Place) -> PsWorker:
+        """`form` is the name of the output format."""
         from elasticdl._core import ParameterClient
         from elasticdl.catalog.catalog import read_catalog
         from elasticdl.data.plan.order import tasks_of
@@ -357,7 +363,7 @@ class WorkerProcess:
                 spec.silence_seconds,
                 spec.on_nan.value,
                 Path(spec.output) if spec.output else None,
-                self._format,
+                form,
                 None,
                 spec.get_model_steps,
             ),
