@@ -31,7 +31,8 @@ class _Made:
 class ChunkSource:
     """Chunks by their keys, made ahead of need.
 
-    At most `ahead` chunks wait to be fetched, so memory is bounded whatever is expected.
+    At most `ahead` chunks wait to be fetched, so memory is bounded whatever is expected. Once so many wait, the thread rests until half of
+    them are left: to be woken for each one costs more than small chunks do.
     """
 
     def __init__(
@@ -41,18 +42,24 @@ class ChunkSource:
         self._ledger = ledger
         self._convert = convert
         self._ahead = ahead
-        self._changed = threading.Condition()
+        lock = threading.Lock()
+        self._asked = threading.Condition(lock)
+        """There may be something to make."""
+        self._answered = threading.Condition(lock)
+        """Something was made."""
         self._expected: dict[ChunkKey, None] = {}
         self._made: dict[ChunkKey, _Made] = {}
         self._urgent: ChunkKey | None = None
+        self._resting = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
     def want(self, keys: Sequence[ChunkKey]) -> None:
         """Expect these chunks, in this order, and no others; what is made of them already is kept."""
-        with self._changed:
+        with self._asked:
             self._expected = dict.fromkeys(keys)
-            self._made = {key: made for key, made in self._made.items() if key in self._expected}
+            if not self._made.keys() <= self._expected.keys():
+                self._made = {key: made for key, made in self._made.items() if key in self._expected}
             self._wake()
 
     def get(self, key: ChunkKey) -> tuple[int, int, Any]:
@@ -60,11 +67,12 @@ class ChunkSource:
 
         Where all were bad the batch is None. Raises what reading or converting raised, and Cancelled after `close`.
         """
-        with self._changed:
-            self._urgent = key
-            self._wake()
-            self._changed.wait_for(lambda: self._closed or key in self._made)
-            self._urgent = None
+        with self._answered:
+            if key not in self._made:
+                self._urgent = key
+                self._wake()
+                self._answered.wait_for(lambda: self._closed or key in self._made)
+                self._urgent = None
             if self._closed:
                 raise Cancelled("no more chunks are read: the worker ends")
             made = self._made.pop(key)
@@ -76,10 +84,11 @@ class ChunkSource:
 
     def close(self) -> None:
         """Stop reading; a `get` that waits ends with Cancelled. Does not wait for a reader that hangs."""
-        with self._changed:
+        with self._asked:
             self._closed = True
             self._made.clear()
-            self._changed.notify_all()
+            self._asked.notify_all()
+            self._answered.notify_all()
             thread = self._thread
         if thread and thread is not threading.current_thread():
             thread.join(timeout=1.0)
@@ -88,28 +97,30 @@ class ChunkSource:
         if self._thread is None and not self._closed:
             self._thread = threading.Thread(target=self._run, name="prefetch", daemon=True)
             self._thread.start()
-        self._changed.notify_all()
+        elif self._next() is not None:
+            self._asked.notify_all()
 
     def _next(self) -> ChunkKey | None:
         if self._urgent is not None and self._urgent not in self._made:
             return self._urgent
-        if len(self._made) < self._ahead:
-            return next((key for key in self._expected if key not in self._made), None)
-        return None
+        self._resting = len(self._made) > (self._ahead // 2 if self._resting else self._ahead - 1)
+        if self._resting:
+            return None
+        return next((key for key in self._expected if key not in self._made), None)
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._next() is not None)
+            with self._asked:
+                self._asked.wait_for(lambda: self._closed or self._next() is not None)
                 key = self._next()
                 if self._closed or key is None:
                     return
             made = self._make(key)
-            with self._changed:
+            with self._answered:
                 # What was given up meanwhile (`want`) is dropped.
                 if not self._closed and (key in self._expected or key == self._urgent):
                     self._made[key] = made
-                self._changed.notify_all()
+                self._answered.notify_all()
 
     def _make(self, key: ChunkKey) -> _Made:
         epoch, task_id, chunk = key

@@ -82,8 +82,11 @@ class KerasAdapter:
         try:
             self.compute(batch, 0, 0)
             self.size = self._step.size
-            # with 0 examples the compiled commit runs and changes nothing
-            self.apply(np.zeros(self.size, self.dtype), 0.0)
+            self._state = ModelState([*self.model.variables, *self.optimizer.variables])
+            before = self._state.image([])
+            # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
+            self.apply(np.zeros(self.size, self.dtype), 1.0)
+            self._state.load(before)
         except BadInput:
             raise
         except Exception as error:
@@ -93,8 +96,6 @@ class KerasAdapter:
             ) from error
         finally:
             self.zero()
-        variables = [*self.model.variables, *self.optimizer.variables]
-        self._state = ModelState(variables)
 
     def _made_optimizer(self) -> Any:
         optimizer = make_optimizer(self._user)

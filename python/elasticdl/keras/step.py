@@ -7,7 +7,6 @@ for a step that is given up leaves no trace.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +107,8 @@ class TrainingStep:
 
     def apply(self, flat: Any, examples: float) -> None:
         """Commit `flat` / `examples`; 0 examples change nothing."""
+        if not examples:
+            return
         if self._apply is None:
             signature = (tf.TensorSpec([self.size], self.dtype), self._scalar)
             self._apply = Compiled(self._trace_apply, signature, jit_compile=self._xla)
@@ -121,19 +122,9 @@ class TrainingStep:
 
     def _trace_apply(self, flat: Any, examples: Any) -> None:
         self.traces += 1
-        sizes = self.layout.sizes
         shapes = [v.shape for v in (*self.layout.trained, *self.layout.changed)]
-
-        def update() -> Any:
-            parts = [
-                tf.reshape(part, shape) for part, shape in zip(tf.split(flat, sizes), shapes, strict=True)
-            ]
-            self._update(parts, examples)
-            return tf.constant(True)
-
-        tf.cond(examples > 0, update, lambda: tf.constant(False))
-
-    def _update(self, parts: Sequence[Any], examples: Any) -> None:
+        split = tf.split(flat, self.layout.sizes)
+        parts = [tf.reshape(part, shape) for part, shape in zip(split, shapes, strict=True)]
         count = len(self.layout.trained)
         pairs = zip(parts[:count], self.layout.trained, strict=True)
         means = {id(variable): tf.cast(part / examples, variable.dtype) for part, variable in pairs}

@@ -32,6 +32,11 @@ ROUNDS = 8
 MOST_RECORDS = 1 << 53
 """Of an epoch, and the last place in a source: far more than there are, and sums of them are still numbers of 64 bits."""
 
+_TOGETHER = 4096
+"""Records of a task whose order is found at once: for a few of them it costs nearly as much."""
+_KEPT = 64
+"""Tasks, and parts of tasks in their order, that are kept: a member goes through some at a time and asks for each of them many times."""
+
 _MASK = 0xFFFF_FFFF_FFFF_FFFF
 _MULTIPLIER_1 = 0xBF58_476D_1CE4_E5B9
 _MULTIPLIER_2 = 0x94D0_49BB_1331_11EB
@@ -152,9 +157,15 @@ class Ledger:
         if self.num_tasks == 0:
             raise BadData(f"the training data has no records ({len(self.shards)} shards, all empty)")
         self._short_tasks = lru_cache(maxsize=2)(self._find_short_tasks)
+        self._tasks = lru_cache(maxsize=_KEPT)(self._find_task)
+        self._chunks_together = max(1, _TOGETHER // minibatch_size)
+        self._shuffled = lru_cache(maxsize=_KEPT)(self._find_shuffled)
 
     def task(self, epoch: int, place: int) -> Task:
         """Return the task at `place` (0 … num_tasks - 1) of the epoch's order. Raises IndexError."""
+        return self._tasks(epoch, place)
+
+    def _find_task(self, epoch: int, place: int) -> Task:
         return self.task_by_id(epoch, self._order(epoch)(self._checked(place)) if self._shuffle else place)
 
     def task_by_id(self, epoch: int, id: int) -> Task:
@@ -181,10 +192,21 @@ class Ledger:
 
         begin = min(chunk * self.minibatch_size, task.count)
         end = min(begin + self.minibatch_size, task.count)
-        offsets = np.arange(begin, end, dtype=np.int64)
-        if self._shuffle:
-            offsets = Permutation(task.count, self._seed, task.epoch, task.id).many(offsets)
-        return offsets + task.start
+        if not self._shuffle:
+            return np.arange(task.start + begin, task.start + end, dtype=np.int64)
+        part = chunk // self._chunks_together
+        before = part * self._chunks_together * self.minibatch_size
+        return self._shuffled(task, part)[begin - before : end - before]
+
+    def _find_shuffled(self, task: Task, part: int) -> Int64s:
+        """Return the records of some chunks of a task, one after the other."""
+        import numpy as np
+
+        size = self._chunks_together * self.minibatch_size
+        offsets = np.arange(part * size, min((part + 1) * size, task.count), dtype=np.int64)
+        records = Permutation(task.count, self._seed, task.epoch, task.id).many(offsets) + task.start
+        records.flags.writeable = False  # it is kept
+        return records
 
     def records_before(self, epoch: int, place: int) -> int:
         """Return the number of records in the tasks at the places 0 … place - 1 of the epoch's order."""
