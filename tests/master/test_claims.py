@@ -43,6 +43,7 @@ from elasticdl.control.protocol.psmessages import (
     Unreached,
     WriteResult,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
@@ -349,7 +350,7 @@ def with_slots(slots: object) -> str:
         ("worker-0-1", Enroll(serving.member("worker-0-1"), "worker-0-1", "", 1, None, (Holding(9, 0),), 0, False)),
         ("worker-0-1", Enroll(serving.member("worker-1-1"), "worker-1-1", "", 1, None, (), 0, False)),
         ("worker-0-1", Unreached((7,))),
-        ("worker-0-1", Note("evicted", ViewId(0), 0, "x")),
+        ("worker-0-1", Note(EventKind.EVICTED, ViewId(0), 0, "x")),
         ("worker-0-1", StopJob("x" * 1_000_000)),
         ("worker-0-1", Exported(ViewId(0), StateId(0, 1), "/etc/passwd", "")),
         ("ps-0-1", CopyReady(10**9, 1, 1, False)),

@@ -290,7 +290,7 @@ class PsMaster(MasterCore):
             case StopJob(reason):
                 return self._hear_stop(connection, reason, out)
             case Note(kind, view, step, text, seconds):
-                out.append(Announce(EventKind(kind), link.name, view, step, text, seconds))
+                out.append(Announce(kind, link.name, view, step, text, seconds))
                 return self
             case ProgramFailed():
                 return self._note_failure(link, message)._release(link.name)
