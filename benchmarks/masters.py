@@ -47,8 +47,8 @@ from elasticdl.master.core.events import (
     Tick,
 )
 from elasticdl.master.core.machine import MasterCore
-from elasticdl.master.ps import machine as ps
 from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.settings import Settings
 
 SHARDS = (Shard("data", 0, 10_000_000),)
 LEDGER = Ledger(SHARDS, 64 * 8, 64, 1, False)
@@ -121,7 +121,7 @@ class Decisions:
 
 def with_servers(slots: int) -> Decisions:
     """Return a job with parameter servers that trains."""
-    settings = ps.Settings(
+    settings = Settings(
         workers=2,
         minimum=1,
         relaunches=1,

@@ -74,6 +74,12 @@ def test_a_view_that_is_none_is_refused(record: str) -> None:
         codec.decode_master(wire.ToMember(view=wire.NewView(record=record, digest=0)))
 
 
+def test_a_note_of_a_kind_that_there_is_not_is_refused() -> None:
+    note = wire.Note(kind="nonsense", text="x")
+    with pytest.raises(codec.Malformed, match="'nonsense'"):
+        codec.decode_member(wire.FromMember(note=note))
+
+
 def test_an_empty_message_is_refused() -> None:
     with pytest.raises(codec.Malformed):
         codec.decode_member(wire.FromMember())

@@ -110,7 +110,7 @@ def test_messages_go_both_ways_in_order(address: str, close: Callable[[Any], Any
     opened = here.next()
     assert opened == MemberOpened(opened.connection, "worker-0-1", MEMBER)
     assert there.next() == StreamOpened()
-    said = [Note("note", ViewId(0), step, "x") for step in range(200)]
+    said = [Note(EventKind.NOTE, ViewId(0), step, "x") for step in range(200)]
     assert all(stream.send(note) for note in said)
     assert [here.next() for _ in said] == [MemberSaid(opened.connection, note) for note in said]
     told = [Welcome(number) for number in range(200)]
@@ -448,7 +448,7 @@ def test_progress_is_thinned_out_within_a_view(address: str, close: Callable[[An
     # what was held back last is told before anything else is
     for step in (2000, 2001, 2002):
         stream.send(last := Progress(ViewId(2), StateId(step, 2), Position(0, 0, 1, 0), None, step))
-    stream.send(Note("note", ViewId(2), 2002, "the end"))
+    stream.send(Note(EventKind.NOTE, ViewId(2), 2002, "the end"))
     while (told := here.until(MemberSaid).message) != last:
         assert isinstance(told, Progress)
     assert isinstance(here.until(MemberSaid).message, Note)
@@ -536,7 +536,7 @@ def test_messages_pass_the_gate(close: Callable[[Any], Any]) -> None:
     connection = here.next().connection
     assert there.next() == StreamOpened()
     shards = tuple(Shard(f"/a/path/to/a/file/with/records-{n:090d}", 0, n) for n in range(80_000))
-    said = [Note("note", ViewId(0), step, "x") for step in range(200)]
+    said = [Note(EventKind.NOTE, ViewId(0), step, "x") for step in range(200)]
     for note in said:
         stream.send(note)
     stream.send(FoundShards(shards))

@@ -217,7 +217,7 @@ def register(name: str, member: str = MEMBER) -> Register:
         (WORKER, SlotsCut(1, "x", (), ""), False),
         (SERVER, CopyReady(0, 1, 1, True), True),
         (SERVER, register("ps-0-1"), False),
-        (SERVER, Note("note", ViewId(0), 0, "x"), False),
+        (SERVER, Note(EventKind.NOTE, ViewId(0), 0, "x"), False),
     ],
 )
 def test_a_member_speaks_as_itself_and_within_its_role(

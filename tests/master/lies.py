@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping
 from dataclasses import fields, is_dataclass, replace
+from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from elasticdl.control.protocol.messages import MemberMessage, Note
+from elasticdl.control.protocol.status import EventKind
 from tests.master.models import model_of
 
 KINDS: tuple[type, ...] = get_args(MemberMessage)
@@ -58,7 +60,7 @@ def _value(
         hints = get_type_hints(kind)
         names = [one.name for one in fields(kind)] if is_dataclass(kind) else kind._fields
         if kind is Note and draw.random() < 0.5:
-            truths = {**truths, "kind": "note"}
+            truths = {**truths, "kind": EventKind.NOTE}
         return kind(**{name: _value(draw, hints[name], name, words, truths) for name in names})
     if kind is NoneType:
         return None
@@ -66,6 +68,8 @@ def _value(
         return draw.random() < 0.5
     if kind is int:
         return draw.choice(NUMBERS) if draw.random() < 0.8 else draw.randrange(20)
+    if issubclass(kind, StrEnum):
+        return draw.choice(list(kind))
     if kind is float:
         return draw.choice(FLOATS)
     assert kind is str, f"no values are known for {kind}"

@@ -40,7 +40,9 @@ from elasticdl.master.core.records import (
     ResumedRecord,
 )
 from elasticdl.master.core.witnesses import Times
-from elasticdl.master.ps.machine import BATCH_SECONDS, PsMaster, Settings
+from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.reported import BATCH_SECONDS
+from elasticdl.master.ps.settings import Settings
 from elasticdl.spec.jobspec import PsRestore
 from tests.master.models import model_of
 
@@ -280,7 +282,7 @@ def in_two_waves() -> Rig:
     """Bring a job to where its first wave is done, and its second one begun: slots are to be cut behind that."""
     rig = Rig(replicas=1, snapshots="/checkpoints", checkpoint_steps=2, wave=2)
     rig.start("worker-0-1", "worker-1-1")
-    begun = [[lease.task for lease in mine] for mine in rig.master.leases.held.values()]
+    begun = [[lease.task for lease in mine] for mine in rig.master.work.leases.held.values()]
     assert sorted(map(sorted, begun)) in ([[0, 2], [1, 3]], [[0, 3], [1, 2]])
     rig.finish("worker-0-1", 0, 1)
     assert rig.master.journal.cut is None

@@ -43,6 +43,7 @@ from elasticdl.control.protocol.psmessages import (
     Unreached,
     WriteResult,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
@@ -63,6 +64,7 @@ from elasticdl.master.core.records import (
     ViewRecord,
     read_journal,
 )
+from elasticdl.master.ps.liveness import number_of
 from elasticdl.master.ps.machine import PsMaster
 from tests.master import psrig as serving
 from tests.master import test_machine as synchronous
@@ -142,7 +144,7 @@ def play(rig: serving.Rig) -> events.End:
             return ends[0]
         roll_back = rig.master.journal.roll_back
         for worker in [name for name in rig.connections if name.startswith("worker")]:
-            for lease in rig.master.leases.held.get(worker, ()):
+            for lease in rig.master.work.leases.held.get(worker, ()):
                 rig.say(worker, TaskDone(lease.task, roll_back))
             if rig.master.journal.stopping is not None:
                 rig.say(worker, Leave((), roll_back))
@@ -151,7 +153,7 @@ def play(rig: serving.Rig) -> events.End:
                 rig.say(name, CopyReady(one.slot, one.term, one.to, one.hands_over))
         for name in [name for name in rig.connections if name.startswith("ps")]:
             if rig.heard(name, AccountsWanted):
-                number = rig.master._number_of(name)
+                number = number_of(rig.master.journal, name)
                 assert number is not None
                 rig.say(name, serving.accounts_of(rig, number))
         for worker in [name for name in rig.connections if name.startswith("worker")]:
@@ -348,7 +350,7 @@ def with_slots(slots: object) -> str:
         ("worker-0-1", Enroll(serving.member("worker-0-1"), "worker-0-1", "", 1, None, (Holding(9, 0),), 0, False)),
         ("worker-0-1", Enroll(serving.member("worker-1-1"), "worker-1-1", "", 1, None, (), 0, False)),
         ("worker-0-1", Unreached((7,))),
-        ("worker-0-1", Note("evicted", ViewId(0), 0, "x")),
+        ("worker-0-1", Note(EventKind.EVICTED, ViewId(0), 0, "x")),
         ("worker-0-1", StopJob("x" * 1_000_000)),
         ("worker-0-1", Exported(ViewId(0), StateId(0, 1), "/etc/passwd", "")),
         ("ps-0-1", CopyReady(10**9, 1, 1, False)),
@@ -426,16 +428,16 @@ def test_a_result_that_a_roll_back_has_overtaken_is_no_lie() -> None:
 def test_a_later_master_takes_the_word_of_those_who_were_there_before_it(wave: int) -> None:
     rig = serving.Rig(wave=wave)
     rig.start("worker-0-1")
-    held = [lease.task for lease in rig.master.leases.held["worker-0-1"]]
+    held = [lease.task for lease in rig.master.work.leases.held["worker-0-1"]]
     rig.begin()
     rig.connect("worker-0-1")
     rig.finish("worker-0-1", *held)  # told to a master that is gone, and no more held
     assert all(task in rig.master.journal.done for task in held)
     rig.disconnect("worker-0-1")
     rig.connect("worker-0-1")  # it has seen this one by now
-    assert rig.master.seen[serving.member("worker-0-1")].is_elder
+    assert rig.master.liveness.seen[serving.member("worker-0-1")].is_elder
     assert not rig.refused
-    far = rig.master.leases.inherited
+    far = rig.master.work.leases.inherited
     assert far == (4 if wave else 10)
     rig.begin()
     rig.connect("worker-1-1")  # nobody can have leased it anything
@@ -455,7 +457,7 @@ def test_after_a_roll_back_a_later_master_knows_all_leases() -> None:
     assert not rig.refused
     rig.say("worker-0-1", TaskDone(9, 1))
     assert rig.refused
-    assert not rig.master.reported
+    assert not rig.master.work.reported.tasks
 
 
 @pytest.mark.parametrize(

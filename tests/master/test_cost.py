@@ -31,8 +31,9 @@ from elasticdl.master.core.events import (
     Tick,
 )
 from elasticdl.master.core.machine import MasterCore
-from elasticdl.master.ps import machine as ps
 from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.reported import BATCH_SECONDS
+from elasticdl.master.ps.settings import Settings
 from tests.master.models import model_of
 
 SHARDS = (Shard("data", 0, 80_000),)
@@ -85,7 +86,7 @@ def instructions(call: Callable[[], None]) -> int:
 
 def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
     """Return a job that trains, with one worker's connection."""
-    settings = ps.Settings(
+    settings = Settings(
         workers=1,
         plan=lambda shards: TaskOrder(LEDGER, 1, 0, 1),
         servers=4,
@@ -119,7 +120,7 @@ def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> 
         }
         cost = {}
         for what, given in events.items():
-            job.now += ps.BATCH_SECONDS
+            job.now += BATCH_SECONDS
             cost[what] = job.cost(*given)
         costs.append(cost)
         assert isinstance(job.master, PsMaster)

@@ -47,7 +47,7 @@ def test_the_job_ends_when_all_is_done_accounted_for_and_written() -> None:
     assert rig.heard("worker-0-1", Finished)
     assert rig.heard("ps-0-1", Finished)
     assert events.Publish(result(20, 1).path) in rig.out
-    assert rig.master.has_used_all_data
+    assert rig.master.work.has_used_all_data
 
 
 def test_another_worker_writes_the_result_if_the_first_one_dies() -> None:
@@ -155,7 +155,7 @@ def test_a_stopped_job_writes_when_what_is_reported_is_journalled() -> None:
     assert rig.journal[-1] == DoneRecord((0,), 0)  # nobody waits for a batch then
     assert rig.heard("worker-0-1", WriteResult) == []
     rig.say("worker-0-1", Leave((Holding(1, 0),), 0))
-    order = rig.master.order
+    order = rig.master.work.order
     assert order is not None
     assert rig.heard("worker-0-1", WriteResult) == [WriteResult(order.chunks(TaskNumber(0)), 1)]
 
@@ -217,4 +217,4 @@ def test_the_same_numbers_come_of_the_journal_alone() -> None:
     before: Any = rig.master.journal
     rig.begin()
     assert replace(rig.master.journal, length=0, epoch=0) == replace(before, length=0, epoch=0)
-    assert rig.master.steps == 2
+    assert rig.master.work.steps == 2

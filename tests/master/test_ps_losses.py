@@ -72,13 +72,13 @@ def test_a_server_that_hangs_with_the_last_copy_is_given_time(wakes_up: bool) ->
     rig.die("ps-0-1")
     rig.tick(Times().stall - 5.0)
     assert rig.master.journal.roll_back == 0
-    assert rig.master.awaited(rig.now) == {1}
+    assert rig.master.liveness.awaited(rig.now, rig.master) == {1}
     assert rig.announced(EventKind.EVICTED) == []
     if wakes_up:
         rig.silent.clear()
     rig.tick(10.0)
     assert rig.master.journal.roll_back == (0 if wakes_up else 1)
-    assert rig.master.awaited(rig.now) == frozenset()
+    assert rig.master.liveness.awaited(rig.now, rig.master) == frozenset()
 
 
 def test_a_server_that_hangs_is_left_out_at_once_if_all_it_has_is_elsewhere() -> None:
@@ -295,8 +295,8 @@ def test_a_master_that_comes_back_asks_nobody_to_begin_anew() -> None:
     assert rig.heard("ps-0-1", Enrolled) == [Enrolled(2, 0)]
     rig.tick(1.0)
     assert rig.heard("worker-0-1", Leased) == []
-    assert rig.master.leases.begun() == {1: 1, 2: 0}
-    assert rig.master.steps == 2
+    assert rig.master.work.leases.begun() == {1: 1, 2: 0}
+    assert rig.master.work.steps == 2
     rig.connect("worker-1-1")
     assert [lease.task for lease in rig.heard("worker-1-1", Leased)] == [3, 4]
 

@@ -16,7 +16,7 @@ from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.records import (
     WantedRecord,
 )
-from elasticdl.master.ps.machine import SUCCESSOR_SECONDS
+from elasticdl.master.ps.liveness import SUCCESSOR_SECONDS
 from tests.master.psrig import Rig, copied
 
 
@@ -39,12 +39,12 @@ def test_a_copy_to_a_server_that_leaves_before_it_has_anything_is_void() -> None
     rig.start("worker-0-1")
     rig.connect("ps-3-1")
     rig.tick()
-    (copy, *_) = rig.master.copies.under_way.values()
+    (copy, *_) = rig.master.slots.copies.under_way.values()
     assert copy.to == 3
     name = f"ps-{rig.master.journal.entries[copy.slot].primary}-1"
     rig.say("ps-3-1", Leave((), 0))
     assert rig.heard("ps-3-1", Released) == [Released("it is empty")]
-    assert copy not in rig.master.copies.under_way.values()
+    assert copy not in rig.master.slots.copies.under_way.values()
     entry = rig.master.journal.entries[copy.slot]
     assert entry.term == copy.term + 1
     # Its end may have been accepted all the same.

@@ -131,7 +131,7 @@ def test_nobody_hears_of_a_higher_watermark_while_slots_are_cut() -> None:
     rig.finish("worker-0-1", 0, 1)
     rig.finish("worker-0-1", 2)
     assert rig.heard("worker-0-1", Watermark)[-1] == Watermark(2, 0, ())
-    assert rig.master.leases.low == 3
+    assert rig.master.work.leases.low == 3
     write_cut(rig)
     assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
 
@@ -230,7 +230,7 @@ def test_a_job_goes_on_from_a_checkpoint() -> None:
     assert (placed.roll_back, placed.renumbered) == (3, None)
     assert [(entry.restored, entry.backup) for entry in placed.entries] == [(3, None)] * SLOTS
     assert rig.heard("worker-0-1", Leased) == [Leased(4, 0, 3), Leased(5, 0, 3)]
-    assert (rig.master.steps, rig.master.records) == (10, 40)
+    assert (rig.master.work.steps, rig.master.work.records) == (10, 40)
     rig.finish("worker-0-1", 4)
     assert rig.master.journal.cut is not None
     assert rig.master.journal.cut.number == 7  # the next one is due two tasks after the checkpoint's
@@ -268,4 +268,4 @@ def test_a_job_that_went_on_is_the_same_after_its_master_came_back_and_compacted
     rig.settings = replace(rig.settings, resume=None)
     rig.begin()
     assert replace(rig.master.journal, length=0, epoch=0) == replace(before, length=0, epoch=0)
-    assert rig.master.steps == 12
+    assert rig.master.work.steps == 12

@@ -21,7 +21,8 @@ from elasticdl.master.core import events
 from elasticdl.master.core.records import (
     DoneRecord,
 )
-from elasticdl.master.ps.machine import BATCH, BATCH_SECONDS, PsMaster
+from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.reported import BATCH, BATCH_SECONDS
 from tests.master.psrig import MODEL, SHARDS, Rig, member
 
 
@@ -55,7 +56,7 @@ def test_low_follows_what_is_done_in_whatever_order() -> None:
     assert rig.heard("worker-0-1", Watermark) == []
     rig.finish("worker-0-1", 0, 1)
     assert rig.heard("worker-0-1", Watermark) == [Watermark(3, 0, ())]
-    assert rig.master.steps == 6
+    assert rig.master.work.steps == 6
 
 
 def test_a_worker_has_its_next_task_before_the_journal_says_that_one_is_done() -> None:
@@ -69,7 +70,7 @@ def test_a_worker_has_its_next_task_before_the_journal_says_that_one_is_done() -
     assert not isinstance(rig.journal[-1], DoneRecord)
     rig.tick(BATCH_SECONDS + 0.1)
     assert rig.journal[-1] == DoneRecord((0,), 0)
-    assert [lease.task for lease in rig.master.leases.held["worker-0-1"]] == [1, 4]
+    assert [lease.task for lease in rig.master.work.leases.held["worker-0-1"]] == [1, 4]
 
 
 def test_a_master_that_has_not_taken_over_leases_nothing_when_a_task_is_done() -> None:
@@ -86,21 +87,21 @@ def test_a_master_that_has_not_taken_over_leases_nothing_when_a_task_is_done() -
         master, more = master.handle(5.0, event)
         said += more
     assert not [one for one in said if isinstance(one, events.Tell)]
-    assert master.reported == (0,)
+    assert master.work.reported.tasks == (0,)
 
 
 def test_a_task_that_is_done_says_what_its_last_chunk_would_have_said() -> None:
     rig = Rig()
     rig.start("worker-0-1")
     rig.say("worker-0-1", TaskDone(0, 0, 0.25))
-    assert rig.master.loss == 0.25
+    assert rig.master.work.loss == 0.25
     assert rig.master.steps_done == 1  # that it is two is for the journal to say
     (step,) = rig.announced(EventKind.STEP)
     assert step.text == "step 1, loss 0.25"
     rig.tick(BATCH_SECONDS + 0.1)
     assert rig.master.steps_done == 2
     rig.say("worker-0-1", TaskDone(0, 0))
-    assert (rig.master.loss, rig.master.steps_done) == (0.25, 2)
+    assert (rig.master.work.loss, rig.master.steps_done) == (0.25, 2)
 
 
 def test_many_tasks_are_journalled_before_the_time_of_a_batch_is_over() -> None:
@@ -123,7 +124,11 @@ def test_a_task_costs_two_messages_and_what_a_batch_of_them_does() -> None:
     said = 0
     while said < 100:
         for name in ("worker-0-1", "worker-1-1"):
-            mine = [one.task for one in rig.master.leases.held[name] if one.task not in rig.master.reported]
+            mine = [
+                one.task
+                for one in rig.master.work.leases.held[name]
+                if one.task not in rig.master.work.reported.tasks
+            ]
             rig.say(name, TaskDone(mine[0], 0, 0.5))
             said += 1
         rig.tick(0.1)

@@ -61,7 +61,7 @@ def test_workers_hear_which_tasks_of_a_wave_are_done() -> None:
     assert rig.master.steps_done == 1
     rig.finish("worker-0-1", 0, 1, 3)
     assert rig.heard("worker-1-1", Watermark)[-1] == Watermark(4, 0, ())
-    assert (rig.master.steps, rig.master.steps_done) == (2, 2)
+    assert (rig.master.work.steps, rig.master.steps_done) == (2, 2)
     assert {*leased(rig, "worker-0-1"), *leased(rig, "worker-1-1")} == {4, 5, 6, 7}
 
 
@@ -222,7 +222,7 @@ def test_a_job_goes_on_at_the_step_of_a_checkpoint() -> None:
     (placed,) = rig.heard("ps-0-1", Placed)
     assert placed.snapshot == record.path
     assert leased(rig, "worker-0-1") == [4, 5, 6, 7]
-    assert rig.master.steps == 2
+    assert rig.master.work.steps == 2
     before: Any = rig.master.journal
     assert replace(read_journal(compact(rig.journal)), length=0) == replace(before, length=0)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from elasticdl.control.protocol.messages import MemberMessage, Note, ProgramFailed
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import ViewId
 from elasticdl.errors import Unwritable
 from elasticdl.worker.notes import with_log_of_notes
@@ -36,7 +37,10 @@ def test_notes_are_logged_and_other_messages_are_only_sent(caplog: pytest.LogCap
     sent: list[MemberMessage] = []
     send = with_log_of_notes(lambda message: bool(sent.append(message)) or True)
     caplog.set_level("INFO")
-    note, failed = Note("idle-step", ViewId(0), 3, "nothing"), ProgramFailed("program", "", "", "why", 3)
+    note, failed = (
+        Note(EventKind.IDLE_STEP, ViewId(0), 3, "nothing"),
+        ProgramFailed("program", "", "", "why", 3),
+    )
     assert send(note)
     assert send(failed)
     assert sent == [note, failed]

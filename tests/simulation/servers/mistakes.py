@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Any
 
 from elasticdl.control.protocol.psmessages import TaskDone
-from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.machine import Out
+from elasticdl.master.core.records import Journal
 from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.snapshots import Snapshots
+from elasticdl.master.ps.work import Work
 from elasticdl.worker.ps.machine import Flow, PsMember
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
@@ -35,10 +37,12 @@ class OldDone(World):
 class LeasedIsDone(World):
     """The watermark passes tasks that are leased (against rule R10)."""
 
-    class master_class(PsMaster):
-        @property
-        def low(self) -> TaskNumber:
-            return self.leases.following
+    class Believing(Snapshots):
+        def low(self, journal: Journal, work: Work) -> int:
+            return work.leases.following
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), snapshots=self.Believing())
 
 
 class TrustsStreams(World):

@@ -80,7 +80,7 @@ class Oracle:
             case PlacementRecord(position=Done()):
                 self.acknowledged.clear()
             case FinishedRecord():
-                self.accounts = master.accounts
+                self.accounts = master.ending.accounts
         self.check()
 
     def training_ended(self, worker: WorkerProcess) -> None:

@@ -18,7 +18,8 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.records import Record
 from elasticdl.master.core.witnesses import Times
-from elasticdl.master.ps.machine import PsMaster, Settings
+from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.settings import Settings
 from elasticdl.worker.ps.machine import PsMember
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import SLOTS, data, model
@@ -187,7 +188,7 @@ class World:
 
     def describe(self) -> str:
         master = self.masters[-1].machine
-        held = {name: [lease.task for lease in leases] for name, leases in master.leases.held.items()}
+        held = {name: [lease.task for lease in leases] for name, leases in master.work.leases.held.items()}
         return (
             f"done {master.journal.done}, held {held}, servers {sorted(master.journal.servers)}, entries {master.journal.entries}, "
             f"alive {[member.name for member in self.members if member.lives]}"
@@ -269,10 +270,14 @@ class World:
 
     # ------------------------------------------------------------------ masters
 
+    def new_master(self) -> PsMaster:
+        """Return a master that knows nothing yet."""
+        return self.master_class(self.settings)
+
     def start_master(self) -> None:
         if self.ended is not None:
             return
-        master = MasterProcess(self, len(self.masters), self.master_class(settings=self.settings))
+        master = MasterProcess(self, len(self.masters), self.new_master())
         self.say(f"{master.name} starts")
         self.masters.append(master)
 

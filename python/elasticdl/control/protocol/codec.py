@@ -191,6 +191,8 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
                 body.records,
                 _read_figures(body.metrics),
             )
+        case "note":
+            decoded = _read_plain(Note, body, kind=_read_kind(body.kind))
         case "saved":
             decoded = Saved(
                 ViewId(body.view), _read_state(body.state), _read_position(body.position), body.path
@@ -260,10 +262,7 @@ def decode_seen(message: wire.Seen) -> JobStatus | JobEvent:
     name, body = _one_of(message)
     if name == "status":
         return decode_status(body)
-    try:
-        event: JobEvent = _read_plain(JobEvent, body, kind=EventKind(body.kind))
-    except ValueError as error:
-        raise Malformed(f"an event that this version does not know: {error}") from error
+    event: JobEvent = _read_plain(JobEvent, body, kind=_read_kind(body.kind))
     return event
 
 
@@ -281,6 +280,13 @@ def decode_status(body: wire.JobStatus) -> JobStatus:
 
 
 # ------------------------------------------------------------------ pieces
+
+
+def _read_kind(kind: str) -> EventKind:
+    try:
+        return EventKind(kind)
+    except ValueError as error:
+        raise Malformed(f"an event that this version does not know: {error}") from error
 
 
 def _one_of(message: Any) -> tuple[str, Any]:

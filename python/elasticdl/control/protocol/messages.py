@@ -110,7 +110,7 @@ class Note:
         seconds: a duration, if the note is about one.
     """
 
-    kind: str
+    kind: EventKind
     view: ViewId
     step: int
     text: str

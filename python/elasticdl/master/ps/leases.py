@@ -10,8 +10,9 @@ wave is nobody's is given to somebody at once, however much that worker has alre
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.data.plan.waves import Waves
 from elasticdl.master.core.done import FIRST, Done, TaskNumber
 
@@ -36,7 +37,7 @@ class Lease:
     roll_back: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class Leases:
     """All tasks of a job.
 

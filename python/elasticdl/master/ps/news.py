@@ -20,6 +20,7 @@ from elasticdl.control.protocol.psmessages import (
     Enrolled,
     Leased,
     Limits,
+    Model,
     Placed,
     RevokeTask,
     SlotEntry,
@@ -33,7 +34,8 @@ from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import Instruction, Tell
 from elasticdl.master.core.records import Journal
 from elasticdl.master.ps.leases import Lease, Leases
-from elasticdl.master.ps.liveness import Link, Seen
+from elasticdl.master.ps.link import Link
+from elasticdl.master.ps.liveness import Seen
 from elasticdl.master.ps.placement import Copy
 
 LIMITS_TASKS = 32
@@ -74,6 +76,13 @@ class News:
     exporter: MemberId | None
     attempt: int
     steps: Callable[[], int]
+
+    def to_everybody(self, connection: int, link: Link, out: list[Instruction]) -> Link:
+        """Tell a process the model, whether it takes part yet or not; return what it then knows."""
+        if self.journal.model is None or link.model:
+            return link
+        out.append(Tell(connection, Model(self.journal.model)))
+        return replace(link, model=True)
 
     def to_server(self, connection: int, link: Link, number: ServerId, out: list[Instruction]) -> Link:
         """Tell a server what it should know; return what it then knows."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core.events import Announce
 
@@ -47,7 +48,7 @@ class Incident:
         return Announce(EventKind.RECOVERED, self.name, 0, step, text, seconds, cause)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class Recovery:
     """The losses that are open, and since when nothing is settled.
 

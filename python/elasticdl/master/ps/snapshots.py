@@ -12,23 +12,28 @@ Where snapshots are checkpoints, which outlive the job, the last one is begun wh
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from elasticdl.checkpoint.layout import draft_of
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import CutOrdered, SlotsCut, SlotSection
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.master.core.done import Done
+from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.master.core.entry import ServerId
-from elasticdl.master.core.events import Announce, DropSnapshot, ManifestWritten, WriteManifest
-from elasticdl.master.core.machine import Out
-from elasticdl.master.core.records import CutRecord, Record, SavedRecord
-from elasticdl.master.ps.leases import Leases
-from elasticdl.master.ps.liveness import Link, Liveness
+from elasticdl.master.core.events import (
+    Announce,
+    DropSnapshot,
+    Instruction,
+    ManifestWritten,
+    Tell,
+    WriteManifest,
+)
+from elasticdl.master.core.records import CutRecord, Journal, SavedRecord
+from elasticdl.master.ps.link import Link
+from elasticdl.master.ps.settings import Settings
+from elasticdl.master.ps.work import Work
 
 LATER_SECONDS = 60.0
 """Before a snapshot is begun once more, if one could not be written and not enough is trained meanwhile for the next."""
@@ -42,176 +47,182 @@ FRUITLESS = 10
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
-class Snapshots(Liveness):
+class Snapshots:
     """Snapshots, as far as this master knows.
 
     Attributes:
-        snapshots: the directory in which they are, empty if there are none.
+        directory: in which they are, empty if there are none.
         every: tasks that are done between two.
-        leases: who computes which task; its `done` is the journal's.
+        lasting: they are checkpoints.
         sections: of the snapshot under way, of each slot that is written the file and where it lies in that.
         manifest: number of the snapshot whose manifest is being written.
         written: of that which is written and not journalled yet.
         spoilt: number of the last one that could not be written.
         spoilt_at: when that was.
-        lasting: they are checkpoints.
         last: number of that which was begun when nothing was trained any more.
         attempts: how many such were begun.
         fruitless: how many answers in a row had no slot.
         unkept: the job was stopped within a wave, so there is no last one.
     """
 
-    snapshots: str = ""
+    directory: str = ""
     every: int = 0
-    leases: Leases = field(default_factory=lambda: Leases(0))
+    lasting: bool = False
     sections: Mapping[int, tuple[str, SlotSection]] = field(default_factory=dict)
     manifest: int = 0
     written: SavedRecord | None = None
     spoilt: int = 0
     spoilt_at: float = 0.0
-    lasting: bool = False
     last: int = 0
     attempts: int = 0
     fruitless: int = 0
     unkept: bool = False
 
-    @property
-    @abstractmethod
-    def ends(self) -> bool:
-        """Tell whether nothing is trained any more."""
+    def of_job(self, settings: Settings, order: TaskOrder) -> Snapshots:
+        """Return what holds once the job's data is known."""
+        steps = settings.checkpoint_steps
+        every = -(-steps // order.chunks_per_task) * order.wave if steps else order.ledger.num_tasks
+        return replace(self, directory=settings.snapshots, lasting=settings.lasting, every=every)
 
-    @abstractmethod
-    def _may_hear_more(self, now: float) -> bool:
-        """Tell whether workers may not have said yet what they compute."""
-
-    @abstractmethod
-    def _whole(self) -> Done:
-        """Return the tasks that are done, but for one of which the job leaves chunks out."""
-
-    @abstractmethod
-    def _step_of(self, cut: CutRecord) -> int:
-        """Return how many steps the tasks of a snapshot have."""
-
-    @abstractmethod
-    def _begun(self) -> tuple[tuple[int, int], ...]:
-        """Return the tasks that are not done in a checkpoint, with how many of their first chunks are settled."""
-
-    @property
-    def cut(self) -> CutRecord | None:
+    def under_way(self, journal: Journal) -> CutRecord | None:
         """Return the snapshot under way, None if there is none."""
-        journal = self.journal
         cut = journal.cut
         if cut is None or cut.roll_back != journal.roll_back or cut.number == self.spoilt:
             return None
         return None if journal.saved is not None and journal.saved[0].number == cut.number else cut
 
-    @property
-    def low(self) -> int:
+    def low(self, journal: Journal, work: Work) -> int:
         """Return the watermark that everybody may know (R10)."""
-        done = self._whole().low
-        return int(done if self.cut is None else min(done, self.cut.position.low))
+        done, cut = work.whole.low, self.under_way(journal)
+        return int(done if cut is None else min(done, cut.position.low))
 
-    @property
-    def is_kept(self) -> bool:
+    def is_kept(self, journal: Journal) -> bool:
         """Tell whether what was trained lies in a last checkpoint, or can't be written to one, or is to be written to none."""
-        saved = self.journal.saved
+        saved = journal.saved
         if not self.lasting or self.unkept or (saved is not None and saved[0].number == self.last):
             return True
-        return self.attempts >= LAST_ATTEMPTS and self.cut is None
+        return self.attempts >= LAST_ATTEMPTS and self.under_way(journal) is None
 
-    @property
-    def _accumulates(self) -> bool:
-        return self.leases.waves is not None
-
-    def _holds_back(self, now: float) -> bool:
+    def holds_back(self, now: float, journal: Journal, work: Work) -> bool:
         """Tell whether no wave is to be begun, because slots are to be cut before (A6)."""
-        if not self._accumulates or not self.snapshots:
+        if work.leases.waves is None or not self.directory:
             return False
-        return self._is_due(now) if self.cut is None else len(self.sections) < len(self.journal.entries)
+        if self.under_way(journal) is None:
+            return self._is_due(now, journal, work)
+        return len(self.sections) < len(journal.entries)
 
-    def _directory(self, number: int) -> str:
-        return str(draft_of(Path(self.snapshots), number))
+    def draft_of(self, number: int) -> str:
+        """Return the directory that a snapshot is written to."""
+        return str(draft_of(Path(self.directory), number))
 
-    def _wanted_cut(self, now: float) -> Record | None:
-        """Begin a snapshot when enough has been done since the last one, or nothing more will be."""
-        if not self.snapshots or not self.journal.entries or self.cut is not None:
+    # ------------------------------------------------------------------ records
+
+    def wanted_cut(self, now: float, journal: Journal, work: Work, *, hears_more: bool) -> CutRecord | None:
+        """Begin a snapshot when enough has been done since the last one, or nothing more will be.
+
+        `hears_more`: workers may not have said yet what they compute.
+        """
+        if not self.directory or not journal.entries or self.under_way(journal) is not None:
             return None
-        if not (self._is_last_due(now) if self.ends else self._is_due(now)):
+        is_last = work.ends(journal)
+        if not (self._is_last_due(now, journal) if is_last else self._is_due(now, journal, work)):
             return None
-        number = 1 if self.journal.cut is None else self.journal.cut.number + 1
-        position, waves, step = self._whole(), self.leases.waves, 0
-        if waves is not None:
-            if not self.leases.is_between_waves or self._may_hear_more(now):
+        number = 1 if journal.cut is None else journal.cut.number + 1
+        leases, step = work.leases, 0
+        if leases.waves is not None:
+            if not leases.is_between_waves or hears_more:
                 return None
-            step = waves.steps_before(self.leases.low)
-        return CutRecord(number, position, self.journal.roll_back, step)
+            step = leases.waves.steps_before(leases.low)
+        return CutRecord(number, work.whole, journal.roll_back, step)
 
-    def _is_due(self, now: float) -> bool:
-        last = self.journal.cut
-        if last is not None and last.roll_back != self.journal.roll_back:
-            last = None if self.journal.saved is None else self.journal.saved[1]
+    def _is_due(self, now: float, journal: Journal, work: Work) -> bool:
+        last = journal.cut
+        if last is not None and last.roll_back != journal.roll_back:
+            last = None if journal.saved is None else journal.saved[1]
         if last is not None and last.number == self.spoilt and now - self.spoilt_at >= LATER_SECONDS:
             return True
-        return self._whole().count() - (0 if last is None else last.position.count()) >= self.every
+        return work.whole.count() - (0 if last is None else last.position.count()) >= self.every
 
-    def _is_last_due(self, now: float) -> bool:
-        return not self.is_kept and (not self.attempts or now - self.spoilt_at >= LAST_SECONDS)
+    def _is_last_due(self, now: float, journal: Journal) -> bool:
+        return not self.is_kept(journal) and (not self.attempts or now - self.spoilt_at >= LAST_SECONDS)
 
-    def _wanted_saved(self) -> Record | None:
-        cut = self.cut
-        return (
-            self.written
-            if cut is not None and self.written is not None and self.written.number == cut.number
-            else None
-        )
+    def after_cut(self, journal: Journal, work: Work, cut: CutRecord) -> Snapshots:
+        """Return what holds when a snapshot is begun."""
+        begun = replace(self, sections={}, written=None, manifest=0, fruitless=0)
+        return replace(begun, last=cut.number, attempts=self.attempts + 1) if work.ends(journal) else begun
 
-    def _after_cut(self) -> Self:
-        cut = self.journal.cut
-        assert cut is not None, "it stands there"
-        master = replace(self, sections={}, written=None, manifest=0, fruitless=0)
-        return replace(master, last=cut.number, attempts=self.attempts + 1) if self.ends else master
+    def wanted_saved(self, journal: Journal) -> SavedRecord | None:
+        """Say that the snapshot under way is whole, once it is."""
+        if self.written is None:
+            return None
+        cut = self.under_way(journal)
+        return self.written if cut is not None and self.written.number == cut.number else None
 
-    def _give_up_cut(self, now: float) -> Self:
+    def after_saved(
+        self, journal: Journal, work: Work, record: SavedRecord
+    ) -> tuple[Snapshots, Sequence[Announce]]:
+        """Return what holds when a snapshot is whole, and what people hear of it."""
+        saved = journal.saved
+        tasks, step = (0, 0) if saved is None else (saved[1].position.count(), work.step_of(saved[1]))
+        text = f"{self._what} of {tasks:,} tasks at {Path(record.path).parent}"
+        return replace(self, sections={}, written=None), [Announce(EventKind.SNAPSHOT, "", 0, step, text)]
+
+    @property
+    def _what(self) -> str:
+        return "checkpoint" if self.lasting else "snapshot"
+
+    # ------------------------------------------------------------------ what is given up
+
+    def without_inherited(self, now: float, journal: Journal) -> Snapshots:
         """Take no part in what a master before this one has begun: the watermark may have gone on since."""
-        return self if self.cut is None else replace(self, spoilt=self.cut.number, spoilt_at=now)
+        cut = self.under_way(journal)
+        return self if cut is None else replace(self, spoilt=cut.number, spoilt_at=now)
 
-    def _after_saved(self, record: SavedRecord, out: Out) -> Self:
-        saved = self.journal.saved
-        tasks = 0 if saved is None else saved[1].position.count()
-        what = "checkpoint" if self.lasting else "snapshot"
-        step = 0 if saved is None else self._step_of(saved[1])
-        text = f"{what} of {tasks:,} tasks at {Path(record.path).parent}"
-        out.append(Announce(EventKind.SNAPSHOT, "", 0, step, text))
-        return replace(self, sections={}, written=None)
+    def _given_up(
+        self, now: float, journal: Journal, work: Work, number: int, why: str
+    ) -> tuple[Snapshots, list[Instruction]]:
+        is_last_try = self.attempts >= LAST_ATTEMPTS and work.ends(journal)
+        again = "" if is_last_try else "; it is tried again later"
+        text = f"{self._what} {number} is given up: {why}{again}"
+        said: list[Instruction] = [Announce(EventKind.UNSAVED, "", 0, 0, text), DropSnapshot(number)]
+        return replace(self, spoilt=number, spoilt_at=now, sections={}), said
 
-    def _spoil(self, now: float, number: int, why: str, out: Out) -> Self:
-        what = "checkpoint" if self.lasting else "snapshot"
-        again = "" if self.ends and self.attempts >= LAST_ATTEMPTS else "; it is tried again later"
-        out.append(Announce(EventKind.UNSAVED, "", 0, 0, f"{what} {number} is given up: {why}{again}"))
-        out.append(DropSnapshot(number))
-        return replace(self, spoilt=number, spoilt_at=now, sections={})
-
-    def _give_up_last(self, out: Out) -> Self:
-        """Say that a job that was stopped within a wave leaves no last checkpoint: slots hold parts of steps."""
-        is_due = self.lasting and self._accumulates and self.ends and not self.unkept
-        if not is_due or self.leases.is_between_waves:
-            return self
-        saved = self.journal.saved
+    def without_last(self, journal: Journal, work: Work) -> tuple[Snapshots, Sequence[Announce]]:
+        """Return what holds when a job was stopped within a wave, and what people hear: slots hold parts of steps."""
+        is_due = self.lasting and not self.unkept and work.leases.waves is not None and work.ends(journal)
+        if not is_due or work.leases.is_between_waves:
+            return self, ()
+        saved = journal.saved
         kept = "no checkpoint" if saved is None else f"no checkpoint later than {Path(saved[0].path).parent}"
         text = f"the job was stopped in the middle of a wave, where nothing whole can be written: it leaves {kept}"
-        out.append(Announce(EventKind.NOTE, "", 0, 0, text))
-        return replace(self, unkept=True)
+        return replace(self, unkept=True), [Announce(EventKind.NOTE, "", 0, 0, text)]
 
-    def _take_cut(self, now: float, link: Link, cut: SlotsCut, out: Out) -> Self:
-        """Take what a server has written; only slots of which it is the primary, in the primary epoch that they have now."""
-        under_way = self.cut
+    # ------------------------------------------------------------------ what is written
+
+    def with_slots(
+        self, now: float, journal: Journal, work: Work, server: ServerId | None, name: str, cut: SlotsCut
+    ) -> tuple[Snapshots, Sequence[Instruction]]:
+        """Return what holds when a server has written slots, and what is to be done if it could not.
+
+        Only slots count of which it is the primary, in the primary epoch that they have now.
+
+        Args:
+            now: the time.
+            journal: what is journalled.
+            work: the tasks.
+            server: the number of the server that says it.
+            name: its name.
+            cut: what it says.
+        """
+        under_way = self.under_way(journal)
         if under_way is None or cut.snapshot != under_way.number:
-            return self
+            return self, ()
         if cut.error:
-            return self._spoil(now, cut.snapshot, f"{link.name} can't write to {cut.path}: {cut.error}", out)
-        server, entries = self._number_of(link.name), self.journal.entries
+            why = f"{name} can't write to {cut.path}: {cut.error}"
+            return self._given_up(now, journal, work, cut.snapshot, why)
+        entries, in_waves = journal.entries, work.leases.waves is not None
         # A worker of which this master has not heard may have begun the next wave, and slots may be past the step by now.
-        is_bounded = self._accumulates and not self.ends
+        is_bounded = in_waves and not work.ends(journal)
         mine = {
             section.slot: (cut.path, section)
             for section in cut.sections
@@ -220,50 +231,57 @@ class Snapshots(Liveness):
             and (entries[section.slot].primary, entries[section.slot].primary_epoch)
             == (server, section.primary_epoch)
         }
-        master = replace(
-            self, sections={**mine, **self.sections}, fruitless=0 if mine else self.fruitless + 1
-        )
-        if self._accumulates and master.fruitless >= FRUITLESS:
-            return master._spoil(now, cut.snapshot, "slots hold gradients of a later step", out)
-        return master
+        fruitless = 0 if mine else self.fruitless + 1
+        after = replace(self, sections={**mine, **self.sections}, fruitless=fruitless)
+        if in_waves and fruitless >= FRUITLESS:
+            why = "slots hold gradients of a later step"
+            return after._given_up(now, journal, work, cut.snapshot, why)
+        return after, ()
 
-    def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
+    def with_manifest(
+        self, now: float, journal: Journal, work: Work, event: ManifestWritten
+    ) -> tuple[Snapshots, Sequence[Instruction]]:
+        """Return what holds when a manifest was written, and what is to be done if it was not."""
         if event.error is None:
-            return replace(self, written=SavedRecord(event.number, event.path))
-        return self._spoil(now, event.number, f"its manifest can't be written: {event.error}", out)
+            return replace(self, written=SavedRecord(event.number, event.path)), ()
+        why = f"its manifest can't be written: {event.error}"
+        return self._given_up(now, journal, work, event.number, why)
 
-    def _complete_cut(self, out: Out) -> Self:
+    def completed(self, journal: Journal, work: Work) -> tuple[Snapshots, Sequence[WriteManifest]]:
         """Have the manifest written when all slots are."""
-        cut = self.cut
-        if cut is None or self.manifest == cut.number or len(self.sections) < len(self.journal.entries):
-            return self
+        cut = self.under_way(journal)
+        if cut is None or self.manifest == cut.number or len(self.sections) < len(journal.entries):
+            return self, ()
         sections = tuple(section for _, section in sorted(self.sections.items()))
-        where = (cut.number, self.snapshots, cut.position, cut.roll_back)
+        where = (cut.number, self.directory, cut.position, cut.roll_back)
         # While somebody computes, each slot is cut at a moment of its own.
-        begun = self._begun() if self.ends else ()
-        out.append(WriteManifest(*where, sections, cut.step, begun))
-        return replace(self, manifest=cut.number)
+        begun = work.in_parts if work.ends(journal) else ()
+        return replace(self, manifest=cut.number), [WriteManifest(*where, sections, cut.step, begun)]
 
-    def _tell_cut(self, now: float, connection: int, link: Link, number: ServerId, out: Out) -> Link:
-        """Order what a server is to write."""
-        cut = self.cut
-        if cut is None or len(self.sections) == len(self.journal.entries):
+    def order_cut(
+        self,
+        now: float,
+        journal: Journal,
+        connection: int,
+        link: Link,
+        server: ServerId,
+        out: list[Instruction],
+    ) -> Link:
+        """Order what a server is to write; return what it then knows."""
+        cut = self.under_way(journal)
+        if cut is None or len(self.sections) == len(journal.entries):
             return link
         # What it writes now may be some of those that are missing.
         if link.cut == cut.number and now - link.cut_at < AGAIN_SECONDS:
             return link
-        link = replace(link, cut=cut.number, cut_at=now)
         missing = [
             (slot, entry.primary_epoch)
-            for slot, entry in enumerate(self.journal.entries)
-            if entry.primary == number and slot not in self.sections
+            for slot, entry in enumerate(journal.entries)
+            if entry.primary == server and slot not in self.sections
         ]
-        if not missing:
-            return link
-        slots, primary_epochs = zip(*missing, strict=True)
-        low, above = int(cut.position.low), tuple(map(int, cut.position.above))
-        order = CutOrdered(
-            cut.number, self._directory(cut.number), slots, primary_epochs, low, above, cut.step
-        )
-        self._tell(connection, order, out)
-        return link
+        if missing:
+            slots, primary_epochs = zip(*missing, strict=True)
+            low, above = int(cut.position.low), tuple(map(int, cut.position.above))
+            where = (cut.number, self.draft_of(cut.number))
+            out.append(Tell(connection, CutOrdered(*where, slots, primary_epochs, low, above, cut.step)))
+        return replace(link, cut=cut.number, cut_at=now)

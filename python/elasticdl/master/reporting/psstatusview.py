@@ -39,6 +39,7 @@ class PsStatusView:
         """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
         machine, history = self.machine, self.history
         state, reason = self._state(now)
+        cut = machine.snapshots.under_way(machine.journal)
         return JobStatus(
             job_name=job_name,
             state=state,
@@ -47,18 +48,18 @@ class PsStatusView:
             step=machine.steps_done,
             epoch=history.epoch,
             num_epochs=self.spec.num_epochs,
-            done=history.done(machine.order),
+            done=history.done(machine.work.order),
             loss=history.loss,
-            records=machine.records_done,
+            records=machine.work.records_done,
             records_per_second=history.rate(now),
-            seconds_left=history.seconds_left(now, machine.order),
+            seconds_left=history.seconds_left(now, machine.work.order),
             wanted_workers=self.forces[0].wanted,
             workers=tuple(self._processes(now)),
             wanted_servers=self.forces[1].wanted,
             slots_alone=self._alone(),
-            copies=sum(not copy.hands_over for copy in machine.copies.under_way.values()),
-            handovers=sum(copy.hands_over for copy in machine.copies.under_way.values()),
-            snapshot=0 if machine.cut is None else machine.cut.number,
+            copies=sum(not copy.hands_over for copy in machine.slots.copies.under_way.values()),
+            handovers=sum(copy.hands_over for copy in machine.slots.copies.under_way.values()),
+            snapshot=0 if cut is None else cut.number,
         )
 
     def _state(self, now: float) -> tuple[str, str]:
@@ -81,15 +82,15 @@ class PsStatusView:
         gone = {server for server in journal.servers.values() if server.name in machine.gone}
         if len(gone) == len(journal.servers):
             return "waiting", "no parameter server is left; new ones are being started"
-        if awaited := machine.awaited(now):
+        if awaited := machine.liveness.awaited(now, machine):
             names = ", ".join(sorted(journal.servers[number].name for number in awaited))
             return "waiting", (
                 f"nobody else has a copy of what {names} holds, and it does not answer; it is given time to wake up before the job goes "
                 "back to the last snapshot"
             )
-        if not machine.leases.held and not machine.ends:
+        if not machine.work.leases.held and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
-        who = how_many(len(machine.leases.held), len(journal.servers))
+        who = how_many(len(machine.work.leases.held), len(journal.servers))
         slots, alone = len(journal.entries), self._alone()
         # Until then the loss of another server would take some of them along.
         return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
@@ -98,7 +99,7 @@ class PsStatusView:
         """Return how many slots the loss of one more server may take along: a server that leaves is as good as lost."""
         if self.spec.replicas == 1:
             return 0
-        journal, stay = self.machine.journal, self.machine.staying
+        journal, stay = self.machine.journal, self.machine.liveness.staying(self.machine)
 
         def is_alone(entry: Entry) -> bool:
             return entry.backup not in stay or entry.primary not in stay
@@ -106,14 +107,14 @@ class PsStatusView:
         return sum(map(is_alone, journal.entries)) if any(map(is_alone, journal.pairs)) else 0
 
     def _processes(self, now: float) -> list[WorkerStatus]:
-        members = {seen.name: member for member, seen in self.machine.seen.items()}
+        members = {seen.name: member for member, seen in self.machine.liveness.seen.items()}
         found = []
         for force in self.forces:
             for name in map(str, force.running()):
                 member = members.get(name)
                 state = "pending" if name in self.processes.pending else "starting"
                 if member is not None:
-                    state = self.machine.state_of(member)
+                    state = self.machine.liveness.state_of(self.machine, member)
                 if force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
                     state = "draining"
                 why = ""

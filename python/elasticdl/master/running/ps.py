@@ -24,7 +24,9 @@ from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.ps import resuming
-from elasticdl.master.ps.machine import BATCH_SECONDS, PsMaster, Settings
+from elasticdl.master.ps.machine import PsMaster
+from elasticdl.master.ps.reported import BATCH_SECONDS
+from elasticdl.master.ps.settings import Settings
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.master.running.context import Past
@@ -69,10 +71,12 @@ class PsStrategy:
 
     def show_position(self, machine: PsMaster, history: EventHistory) -> None:
         """Take what is settled."""
-        if machine.order is not None:
-            history.stand(machine.order.epoch(machine.leases.low))
+        if machine.work.order is not None:
+            history.stand(machine.work.order.epoch(machine.work.leases.low))
             history.step = machine.steps_done  # a roll-back takes some away
-            history.progress(time.monotonic(), machine.steps_done, machine.records_done, machine.loss)
+            history.progress(
+                time.monotonic(), machine.steps_done, machine.work.records_done, machine.work.loss
+            )
 
     def show_message(
         self, before: PsMaster, after: PsMaster, message: MemberMessage, history: EventHistory
@@ -82,9 +86,14 @@ class PsStrategy:
 
     def moment(self, machine: PsMaster) -> Hashable:
         """Return who is there, whether slots are placed, and what is done with them."""
-        copies = [copy.hands_over for copy in machine.copies.under_way.values()]
-        under_way = any(copies), not all(copies), machine.cut
-        return len(machine.seen), len(machine.journal.servers), bool(machine.journal.entries), under_way
+        copies = [copy.hands_over for copy in machine.slots.copies.under_way.values()]
+        under_way = any(copies), not all(copies), machine.snapshots.under_way(machine.journal)
+        return (
+            len(machine.liveness.seen),
+            len(machine.journal.servers),
+            bool(machine.journal.entries),
+            under_way,
+        )
 
     def status(
         self,
@@ -109,9 +118,9 @@ class PsStrategy:
         workers = [name for name in history.joined if process_name(name).role is Role.WORKER]
         resumed, saved = machine.journal.resumed, machine.journal.saved
         figures: dict[str, Any] = {}
-        if resumed is not None and machine.order is not None:
+        if resumed is not None and machine.work.order is not None:
             figures["resumed_from"] = str(Path(resumed.path).parent)
-            order, done = machine.order, resumed.position
+            order, done = machine.work.order, resumed.position
             history.records_before = order.records_before(done.low) + sum(map(order.records, done.above))
         if self._spec.checkpoint_dir and saved is not None:
             figures["checkpoint"] = str(Path(saved[0].path).parent)
@@ -132,11 +141,13 @@ class PsStrategy:
 
     def is_ready(self, machine: PsMaster, name: str) -> bool:
         """Tell whether a process has enrolled, or is a server of the journal."""
-        return name in machine.members or any(one.name == name for one in machine.journal.servers.values())
+        return name in machine.liveness.members or any(
+            one.name == name for one in machine.journal.servers.values()
+        )
 
     def members_of(self, machine: PsMaster, name: str) -> Collection[MemberId]:
         """Return the member that a process was."""
-        member = machine.members.get(name)
+        member = machine.liveness.members.get(name)
         return () if member is None else (member,)
 
     def leaves_when_told(self, machine: PsMaster, name: ProcessName) -> bool:
@@ -165,7 +176,7 @@ class PsStrategy:
         return self._write_beginning(record) if isinstance(record, ResumedRecord) else None
 
     def _write_accounts(self, machine: PsMaster) -> str | None:
-        slots = [(one.slot, one.pushes, one.sum) for one in sorted(machine.accounts.values())]
+        slots = [(one.slot, one.pushes, one.sum) for one in sorted(machine.ending.accounts.values())]
         try:
             auditmark.write_accounts(Path(self._spec.audit), slots)
         except OSError as error:
@@ -202,7 +213,7 @@ class PsStrategy:
             view=record.view,
             step=record.state.step,
             state_view=record.state.view,
-            complete=machine.has_used_all_data,
+            complete=machine.work.has_used_all_data,
         )
 
     def drop_snapshots(self, folder: Path | None) -> None:

@@ -49,6 +49,7 @@ from elasticdl.control.protocol.psmessages import (
     Watermark,
     WriteResult,
 )
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
@@ -545,7 +546,7 @@ class PsMember:
             text = f"{what}. Lower the learning rate, clip gradients, or set --on_nan=skip_step."
             self._fail(ProgramError("nan", "not finite", "", text))
             yield from self._wait_for_end()
-        self._send(Note("idle-step", ViewId(0), self._steps, what))
+        self._send(Note(EventKind.IDLE_STEP, ViewId(0), self._steps, what))
         return computed
 
     def _wait_for_end(self) -> Flow[None]:
