@@ -44,6 +44,7 @@ from elasticdl.master.core.records import (
     StoppingRecord,
     ViewRecord,
 )
+from elasticdl.master.core.requests import Requests
 from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Chunk, Lineage, Violation
@@ -473,34 +474,39 @@ class FinishOnReport(Mistaken):
 class StopInMemory(Mistaken):
     """A stop is acknowledged, but stands in the master's memory only."""
 
-    class master_class(AllReduceMaster):
+    class StopsUnwritten(Requests):
         __slots__ = ()
 
-        def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
-            master = AllReduceMaster._ask_stop(self, request, reason, out)
-            if master.waiting_stop:
-                out.append(to_master.Reply(request, "the job ends at the next step boundary"))
-            return replace(master, waiting_stop=())
+        def with_stop(
+            self, journal: Journal, request: int, reason: str
+        ) -> tuple[Requests, list[to_master.Reply]]:
+            after, said = Requests.with_stop(self, journal, request, reason)
+            if after.waiting:
+                said = [to_master.Reply(request, "the job ends at the next step boundary")]
+            return replace(after, waiting=()), said
 
-        def _wanted_stop(self) -> Record | None:
-            return None
+        def stop_record(self, journal: Journal) -> None:
+            del journal
 
     class EndsWhenAsked(ViewChange):
         __slots__ = ()
 
         def ends_now(self, core: MasterCore) -> bool:
-            return core.asked_stop is not None
+            return core.requests.stop is not None
 
     class PendingWhenAsked(ViewEnd):
         __slots__ = ()
 
         def pending_reason(self, core: MasterCore, liveness: Liveness, view: View) -> str | None:
-            asked = core.asked_stop is not None and not view.final
+            asked = core.requests.stop is not None and not view.final
             return "stop" if asked else ViewEnd.pending_reason(self, core, liveness, view)
 
     def new_master(self) -> AllReduceMaster:
         return self.master_class(
-            self.settings, view_change=self.EndsWhenAsked(), view_end=self.PendingWhenAsked()
+            self.settings,
+            requests=self.StopsUnwritten(),
+            view_change=self.EndsWhenAsked(),
+            view_end=self.PendingWhenAsked(),
         )
 
     def __init__(self, *arguments: Any) -> None:
