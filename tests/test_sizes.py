@@ -16,7 +16,6 @@ SENTENCE = re.compile(r"\bOne file because \w[^.]{20,}\.")
 
 WITHOUT = {
     "python/elasticdl/master/ps/machine.py",
-    "python/elasticdl/worker/allreduce/machine.py",
 }
 """Long files that do not say it yet."""
 

@@ -46,6 +46,7 @@ from elasticdl.master.core.records import (
 )
 from elasticdl.master.core.requests import Requests
 from elasticdl.worker import events as to_member
+from elasticdl.worker.allreduce.accumulator import Accumulator
 from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Chunk, Lineage, Violation
 from tests.simulation.world import MasterProcess, Plan, Ring, Worker, World
@@ -72,7 +73,7 @@ class NoSeal(Mistaken):
             if (
                 member.result is not None
                 and member.failure is None
-                and member.work is None
+                and member.outstanding.work is None
                 and not member.active
             ):
                 member = member._try_commit(out)
@@ -144,8 +145,8 @@ class StaleAccumulator(Mistaken):
             return self.state != view.base or Member._keeps_accumulator(self, view, rank)
 
         def _healed(self, state: StateId, position: Position, out: Any) -> Member:
-            chunks = self.chunks
-            return replace(Member._healed(self, state, position, out), chunks=chunks)
+            chunks = self.accumulator.chunks
+            return replace(Member._healed(self, state, position, out), accumulator=Accumulator(chunks))
 
     def keeps_gradients_over_heal(self) -> bool:
         return True
@@ -222,7 +223,8 @@ class EarlySnapshot(Mistaken):
         def _take_snapshot(self, commit: to_member.Commit, out: Any) -> Member:
             member = Member._take_snapshot(self, commit, out)
             out.append(to_member.KeepSnapshot(commit.view, commit.state))
-            return replace(member, copy=None, writing=commit.state)
+            written = replace(member.snapshots, copy=None, writing=commit.state)
+            return replace(member, snapshots=written)
 
 
 class AbortIsFailure(Mistaken):
@@ -406,12 +408,12 @@ class UnfencedSnapshot(Mistaken):
 
         def _repeat(self, out: Any) -> None:
             Member._repeat(self, out)
-            if not self.active and self.saved is not None:
-                self._send(self.saved, out)
+            if not self.active and self.snapshots.saved is not None:
+                self._send(self.snapshots.saved, out)
 
         def _obey(self, verdict: Any, out: Any) -> Member:
             # an evicted member that writes its snapshot first
-            if isinstance(verdict, Evicted) and self.writing is not None:
+            if isinstance(verdict, Evicted) and self.snapshots.writing is not None:
                 return self
             return Member._obey(self, verdict, out)
 

@@ -310,7 +310,7 @@ class World:
                 m = worker.machine
                 sign = "!" if not m.active else ""
                 parts.append(
-                    f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.holds)}"
+                    f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.accumulator.lanes)}"
                 )
         return "; ".join(parts)
 
