@@ -34,7 +34,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import MasterAway
-from elasticdl.master.allreduce import groupstate as groupstate
+from elasticdl.master.allreduce import machine as allreduce
 from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.events import (
     Append,
@@ -174,7 +174,7 @@ def events(sizes: Sizes) -> list[Row]:
 
 def together(number: int) -> float:
     """Return the processor seconds in which a synchronous master takes workers that begin together."""
-    settings = groupstate.Settings(
+    settings = allreduce.Settings(
         workers=number,
         minimum=1,
         relaunches=1,

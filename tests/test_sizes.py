@@ -14,12 +14,6 @@ LINES = 600
 SENTENCE = re.compile(r"\bOne file because \w[^.]{20,}\.")
 """What the header of a longer file has to say."""
 
-WITHOUT = {
-    "python/elasticdl/master/core/machine.py",
-    "python/elasticdl/worker/allreduce/machine.py",
-}
-"""Long files that do not say it yet."""
-
 
 def sources() -> Iterator[Path]:
     """Yield what is written by hand of the package and of the crates."""
@@ -50,10 +44,7 @@ def unexplained(path: Path) -> bool:
 
 def test_long_files_say_why_they_are_one() -> None:
     found = {str(path.relative_to(ROOT)) for path in sources() if unexplained(path)}
-    assert found - WITHOUT == set(), (
-        f"split them, or say in their headers 'One file because …': more than {LINES} lines"
-    )
-    assert WITHOUT - found == set(), "they say it now, or are shorter: take them out of WITHOUT"
+    assert found == set(), f"split them, or say in their headers 'One file because …': more than {LINES} lines"
 
 
 @pytest.mark.parametrize(

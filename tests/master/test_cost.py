@@ -16,7 +16,7 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
-from elasticdl.master.allreduce import groupstate as groupstate
+from elasticdl.master.allreduce import machine as allreduce
 from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.events import (
@@ -131,7 +131,7 @@ def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> 
 def join(number: int) -> int:
     """Return what it costs when so many workers register and begin together."""
     schedule = Schedule(LEDGER, num_epochs=1, max_step=0)
-    settings = groupstate.Settings(
+    settings = allreduce.Settings(
         workers=number, plan=lambda _: schedule, policy_lanes=lambda members: members, **TIMES
     )
     job = Job(AllReduceMaster(settings))
@@ -161,7 +161,7 @@ def test_nobody_waits_for_what_others_must_hear(monkeypatch: pytest.MonkeyPatch)
     )
     job = Job(
         AllReduceMaster(
-            groupstate.Settings(
+            allreduce.Settings(
                 workers=2, plan=lambda _: Schedule(LEDGER, 1, 0), policy_lanes=lambda _: 1, **TIMES
             )
         )

@@ -37,8 +37,7 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
-from elasticdl.master.allreduce.groupstate import Settings
-from elasticdl.master.allreduce.machine import AllReduceMaster
+from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core.events import (
     Announce,
     Append,
@@ -607,8 +606,8 @@ def test_what_comes_late_on_an_old_connection_changes_nothing() -> None:
     control.say("a", Register(MemberId("a"), name("a"), "unix:a", 1, report(0, None)))
     control.say("a", NextView(report(1)))
     control.give(ConnectionLost(ord("a")))
-    assert control.master.seen[MemberId("a")].connection == 500
-    assert control.master.seen[MemberId("a")].report.sealed == 0
+    assert control.master.liveness.seen[MemberId("a")].connection == 500
+    assert control.master.liveness.seen[MemberId("a")].report.sealed == 0
 
 
 def test_a_view_is_not_replaced_while_all_its_members_are_only_suspected() -> None:

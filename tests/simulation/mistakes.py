@@ -1,7 +1,8 @@
 """Mistakes that the simulator must find: one rule of a machine, or of the world, is replaced, named as in the model of the protocol.
 
-A mistake is a `World` whose members, masters, journal, rings or auditor break one rule; everything else is real. `FOCUS` says which jobs
-and faults make a mistake likely to show; without an entry the ordinary schedules do.
+A mistake is a `World` whose members, masters, journal, rings or auditor break one rule; everything else is real. Where the rule is
+one of a master's values, the master begins with a mistaken value (`new_master`). `FOCUS` says which jobs and faults make a mistake likely
+to show; without an entry the ordinary schedules do.
 """
 
 from __future__ import annotations
@@ -20,16 +21,20 @@ from elasticdl.control.protocol.messages import (
     NewView,
     ProgramFailed,
     Released,
-    Saved,
 )
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.allreduce import views
-from elasticdl.master.allreduce.groupstate import Link, Seen
+from elasticdl.master.allreduce.kills import Kills
+from elasticdl.master.allreduce.liveness import Liveness, Suspects, is_gone
 from elasticdl.master.allreduce.machine import AllReduceMaster
+from elasticdl.master.allreduce.seen import Link, Seen
+from elasticdl.master.allreduce.snapshots import Snapshots
+from elasticdl.master.allreduce.viewchange import ViewChange
+from elasticdl.master.allreduce.viewend import ViewEnd
 from elasticdl.master.allreduce.views import Stander
 from elasticdl.master.core import events as to_master
-from elasticdl.master.core.machine import Out
+from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
@@ -39,7 +44,9 @@ from elasticdl.master.core.records import (
     StoppingRecord,
     ViewRecord,
 )
+from elasticdl.master.core.requests import Requests
 from elasticdl.worker import events as to_member
+from elasticdl.worker.allreduce.accumulator import Accumulator
 from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Chunk, Lineage, Violation
 from tests.simulation.world import MasterProcess, Plan, Ring, Worker, World
@@ -66,7 +73,7 @@ class NoSeal(Mistaken):
             if (
                 member.result is not None
                 and member.failure is None
-                and member.work is None
+                and member.outstanding.work is None
                 and not member.active
             ):
                 member = member._try_commit(out)
@@ -110,12 +117,15 @@ class KeepAccumulator(Mistaken):
         def _may_contribute(self, view: View) -> bool:
             return self.whole or Member._may_contribute(self, view)
 
-    class master_class(AllReduceMaster):
+    class Rotates(ViewChange):
         __slots__ = ()
 
-        def _compose(self, situation: views.Situation) -> View:
+        def compose(self, situation: views.Situation) -> View:
             with mock.patch.object(views, "place_lanes", _rotate):
-                return AllReduceMaster._compose(self, situation)
+                return ViewChange.compose(self, situation)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_change=self.Rotates())
 
 
 def _rotate(
@@ -135,8 +145,8 @@ class StaleAccumulator(Mistaken):
             return self.state != view.base or Member._keeps_accumulator(self, view, rank)
 
         def _healed(self, state: StateId, position: Position, out: Any) -> Member:
-            chunks = self.chunks
-            return replace(Member._healed(self, state, position, out), chunks=chunks)
+            chunks = self.accumulator.chunks
+            return replace(Member._healed(self, state, position, out), accumulator=Accumulator(chunks))
 
     def keeps_gradients_over_heal(self) -> bool:
         return True
@@ -187,16 +197,21 @@ class KeepStateAfterEviction(Mistaken):
             verdict = AllReduceMaster._verdict(self, link)
             return None if isinstance(verdict, Evicted) else verdict
 
-        def _may_join(self, seen: Seen) -> bool:
-            view = self.view
-            stood = (
-                view is not None and view.rank(seen.peer.id) is None and seen.peer.id in self.journal.known
-            )
-            return stood or AllReduceMaster._may_join(self, seen)
+    class JoinsAgain(Liveness):
+        def may_join(self, core: MasterCore, seen: Seen) -> bool:
+            view, member = core.journal.view, seen.peer.id
+            stood = view is not None and view.rank(member) is None and member in core.journal.known
+            return stood or Liveness.may_join(self, core, seen)
 
-        def _carry_out_kills(self, now: float, out: Out) -> Self:
-            del now, out
-            return self
+    class Spares(Kills):
+        __slots__ = ()
+
+        def overdue(self, now: float, alone: float) -> tuple[Kills, Sequence[to_master.Kill]]:
+            del now, alone
+            return self, ()
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, liveness=self.JoinsAgain(), kills=self.Spares())
 
 
 class EarlySnapshot(Mistaken):
@@ -208,7 +223,8 @@ class EarlySnapshot(Mistaken):
         def _take_snapshot(self, commit: to_member.Commit, out: Any) -> Member:
             member = Member._take_snapshot(self, commit, out)
             out.append(to_member.KeepSnapshot(commit.view, commit.state))
-            return replace(member, copy=None, writing=commit.state)
+            written = replace(member.snapshots, copy=None, writing=commit.state)
+            return replace(member, snapshots=written)
 
 
 class AbortIsFailure(Mistaken):
@@ -283,44 +299,59 @@ class AuditAll(Mistaken):
 class NotAllReports(Mistaken):
     """The master decides the next view before all members that stay have reported."""
 
-    class master_class(AllReduceMaster):
+    class Hasty(ViewChange):
         __slots__ = ()
 
-        def _stay(self, now: float, view: View) -> tuple[Stander, ...] | None:
-            del now
-            if not any(self._has_sealed(peer, view) for peer in view.members if not self._is_gone(peer)):
+        def stay(
+            self, core: MasterCore, liveness: Liveness, suspects: Suspects, view: View
+        ) -> tuple[Stander, ...] | None:
+            del suspects
+            alive = [peer for peer in view.members if not is_gone(core, peer)]
+            if not any(liveness.has_sealed(peer.id, view) for peer in alive):
                 return None
-            there = [peer for peer in view.members if not self._is_gone(peer) and peer.id in self.seen]
-            return tuple(Stander(peer, self.seen[peer.id].report, stayed=True) for peer in there)
+            there = [peer for peer in alive if peer.id in liveness.seen]
+            return tuple(Stander(peer, liveness.seen[peer.id].report, stayed=True) for peer in there)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_change=self.Hasty())
 
 
 class EvictAll(Mistaken):
     """The master replaces a whole view on suspicion alone: nobody sealed it, nobody is proven dead."""
 
-    class master_class(AllReduceMaster):
+    class Rash(ViewChange):
         __slots__ = ()
 
-        def _is_left(self, view: View) -> bool:
-            del view
+        def is_left(self, *arguments: Any) -> bool:
+            del arguments
             return True
 
-        def _may_leave_out(self, view: View, stay: Any, suspects: Any) -> bool:
-            del view, stay, suspects
+        def may_leave_out(self, *arguments: Any) -> bool:
+            del arguments
             return True
 
-        def _gathered(self, now: float, joiners: list[Stander]) -> bool:
-            return bool(joiners) if self.view is not None else AllReduceMaster._gathered(self, now, joiners)
+        def gathered(
+            self, now: float, core: MasterCore, liveness: Liveness, joiners: Sequence[Stander]
+        ) -> bool:
+            is_first = core.journal.view is None
+            return ViewChange.gathered(self, now, core, liveness, joiners) if is_first else bool(joiners)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_change=self.Rash())
 
 
 class DrainLeavesAtOnce(Mistaken):
     """A draining member leaves though others missed its last commit."""
 
-    class master_class(AllReduceMaster):
+    class LetsGo(ViewChange):
         __slots__ = ()
 
-        def _compose(self, situation: views.Situation) -> View:
+        def compose(self, situation: views.Situation) -> View:
             stay = tuple(s for s in situation.standers if not s.report.draining)
-            return AllReduceMaster._compose(self, replace(situation, standers=stay or situation.standers))
+            return ViewChange.compose(self, replace(situation, standers=stay or situation.standers))
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_change=self.LetsGo())
 
 
 class NoStop(Mistaken):
@@ -336,11 +367,12 @@ class NoStop(Mistaken):
 class OldWorkMayHang(Mistaken):
     """Only work of the current view can stall: who hangs in that of an earlier one, and answers, is waited for for ever."""
 
-    class master_class(AllReduceMaster):
-        __slots__ = ()
+    class Lenient(Liveness):
+        def is_at_work(self, seen: Seen, view: View) -> bool:
+            return Liveness.is_at_work(self, seen, view) and seen.beat[0] == view.id
 
-        def _is_at_work(self, seen: Seen, view: View) -> bool:
-            return AllReduceMaster._is_at_work(self, seen, view) and seen.beat[0] == view.id
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, liveness=self.Lenient())
 
 
 # ------------------------------------------------------------------ the journal
@@ -376,27 +408,30 @@ class UnfencedSnapshot(Mistaken):
 
         def _repeat(self, out: Any) -> None:
             Member._repeat(self, out)
-            if not self.active and self.saved is not None:
-                self._send(self.saved, out)
+            if not self.active and self.snapshots.saved is not None:
+                self._send(self.snapshots.saved, out)
 
         def _obey(self, verdict: Any, out: Any) -> Member:
             # an evicted member that writes its snapshot first
-            if isinstance(verdict, Evicted) and self.writing is not None:
+            if isinstance(verdict, Evicted) and self.snapshots.writing is not None:
                 return self
             return Member._obey(self, verdict, out)
 
-    class master_class(AllReduceMaster):
+    class Unfenced(Snapshots):
         __slots__ = ()
 
-        def _accepts_snapshot(self, member: MemberId, saved: Saved) -> bool:
-            del member, saved
+        def accepts(self, *arguments: Any) -> bool:
+            del arguments
             return True
 
-        def _wanted_snapshot(self) -> Record | None:
+        def record(self, journal: Journal) -> SnapshotRecord | None:
             saved = self.saved
-            if saved is None or self._is_journalled(saved):
+            if saved is None or self.is_journalled(journal, saved):
                 return None
             return SnapshotRecord(saved.view, saved.state, saved.position, saved.path)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, snapshots=self.Unfenced())
 
 
 # ------------------------------------------------------------------ the end
@@ -429,8 +464,8 @@ class FinishOnReport(Mistaken):
         def _wanted_finish(self) -> Record | None:
             view = self.view
             for peer in () if view is None else view.members:
-                seen = self.seen.get(peer.id)
-                if view is None or seen is None or not self._has_sealed(peer, view):
+                seen = self.liveness.seen.get(peer.id)
+                if view is None or seen is None or not self.liveness.has_sealed(peer.id, view):
                     continue
                 state, position = seen.report.state, seen.report.position
                 if state and position and self.schedule and self.schedule.ended(position, state.step):
@@ -441,27 +476,40 @@ class FinishOnReport(Mistaken):
 class StopInMemory(Mistaken):
     """A stop is acknowledged, but stands in the master's memory only."""
 
-    class master_class(AllReduceMaster):
+    class StopsUnwritten(Requests):
         __slots__ = ()
 
-        def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
-            master = AllReduceMaster._ask_stop(self, request, reason, out)
-            if master.waiting_stop:
-                out.append(to_master.Reply(request, "the job ends at the next step boundary"))
-            return replace(master, waiting_stop=())
+        def with_stop(
+            self, journal: Journal, request: int, reason: str
+        ) -> tuple[Requests, list[to_master.Reply]]:
+            after, said = Requests.with_stop(self, journal, request, reason)
+            if after.waiting:
+                said = [to_master.Reply(request, "the job ends at the next step boundary")]
+            return replace(after, waiting=()), said
 
-        def _wanted_stop(self) -> Record | None:
-            return None
+        def stop_record(self, journal: Journal) -> None:
+            del journal
 
-        def _ends_now(self) -> bool:
-            return self.asked_stop is not None
+    class EndsWhenAsked(ViewChange):
+        __slots__ = ()
 
-        def _pending_reason(self, view: View) -> str | None:
-            return (
-                "stop"
-                if self.asked_stop is not None and not view.final
-                else AllReduceMaster._pending_reason(self, view)
-            )
+        def ends_now(self, core: MasterCore) -> bool:
+            return core.requests.stop is not None
+
+    class PendingWhenAsked(ViewEnd):
+        __slots__ = ()
+
+        def pending_reason(self, core: MasterCore, liveness: Liveness, view: View) -> str | None:
+            asked = core.requests.stop is not None and not view.final
+            return "stop" if asked else ViewEnd.pending_reason(self, core, liveness, view)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(
+            self.settings,
+            requests=self.StopsUnwritten(),
+            view_change=self.EndsWhenAsked(),
+            view_end=self.PendingWhenAsked(),
+        )
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -504,21 +552,29 @@ class StopBesideJournal(Mistaken):
 class StopNotFinal(Mistaken):
     """The view after `stopping` is an ordinary one."""
 
-    class master_class(AllReduceMaster):
+    class NeverEnds(ViewChange):
         __slots__ = ()
 
-        def _ends_now(self) -> bool:
+        def ends_now(self, core: MasterCore) -> bool:
+            del core
             return False
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_change=self.NeverEnds())
 
 
 class StopOnce(Mistaken):
     """Only the first view after `stopping` is final; when it breaks, training continues."""
 
-    class master_class(AllReduceMaster):
+    class EndsOnce(ViewChange):
         __slots__ = ()
 
-        def _ends_now(self) -> bool:
-            return self.journal.stopping is not None and not (self.view is not None and self.view.final)
+        def ends_now(self, core: MasterCore) -> bool:
+            view = core.journal.view
+            return core.journal.stopping is not None and not (view is not None and view.final)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_change=self.EndsOnce())
 
 
 class ReleaseEarly(Mistaken):
@@ -528,7 +584,7 @@ class ReleaseEarly(Mistaken):
         __slots__ = ()
 
         def _verdict(self, link: Link) -> Any:
-            seen, view = self.seen.get(link.member), self.view
+            seen, view = self.liveness.seen.get(link.member), self.view
             if (
                 view is not None
                 and seen is not None
@@ -536,7 +592,7 @@ class ReleaseEarly(Mistaken):
                 and self.journal.terminal is None
             ):
                 peer: Peer = seen.peer
-                if view.rank(peer.id) is not None and self._has_sealed(peer, view):
+                if view.rank(peer.id) is not None and self.liveness.has_sealed(peer.id, view):
                     return Released("stopping")
             return AllReduceMaster._verdict(self, link)
 
@@ -544,23 +600,29 @@ class ReleaseEarly(Mistaken):
 class ReleaseByWord(Mistaken):
     """A draining member of a final view is released by word, not by a view that leaves it out."""
 
-    class master_class(AllReduceMaster):
+    class HasNoWayOut(ViewEnd):
         __slots__ = ()
 
-        def _may_leave_final(self, view: View) -> bool:
-            del view
+        def may_leave_final(self, *arguments: Any) -> bool:
+            del arguments
             return False
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, view_end=self.HasNoWayOut())
+
+    class master_class(AllReduceMaster):
+        __slots__ = ()
 
         def _verdict(self, link: Link) -> Any:
             verdict, view = AllReduceMaster._verdict(self, link), self.view
             if verdict is not None or view is None or not view.final or not link.registered:
                 return verdict
-            if view.rank(link.member) is None or not self.seen[link.member].report.draining:
+            if view.rank(link.member) is None or not self.liveness.seen[link.member].report.draining:
                 return None
             revoke_task = {other.member for other in self.links.values() if other.verdict}
             others = [
                 peer for rank, peer in enumerate(view.members)
-                if peer.id != link.member and peer.id not in revoke_task and not self._is_gone(peer) and view.sources[rank] is None
+                if peer.id != link.member and peer.id not in revoke_task and not is_gone(self, peer) and view.sources[rank] is None
             ]  # fmt: skip
             return Released("drained") if others else None
 
@@ -572,10 +634,10 @@ class OldExportAfterStop(Mistaken):
         __slots__ = ()
 
         def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
-            return self._ends_now() or AllReduceMaster._accepts_export(self, member, exported)
+            return self.view_change.ends_now(self) or AllReduceMaster._accepts_export(self, member, exported)
 
         def _may_finish(self, exported: Exported) -> bool:
-            return self._ends_now() or AllReduceMaster._may_finish(self, exported)
+            return self.view_change.ends_now(self) or AllReduceMaster._may_finish(self, exported)
 
 
 class FailedAfterFinished(Mistaken):

@@ -22,8 +22,7 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
-from elasticdl.master.allreduce.groupstate import Settings
-from elasticdl.master.allreduce.machine import AllReduceMaster
+from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core import events as to_master
 from elasticdl.master.core.records import FailedRecord, FinishedRecord, Record
 from elasticdl.master.core.witnesses import Times
@@ -311,7 +310,7 @@ class World:
                 m = worker.machine
                 sign = "!" if not m.active else ""
                 parts.append(
-                    f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.holds)}"
+                    f"{worker.name}:{worker.status} v{m.current}{sign}{m.sealed} {m.state} holds {sorted(m.accumulator.lanes)}"
                 )
         return "; ".join(parts)
 
@@ -478,11 +477,14 @@ class World:
 
     # ------------------------------------------------------------------ masters
 
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings)
+
     def start_master(self) -> None:
         if self.oracle.over():
             return
         self._numbers += 1
-        machine = self.master_class(self.settings)
+        machine = self.new_master()
         master = MasterProcess(self._numbers, machine)
         self.masters.append(master)
         self.say(f"master {master.number} starts")
@@ -512,7 +514,7 @@ class World:
         self.after(
             0.25 + 0.1 * self.random.random(), f"master {master.number} ticks", lambda: self._tick(master)
         )
-        if master.machine.sealed_at is not None:
+        if master.machine.view_end.sealed_at is not None:
             self.after(0.06, "a moment", lambda: self.feed_master(master, to_master.Tick()))
 
     def end_master(self, master: MasterProcess, status: str) -> None:

@@ -239,7 +239,7 @@ def test_a_step_computes_contributes_and_commits() -> None:
     assert [(line.lane, line.chunk) for line in given.lines] == [(0, 0)]
     member, said = run(member, ring(1, 1))
     assert said == [Commit(ViewId(1), StateId(1, 1), after(1), full(), epoch_ended=False)]
-    assert member.holds == frozenset()
+    assert member.accumulator.lanes == frozenset()
     member, said = run(member, Applied(StateId(1, 1)))
     assert said[-1] == Compute(2, after(1), 0)
 
@@ -340,7 +340,7 @@ def test_the_promise_is_repeated_unchanged_though_a_chunk_came_late() -> None:
     (promise,) = sent(said)
     member, said = run(member, chunk(0))
     assert said == []
-    assert member.holds == {0}
+    assert member.accumulator.lanes == {0}
     _, said = run(member, Disconnected(), Connected())
     assert sent(said)[1] == promise
     _, said = run(member, Tick())
@@ -455,9 +455,9 @@ def test_a_snapshot_is_kept_when_the_next_step_of_the_view_commits() -> None:
     member, said = run(member, written)
     assert sent(said) == [Saved(ViewId(1), StateId(1, 1), after(1), "/s/1")]
     other, _ = run(member, Received(Acknowledged(saved_as(StateId(9, 1)))))
-    assert other.saved is not None
+    assert other.snapshots.saved is not None
     member, _ = run(member, Received(Acknowledged(saved_as(StateId(1, 1)))))
-    assert member.saved is None
+    assert member.snapshots.saved is None
 
 
 def test_a_copy_that_the_next_view_gives_up_is_dropped() -> None:

@@ -1,16 +1,19 @@
 """The synchronous master as a pure state machine: time and events in, instructions out (`master/core/events.py` has both vocabularies).
 
-It takes what happens, and says what is journalled and what each connection is sent. When a view ends and who may be in the next one is
-decided in `viewchange.py`, who is there and who is suspected in `groupstate.py`; what every master does is in `master/core/machine.py`.
-Rule numbers are those of the note on the protocol.
+It takes what happens, asks its values in order, and says what is journalled and what each connection is sent. Each value knows one thing:
+`liveness.py` (who is there, and who is suspected), `steps.py` (how far the group has come), `viewend.py` (when a view ends),
+`viewchange.py` (who may be in the next one), `snapshots.py` (what was saved), `kills.py` (who is killed), `recovery.py` (how long losses
+last). What every master does is in `master/core/machine.py`. Rule numbers are those of the note on the protocol.
 """
 
 from __future__ import annotations
 
-import math
 import operator
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
@@ -38,18 +41,26 @@ from elasticdl.control.protocol.messages import (
     saved_as,
 )
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId, Peer, View, ViewId
+from elasticdl.control.protocol.view import MemberId, Peer, View
+from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import claims
-from elasticdl.master.allreduce.groupstate import Common, Incident, Link, Seen
+from elasticdl.master.allreduce.announcing import announced
+from elasticdl.master.allreduce.kills import Kills
+from elasticdl.master.allreduce.liveness import Liveness
+from elasticdl.master.allreduce.recovery import Recovery
+from elasticdl.master.allreduce.seen import Link, Seen
+from elasticdl.master.allreduce.snapshots import Snapshots
+from elasticdl.master.allreduce.steps import Steps
 from elasticdl.master.allreduce.viewchange import ViewChange
-from elasticdl.master.allreduce.views import Stander
+from elasticdl.master.allreduce.viewend import ViewEnd
+from elasticdl.master.allreduce.views import PolicyLanes, Situation, Stander
+from elasticdl.master.core import machine as core
 from elasticdl.master.core.events import (
     Announce,
     Beat,
-    Kill,
 )
-from elasticdl.master.core.machine import Out
+from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
@@ -58,12 +69,64 @@ from elasticdl.master.core.records import (
     SnapshotRecord,
     ViewRecord,
 )
-from elasticdl.master.core.witnesses import SUSPICION, Accusation, mutual_suspicions
+from elasticdl.master.core.witnesses import SUSPICION, Accusation
 
 
-@dataclass(frozen=True)  # no lanes: see elasticdl.control.protocol.frozen
-class AllReduceMaster(ViewChange):
-    """One master: events in, instructions out."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(core.Settings):
+    """What a synchronous master takes from the job's settings.
+
+    Attributes:
+        policy_lanes: the batch policy, number of members → K.
+        snapshots: the folder in which members save states, None if there is none.
+    """
+
+    policy_lanes: PolicyLanes
+    snapshots: Path | None = None
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class AllReduceMaster(MasterCore):
+    """One master: events in, instructions out.
+
+    Attributes:
+        settings: of the job.
+        schedule: the order of the data, None until the shards are journalled.
+        links: control streams.
+        liveness: members.
+        steps: steps of the current view.
+        view_end: when that ends.
+        view_change: who may be in the next one.
+        snapshots: what members have saved.
+        kills: processes that are to end.
+        recovery: losses.
+        told: the values of which every connection knows what it should, at last those that concern one connection each.
+    """
+
+    settings: Settings
+    schedule: Schedule | None = None
+    links: Mapping[int, Link] = field(default_factory=dict)
+    liveness: Liveness = field(default_factory=Liveness)
+    steps: Steps = field(default_factory=Steps)
+    view_end: ViewEnd = field(default_factory=ViewEnd)
+    view_change: ViewChange = field(default_factory=ViewChange)
+    snapshots: Snapshots = field(default_factory=Snapshots)
+    kills: Kills = field(default_factory=Kills)
+    recovery: Recovery = field(default_factory=Recovery)
+    told: tuple[object, ...] = (None,)
+
+    @property
+    def view(self) -> View | None:
+        """Return the current view."""
+        return self.journal.view
+
+    @property
+    def missing(self) -> int:
+        """Return how many workers have to come before another step begins."""
+        return self.view_change.missing(self, self.liveness)
+
+    def _suspects(self, now: float) -> Mapping[MemberId, str]:
+        return self.liveness.suspects(now, self, self.links, self.steps)
 
     # ------------------------------------------------------------------ the transition
 
@@ -71,14 +134,27 @@ class AllReduceMaster(ViewChange):
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
-        return self._carry_out_kills(now, out)._demand_proof(now, out)
+        times = self.settings.times
+        kills, overdue = self.kills.overdue(now, times.alone)
+        kills, holding_up = kills.held_up(now, self._holding_up(now), times.stall)
+        if kills is self.kills:
+            return self
+        out += [*overdue, *holding_up]
+        return replace(self, kills=kills)
+
+    def _holding_up(self, now: float) -> list[str]:
+        view = self.view
+        if view is None or self.journal.terminal is not None:
+            return []
+        return self.view_change.holding_up(self, self.liveness, partial(self._suspects, now), view)
 
     # ------------------------------------------------------------------ the journal
 
     def _open(self, now: float, journal: Journal, out: Out) -> Self:
         master = super()._open(now, journal, out)
         # Who hung before this master began may hang still; it has the time that it would have had.
-        return replace(master, view_at=now, pending_kills=dict.fromkeys(journal.evicted, now))
+        kills = master.kills.with_left_out(now, journal.evicted)
+        return replace(master, liveness=master.liveness.in_view(now), kills=kills)
 
     def _with_data(self, shards: tuple[Shard, ...]) -> Self:
         return replace(self, schedule=self.settings.plan(shards))
@@ -88,14 +164,35 @@ class AllReduceMaster(ViewChange):
             case ViewRecord(view):
                 return self._after_view(now, before.view, view, out)
             case SnapshotRecord():
-                text = f"snapshot of step {record.state.step} at {record.path}"
-                out.append(Announce(EventKind.SNAPSHOT, "", record.view, record.state.step, text))
-                return self._acknowledge_saved(record, out)
+                return self._after_snapshot(record, out)
             case _:
                 return super()._appended(now, before, record, out)
 
     def _wanted_own(self, now: float) -> Record | None:
-        return self._wanted_snapshot() or self._wanted_view(now)
+        return self.snapshots.record(self.journal) or self._wanted_view(now)
+
+    def _wanted_view(self, now: float) -> Record | None:
+        schedule, view, change = self.schedule, self.view, self.view_change
+        if schedule is None:
+            return None
+        suspects = partial(self._suspects, now)
+        standers = change.standers(now, self, self.liveness, suspects)
+        if standers is None:
+            return None
+        situation = Situation(
+            current=view,
+            standers=standers,
+            snapshot=self.journal.snapshot,
+            stopping=change.ends_now(self),
+            schedule=schedule,
+            policy_lanes=self.settings.policy_lanes,
+            why=change.why(self, self.liveness, suspects, standers) or self.view_end.cause,
+        )
+        following = change.compose(situation)
+        if change.waits_for_more(self, standers, following):
+            return None
+        left_out = [] if view is None else self.liveness.left_out(self, view, following)
+        return ViewRecord(following, tuple(left_out))
 
     def _waits(self) -> bool:
         return bool(self.missing)
@@ -123,31 +220,17 @@ class AllReduceMaster(ViewChange):
         link = links.pop(connection, None)
         if link is None:
             return self
-        master = replace(self, links=links)
-        seen = self.seen.get(link.member)
-        if seen is None or seen.connection != connection:
-            return master
-        return master._note(replace(seen, connection=None, cut_at=now))
-
-    def _note(self, seen: Seen) -> Self:
-        return replace(self, seen={**self.seen, seen.peer.id: seen})
-
-    def _link(self, connection: int, **changes: Any) -> Self:
-        return replace(self, links={**self.links, connection: replace(self.links[connection], **changes)})
+        return replace(self, links=links, liveness=self.liveness.disconnected(now, link.member, connection))
 
     def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
-        if isinstance(message, Register | NextView) and self._is_old(connection, link):
+        is_report = isinstance(message, Register | NextView)
+        if is_report and self.liveness.has_registered_since(connection, link.member):
             return self
         match message:
             case Register():
                 return self._register(now, connection, message)
             case NextView(report):
-                seen = self.seen.get(link.member)
-                return (
-                    self
-                    if seen is None
-                    else self._note(replace(seen, report=report))._notice_seal(now, seen.peer, report)
-                )
+                return self._take_report(now, link.member, report)
             case Lost():
                 return self._accuse(now, link, message)
             case Progress():
@@ -167,181 +250,87 @@ class AllReduceMaster(ViewChange):
                 return self._find(shards)
         return self  # said by those whom other masters serve
 
-    def _is_old(self, connection: int, link: Link) -> bool:
-        """Tell whether a member has registered on a later connection: what still comes on this one was said before."""
-        seen = self.seen.get(link.member)
-        return seen is not None and seen.connection is not None and connection < seen.connection
-
     def _register(self, now: float, connection: int, register: Register) -> Self:
         peer = Peer(register.member, register.name, register.address)
-        known = self.seen.get(register.member)
-        seen = Seen(peer, register.report, connection, now) if known is None else replace(
-            known, peer=peer, report=register.report, connection=connection, cut_at=None
-        )  # fmt: skip
-        master = self._note(seen)._link(connection, registered=True)
-        return master._notice_seal(now, peer, register.report)
-
-    def _notice_seal(self, now: float, peer: Peer, report: Report) -> Self:
-        view = self.view
-        if (
-            view is None
-            or view.rank(peer.id) is None
-            or report.sealed < view.id
-            or self.sealed_at is not None
-        ):
-            return self
-        return replace(self, sealed_at=now)
-
-    def _accuse(self, now: float, link: Link, lost: Lost) -> Self:
-        view = self.view
-        if view is None or lost.current != view.id or view.rank(link.member) is None:
-            return self
-        master = replace(self, aborted=True)
-        if lost.accused is None or view.rank(lost.accused) is None:
-            return master
-        accused_at = {lost.accused: now, **self.accused_at}
+        link = replace(self.links[connection], registered=True)
         return replace(
-            master,
-            accusations=(*self.accusations, Accusation(link.member, lost.accused)),
-            accused_at=accused_at,
+            self,
+            links={**self.links, connection: link},
+            liveness=self.liveness.registered(now, peer, register.report, connection),
+            view_end=self.view_end.reported(now, self.view, peer.id, register.report),
         )
 
-    def _beat(self, now: float, beat: Beat) -> Self:
-        seen = self.seen.get(beat.member)
-        if seen is None:
+    def _take_report(self, now: float, member: MemberId, report: Report) -> Self:
+        if member not in self.liveness.seen:
             return self
-        said = (beat.view, beat.step, beat.progress)
-        moved_at = seen.moved_at if said == seen.beat else now
-        master = self._note(replace(seen, beat_at=now - beat.age, beat=said, moved_at=moved_at))
-        return master._see_step(now - beat.age, ViewId(beat.view), beat.step)
+        return replace(
+            self,
+            liveness=self.liveness.reported(member, report),
+            view_end=self.view_end.reported(now, self.view, member, report),
+        )
 
-    def _see_step(self, at: float, view: ViewId, step: int) -> Self:
-        """Take what somebody says of the step under way in the current view."""
-        common = self.common
-        if self.view is None or view != self.view.id:
+    def _accuse(self, now: float, link: Link, lost: Lost) -> Self:
+        view, liveness = self.view, self.liveness
+        if view is None or lost.current != view.id or view.rank(link.member) is None:
             return self
-        if common is None or common.view != view:
-            return replace(self, common=Common(view, step, at, -math.inf))
-        if step <= common.step:
+        if lost.accused is not None and view.rank(lost.accused) is not None:
+            liveness = liveness.accused(now, Accusation(link.member, lost.accused))
+        return replace(self, liveness=liveness, view_end=self.view_end.broken())
+
+    def _beat(self, now: float, beat: Beat) -> Self:
+        liveness = self.liveness.beaten(now, beat)
+        if liveness is self.liveness:
             return self
-        # The step before this one is committed, so everybody contributed to it, after it had been begun.
-        return replace(self, common=Common(view, step, at, common.begun_at))
+        steps = self.steps.under_way(now - beat.age, self.view, beat.view, beat.step)
+        return replace(self, liveness=liveness, steps=steps)
 
     def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
         if name in self.gone:
             return self
-        pending_kills = {other: at for other, at in self.pending_kills.items() if other != name}
-        master = replace(self, gone={**self.gone, name: cause}, pending_kills=pending_kills)
-        return master._notice_incident(now, self.view, name, cause)
+        recovery = self._with_loss(self.recovery, now, self.view, name, cause)
+        gone = {**self.gone, name: cause}
+        return replace(self, gone=gone, kills=self.kills.without(name), recovery=recovery)
 
-    def _notice_incident(self, now: float, view: View | None, worker: str, cause: str) -> Self:
-        """Remember when the first sign of a loss came, to say how long the group took to recover."""
-        peer = None if view is None else next((peer for peer in view.members if peer.name == worker), None)
-        if view is None or peer is None or self.journal.terminal is not None or self._has_drained(peer, view):
-            return self
-        if any(incident.worker == worker and incident.view == view.id for incident in self.incident):
-            return self
-        since = now if self.sealed_at is None else min(now, self.sealed_at)
-        return replace(self, incident=(*self.incident, Incident(since, view.id, worker, cause)))
+    def _with_loss(
+        self, recovery: Recovery, now: float, view: View | None, name: str, cause: str
+    ) -> Recovery:
+        """Return what holds of losses when a process is lost: that of a member counts, unless it left as it wished."""
+        peer = None if view is None else next((peer for peer in view.members if peer.name == name), None)
+        if view is None or peer is None or self.journal.terminal is not None:
+            return recovery
+        if self.liveness.has_drained(peer.id, view):
+            return recovery
+        sealed_at = self.view_end.sealed_at
+        return recovery.with_loss(now if sealed_at is None else min(now, sealed_at), view.id, name, cause)
 
     def _advance(self, now: float, link: Link, progress: Progress, out: Out) -> Self:
-        view = self.view
+        view, step = self.view, progress.state.step
         if view is None or progress.current != view.id:
             return self
-        seen = self.seen.get(link.member)
-        master = self
-        if seen is not None and seen.report.sealed < view.id:
-            held = replace(seen.report, current=view.id, state=progress.state, position=progress.position)
-            master = self._note(replace(seen, report=held))
-        return master._count_progress(now, link, view, progress, out)
-
-    def _count_progress(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Self:
-        return self._see_step(now, view.id, progress.state.step + 1)._count_step(
-            now, link, view, progress, out
-        )
-
-    def _count_step(self, now: float, link: Link, view: View, progress: Progress, out: Out) -> Self:
-        before = self.progress
-        if (
-            before is not None
-            and progress.state.step < before.state.step
-            and progress.current == before.current
-        ):
-            return self
-        if progress.state.view != view.id or progress.state.step <= view.base.step:
-            return self  # a healee: it holds the base
-        paces = self.paces
-        if (
-            before is not None
-            and progress.state.step == before.state.step + 1
-            and progress.current == before.current
-        ):
-            paces = (*paces, now - self.progress_at)[-15:]
-        loss = "" if progress.loss is None else f", loss {progress.loss:z.4g}"
-        out.append(
-            Announce(
-                EventKind.STEP, link.name, view.id, progress.state.step, f"step {progress.state.step}{loss}"
-            )
-        )
-        left: list[Incident] = []
-        for incident in self.incident:
-            if incident.view >= view.id:
-                left.append(incident)
-                continue
-            seconds = now - incident.since
-            cause = self.gone.get(
-                incident.worker, incident.cause
-            )  # the proof may have come after the suspicion
-            text = f"step {progress.state.step} is committed {seconds:.2f} s after {incident.worker} was lost ({cause})"
-            out.append(
-                Announce(
-                    EventKind.RECOVERED, incident.worker, view.id, progress.state.step, text, seconds, cause
-                )
-            )
-        return replace(self, progress=progress, progress_at=now, paces=paces, incident=tuple(left))
+        liveness = self.liveness.committed(view, link.member, progress)
+        steps, recovery = self.steps.under_way(now, view, view.id, step + 1), self.recovery
+        if steps.is_news(view, progress):
+            steps, said = steps.committed(now, link.name, progress)
+            recovery, recovered = recovery.committed(now, view.id, step, self.gone)
+            out += [said, *recovered]
+        return replace(self, liveness=liveness, steps=steps, recovery=recovery)
 
     # ------------------------------------------------------------------ snapshots
 
     def _take_saved(self, connection: int, link: Link, saved: Saved, out: Out) -> Self:
-        if self._is_journalled(saved):
+        if self.snapshots.is_journalled(self.journal, saved):
             self._tell(connection, Acknowledged(saved_as(saved.state)), out)
             return self
-        return (
-            replace(self, saved=saved, saved_by=link.member)
-            if self._accepts_snapshot(link.member, saved)
-            else self
-        )
+        return replace(self, snapshots=self.snapshots.reported(self.view, link.member, saved))
 
-    def _accepts_snapshot(self, member: MemberId, saved: Saved) -> bool:
-        """D6: only from a member of the current view, reporting under its id."""
-        view = self.view
-        return view is not None and saved.view == view.id and view.rank(member) is not None
-
-    def _is_journalled(self, saved: Saved) -> bool:
-        """Tell whether this snapshot, or a later one, is in the journal."""
-        last = self.journal.snapshot
-        return last is not None and last.state.step >= saved.state.step
-
-    def _wanted_snapshot(self) -> Record | None:
-        saved = self.saved
-        if (
-            saved is None
-            or self._is_journalled(saved)
-            or self.view is None
-            or not self._is_current(saved.view)
-        ):
-            return None
-        return SnapshotRecord(saved.view, saved.state, saved.position, saved.path)
-
-    def _is_current(self, view: ViewId) -> bool:
-        return self.view is not None and view == self.view.id
-
-    def _acknowledge_saved(self, record: SnapshotRecord, out: Out) -> Self:
-        seen = None if self.saved_by is None else self.seen.get(self.saved_by)
+    def _after_snapshot(self, record: SnapshotRecord, out: Out) -> Self:
+        step, by = record.state.step, self.snapshots.saved_by
+        text = f"snapshot of step {step} at {record.path}"
+        out.append(Announce(EventKind.SNAPSHOT, "", record.view, step, text))
+        seen = None if by is None else self.liveness.seen.get(by)
         if seen is not None and seen.connection is not None:
             self._tell(seen.connection, Acknowledged(saved_as(record.state)), out)
-        later = self.saved is not None and self.saved.state != record.state
-        return self if later else replace(self, saved=None, saved_by=None)
+        return replace(self, snapshots=self.snapshots.journalled(record))
 
     # ------------------------------------------------------------------ the end
 
@@ -358,7 +347,7 @@ class AllReduceMaster(ViewChange):
 
     def _may_finish(self, exported: Exported) -> bool:
         """D7: the view may have changed since the report came."""
-        return self._is_current(exported.view)
+        return self.view is not None and exported.view == self.view.id
 
     def _take_failure(self, connection: int, link: Link, error: ProgramFailed, out: Out) -> Self:
         """D10: note a program error; one of an evicted member counts for nothing."""
@@ -367,11 +356,15 @@ class AllReduceMaster(ViewChange):
             return self
         return self._note_failure(link, error)
 
+    def _is_evicted(self, member: MemberId) -> bool:
+        """D8: an id that stood in a view and is not in the current one."""
+        return member in self.journal.known and (self.view is None or self.view.rank(member) is None)
+
     def _has_committed(self) -> bool:
-        reports = (seen.report.state for seen in self.seen.values())
-        view = self.view
+        reports = (seen.report.state for seen in self.liveness.seen.values())
+        view, progress = self.view, self.steps.progress
         return (
-            (self.progress is not None and self.progress.state.step > 0)
+            (progress is not None and progress.state.step > 0)
             or (view is not None and view.base.step > 0)
             or any(state is not None and state.step > 0 for state in reports)
             or any(failure.error.step > 0 for failure in self.failures.values())
@@ -398,96 +391,30 @@ class AllReduceMaster(ViewChange):
 
     def _after_view(self, now: float, before: View | None, view: View, out: Out) -> Self:
         """Say what has changed, and forget what was about the view before."""
-        master = self
-        old = () if before is None else before.members
-        kept = {peer.id for peer in view.members}
-        stood = {peer.id for peer in old}
-        pending_kills = dict(self.pending_kills)
-        names = ", ".join(peer.name for peer in view.members)
-        out.append(
-            Announce(EventKind.VIEW, "", view.id, view.base.step, f"view {view.id}: {names} ({view.reason})")
-        )
-        for peer in old:
-            if peer.id in kept:
-                continue
-            if self._has_drained(peer, before):
-                out.append(
-                    Announce(
-                        EventKind.DRAINED,
-                        peer.name,
-                        view.id,
-                        view.base.step,
-                        f"{peer.name} has left at a step boundary",
-                    )
-                )
-            elif self._is_gone(peer):
-                cause = self.gone.get(peer.name, "a program error")
-                out.append(
-                    Announce(
-                        EventKind.LOST,
-                        peer.name,
-                        view.id,
-                        view.base.step,
-                        f"{peer.name} is lost: {cause}",
-                        None,
-                        cause,
-                    )
-                )
-            else:
-                # The view's reason names everybody who leaves; this event is about one of them.
-                parts = [part for part in view.reason.split("; ") if part.startswith(f"{peer.name} ")]
-                why = parts[0] if parts else f"{peer.name} is left out"
-                out.append(Announce(EventKind.EVICTED, peer.name, view.id, view.base.step, why))
-                pending_kills[peer.name] = now
-                master = master._notice_incident(now, before, peer.name, SUSPICION)
-        for peer in view.members:
-            if peer.id not in stood and before is not None:
-                out.append(
-                    Announce(EventKind.JOINED, peer.name, view.id, view.base.step, f"{peer.name} has joined")
-                )
-        lived = before is not None and stood <= kept
+        liveness, recovery = self.liveness, self.recovery
+        left_out = [] if before is None else liveness.left_out(self, before, view)
+        for name in left_out:
+            recovery = self._with_loss(recovery, now, before, name, SUSPICION)
+        out += announced(before, view, left_out, liveness, self.gone)
         return replace(
-            master,
-            view_at=now,
-            accusations=(),
-            accused_at={},
-            sealed_at=None,
-            aborted=False,
-            mutual_suspicion=mutual_suspicions(self.accusations) if lived else frozenset(),
-            pending_kills=pending_kills,
+            self,
+            liveness=liveness.in_view(now),
+            view_end=self.view_end.in_view(),
+            view_change=self.view_change.in_view(before, view, liveness.accusations),
+            kills=self.kills.with_left_out(now, left_out),
+            recovery=recovery,
             exported=None,
         )
-
-    def _carry_out_kills(self, now: float, out: Out) -> Self:
-        """A worker that was left out on suspicion and hangs would stay for ever; nothing that it could do counts any more."""
-        due = [name for name, at in self.pending_kills.items() if now - at >= self.settings.times.alone]
-        if not due:
-            return self
-        out += [Kill(name, "it was left out of the group and has not ended") for name in due]
-        return replace(
-            self, pending_kills={name: at for name, at in self.pending_kills.items() if name not in due}
-        )
-
-    def _demand_proof(self, now: float, out: Out) -> Self:
-        """D2: a member that alone holds up the next view and stays silent for long is killed; its wait status is the missing proof."""
-        names = self._holding_up(now)
-        if not names:
-            return self if self.held_up_since is None else replace(self, held_up_since=None)
-        if self.held_up_since is None:
-            return replace(self, held_up_since=now)
-        if now - self.held_up_since < self.settings.times.stall:
-            return self
-        out += [Kill(name, "the group can't go on without it, and it does not answer") for name in names]
-        return replace(self, held_up_since=now)  # and again, should it not end
 
     # ------------------------------------------------------------------ what each connection is sent
 
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         view = self.view
-        stop = view is not None and self._stop_reason(now, view) is not None
-        pending = view is not None and self._pending_reason(view) is not None
+        liveness, suspects = self.liveness, partial(self._suspects, now)
+        stop = view is not None and self.view_end.stop_reason(now, self, liveness, suspects, view) is not None
+        pending = view is not None and self.view_end.pending_reason(self, liveness, view) is not None
         common = (self.journal, self.appending, self.gone, self.failures, stop, pending)
-        if all(map(operator.is_, (*common, self.links, self.seen), self.told)):
+        if all(map(operator.is_, (*common, self.links, liveness.seen), self.told)):
             return self
         is_for_one = concerned in self.links and all(map(operator.is_, common, self.told))
         # Many come at once when a job begins or its master comes back: what one of them says is no news to the others.
@@ -498,7 +425,7 @@ class AllReduceMaster(ViewChange):
             if (after := self._tell_one(now, connection, link, view, stop, pending, out)) is not link
         }
         master = replace(self, links={**self.links, **told}) if told else self
-        return master if is_for_one else replace(master, told=(*common, master.links, self.seen))
+        return master if is_for_one else replace(master, told=(*common, master.links, liveness.seen))
 
     def _tell_one(
         self, now: float, connection: int, link: Link, view: View | None, stop: bool, pending: bool, out: Out
@@ -512,7 +439,7 @@ class AllReduceMaster(ViewChange):
             link = replace(link, welcomed=True)
         if view is None or view.rank(link.member) is None:
             return link
-        report = self.seen[link.member].report
+        report = self.liveness.seen[link.member].report
         sealed = report.sealed >= view.id
         if stop and not sealed and link.stop < view.id and self._may_stop():
             self._tell(connection, Stop(view.id), out)
@@ -537,7 +464,7 @@ class AllReduceMaster(ViewChange):
             return Failed(end.reason)
         if not link.registered:
             return None
-        seen = self.seen[link.member]
+        seen = self.liveness.seen[link.member]
         if self._is_evicted(link.member):
             return (
                 Released("drained")
@@ -554,11 +481,12 @@ class AllReduceMaster(ViewChange):
         view = self.view
         if (
             view is None
-            or not self._has_sealed(seen.peer, view)
+            or not self.liveness.has_sealed(seen.peer.id, view)
             or not seen.report.draining
             or self.appending is not None
         ):
             return False
-        others = [peer for peer in view.members if peer.id != seen.peer.id]
+        if any(peer.id != seen.peer.id for peer in view.members):
+            return False
         stander = Stander(seen.peer, seen.report, stayed=True)
-        return not others and self._releases_last((stander,), self._joiners())
+        return self.view_change.releases_last(self, (stander,), self.liveness.joiners(self))

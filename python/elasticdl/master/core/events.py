@@ -89,7 +89,7 @@ class Beat:
         member: whose.
         view: its current view.
         step: the step under way.
-        progress: `Member.progress`: grows with every piece of work; odd while the member itself has work under way, even while
+        progress: `Outstanding.progress`: grows with every piece of work; odd while the member itself has work under way, even while
             it waits for others.
         age: seconds since the beat came.
     """

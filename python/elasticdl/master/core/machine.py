@@ -1,4 +1,6 @@
-"""What every master does, whatever way its job trains: it keeps the journal, the requests of clients, failures, and the end.
+"""What every master does, whatever way its job trains: it keeps the journal, and ends.
+
+What clients ask of it is in `requests.py`, which program errors fail the job in `failures.py`.
 
 Half of a pure state machine: time and events in, instructions out (`events.py` has both vocabularies). The other half is
 `master/allreduce/machine.py` for synchronous jobs and `master/ps/machine.py` for jobs with parameter servers. All memory but the journal
@@ -30,13 +32,12 @@ from elasticdl.control.protocol.messages import (
     Released,
 )
 from elasticdl.control.protocol.psmessages import Enroll
-from elasticdl.control.protocol.status import EventKind, how_many
+from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput
 from elasticdl.master.core import claims
 from elasticdl.master.core.events import (
-    NOBODY,
     Announce,
     Append,
     Appended,
@@ -57,7 +58,6 @@ from elasticdl.master.core.events import (
     Publish,
     Published,
     Refuse,
-    Reply,
     Scale,
     ScaleAsked,
     StopAsked,
@@ -66,9 +66,9 @@ from elasticdl.master.core.events import (
     Unwritten,
     WorkerEnded,
 )
+from elasticdl.master.core.failures import Failure, next_record
 from elasticdl.master.core.records import (
     EpochRecord,
-    ErrorRecord,
     FailedRecord,
     FinishedRecord,
     Journal,
@@ -79,6 +79,7 @@ from elasticdl.master.core.records import (
     WantedRecord,
     read_journal,
 )
+from elasticdl.master.core.requests import Requests
 from elasticdl.master.core.witnesses import Times
 
 Out = list[Instruction]
@@ -134,14 +135,6 @@ class Link:
 AnyLink = TypeVar("AnyLink", bound=Link)
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A program error that waits for its record or its answer."""
-
-    name: str
-    error: ProgramFailed
-
-
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class MasterCore:
     """The journal and the requests of one master.
@@ -158,9 +151,7 @@ class MasterCore:
         gone: names of processes proven dead → cause.
         failures: program errors, by member.
         launched: lives of processes whose names are not journalled yet.
-        asked_stop: reason of a stop request that is not journalled yet.
-        waiting_stop: client requests to answer when `stopping` is journalled.
-        asked_scale: the numbers of workers and servers asked for, and by which request.
+        requests: what clients and members ask for.
         found: shards that were found and are not journalled yet.
         give_up: the job can't go on.
         exported: the export report that waits for its record.
@@ -182,9 +173,7 @@ class MasterCore:
     gone: Mapping[str, str] = field(default_factory=dict)
     failures: Mapping[MemberId, Failure] = field(default_factory=dict)
     launched: tuple[ProcessName, ...] = ()
-    asked_stop: str | None = None
-    waiting_stop: tuple[int, ...] = ()
-    asked_scale: ScaleAsked | None = None
+    requests: Requests = field(default_factory=Requests)
     found: tuple[Shard, ...] | None = None
     give_up: GiveUp | None = None
     exported: Exported | None = None
@@ -245,9 +234,13 @@ class MasterCore:
             case DataFound(shards):
                 return self._find(shards)
             case StopAsked(request, reason):
-                return self._ask_stop(request, reason, out)
+                requests, said = self.requests.with_stop(self.journal, request, reason)
+                out += said
+                return replace(self, requests=requests)
             case ScaleAsked():
-                return self._ask_scale(event, out)
+                requests, said = self.requests.with_scale(self.journal, event)
+                out += said
+                return replace(self, requests=requests)
             case GiveUp():
                 return replace(self, give_up=self.give_up or event)
             case Published(error):
@@ -391,31 +384,24 @@ class MasterCore:
         why = self.stuck(now)
         if not why:
             return self
-        return self._answer_scale(why, out)._answer_stop(why, out)
-
-    def _answer_scale(self, why: str, out: Out) -> Self:
-        scale = self.asked_scale
-        if scale is None or scale.request == NOBODY:
-            return self
-        out.append(Reply(scale.request, f"{why}; the job adapts when it can be written again"))
-        return replace(self, asked_scale=replace(scale, request=NOBODY))
+        requests, said = self.requests.scale_put_off(why)
+        out += said
+        return replace(self, requests=requests)._answer_stop(why, out)
 
     def _answer_stop(self, why: str, out: Out) -> Self:
         assert self.appending is not None, "a journal is stuck with a record"
         failure = self._wanted_failure()
-        asked = failure.reason if isinstance(failure, FailedRecord) else self.asked_stop
+        asked = failure.reason if isinstance(failure, FailedRecord) else self.requests.stop
         if asked is None:
             return self
-        if not self.journal.with_record(self.appending).has_begun:
-            out += [Reply(request, f"the job has ended: {why}") for request in self.waiting_stop]
+        ends = not self.journal.with_record(self.appending).has_begun
+        answer = f"the job has ended: {why}" if ends else f"{why}; the job stops when it can be written again"
+        requests, said = self.requests.stop_answered(answer)
+        out += said
+        if ends:
             reason = f"{why}, so the job ends with nothing trained: {asked}"
             out += [Announce(EventKind.FAILED, "", 0, 0, reason), End("failed", reason, 1)]
-            return replace(self, waiting_stop=(), over=True)
-        out += [
-            Reply(request, f"{why}; the job stops when it can be written again")
-            for request in self.waiting_stop
-        ]
-        return replace(self, waiting_stop=())
+        return replace(self, requests=requests, over=ends)
 
     def _may_append(self) -> bool:
         return self.opened and self.appending is None and self.journal.terminal is None
@@ -430,7 +416,9 @@ class MasterCore:
             case StoppingRecord(reason):
                 return self._after_stopping(reason, out)
             case WantedRecord():
-                return self._after_scale(record, out)
+                requests, done = self.requests.after_scale(record)
+                out += done
+                return replace(self, requests=requests)
             case LaunchedRecord(lives):
                 return replace(self, launched=tuple(life for life in self.launched if life not in lives))
             case FinishedRecord() | FailedRecord():
@@ -445,11 +433,12 @@ class MasterCore:
         return (
             self._wanted_failure()
             or self._wanted_finish()
-            or self._wanted_stop()
-            or self._wanted_scale()
-            or self._wanted_shards()
+            or self.requests.stop_record(self.journal)
+            or self.requests.scale_record()
+            or (None if self.found is None else ShardsRecord(self.found))
             or self._wanted_own(now)
-            or self._wanted_launches()
+            # names in use, for a master that comes later: the cluster may forget processes that have ended
+            or (LaunchedRecord(self.launched) if self.launched else None)
         )
 
     @abstractmethod
@@ -496,7 +485,7 @@ class MasterCore:
     def _tell(self, connection: int, message: MasterMessage, out: Out) -> None:
         out.append(Tell(connection, message))
 
-    # ------------------------------------------------------------------ data, stop, scale
+    # ------------------------------------------------------------------ data, an early end, names in use
 
     def _find(self, shards: tuple[Shard, ...]) -> Self:
         """Take the first finding; data that can't be trained on ends the job."""
@@ -508,71 +497,24 @@ class MasterCore:
             return replace(self, give_up=self.give_up or GiveUp(str(error), "bad-input"))
         return replace(self, found=shards)
 
-    def _wanted_shards(self) -> Record | None:
-        return None if self.found is None else ShardsRecord(self.found)
-
-    def _ask_stop(self, request: int, reason: str, out: Out) -> Self:
-        if self.journal.terminal is not None:
-            out.append(Reply(request, "the job has ended"))
-            return self
-        if self.journal.stopping is not None:
-            out.append(Reply(request, "the job is stopping"))
-            return self
-        return replace(self, asked_stop=self.asked_stop or reason, waiting_stop=(*self.waiting_stop, request))
-
     def _hear_stop(self, connection: int, reason: str, out: Out) -> Self:
         """Take a member's wish that the job ends."""
         if self.journal.stopping is not None:
             self._tell(connection, Acknowledged("stop_job"), out)
             return self
-        return replace(self, asked_stop=self.asked_stop or reason)
-
-    def _wanted_stop(self) -> Record | None:
-        """D7: an early end is a record first; the acknowledgement follows."""
-        if self.asked_stop is None or self.journal.stopping is not None:
-            return None
-        return StoppingRecord(self.asked_stop)
+        return replace(self, requests=self.requests.with_wish(reason))
 
     def _after_stopping(self, reason: str, out: Out) -> Self:
-        out.append(
-            Announce(EventKind.STOPPING, "", 0, 0, f"the job ends at the next step boundary: {reason}")
-        )
-        for request in self.waiting_stop:
-            out.append(Reply(request, "the job ends at the next step boundary"))
+        requests, said = self.requests.after_stopping(reason)
+        out += said
         for connection, link in self.links.items():
             if link.registered:
                 self._tell(connection, Acknowledged("stop_job"), out)
-        return replace(self, asked_stop=None, waiting_stop=())
-
-    def _ask_scale(self, asked: ScaleAsked, out: Out) -> Self:
-        if self.journal.terminal is not None or self.journal.stopping is not None:
-            out.append(Reply(asked.request, "the job is ending; no number is changed any more"))
-            return self
-        if self.asked_scale is not None:
-            out.append(Reply(self.asked_scale.request, "another number was asked for meanwhile"))
-        return replace(self, asked_scale=asked)
-
-    def _wanted_scale(self) -> Record | None:
-        asked = self.asked_scale
-        return None if asked is None else WantedRecord(asked.workers, asked.servers)
-
-    def _after_scale(self, record: WantedRecord, out: Out) -> Self:
-        out.append(Scale(record.workers, record.servers))
-        asked = self.asked_scale
-        if asked is None or (asked.workers, asked.servers) != (record.workers, record.servers):
-            return self
-        out.append(Reply(asked.request, f"the job wants {how_many(record.workers, record.servers)}"))
-        return replace(self, asked_scale=None)
-
-    # ------------------------------------------------------------------ names
+        return replace(self, requests=requests)
 
     def _note_launches(self, lives: tuple[ProcessName, ...]) -> Self:
         known = {*self.journal.launched.values(), *self.launched}
         return replace(self, launched=(*self.launched, *(life for life in lives if life not in known)))
-
-    def _wanted_launches(self) -> Record | None:
-        """Keep names in use, for a master that comes later: the cluster may forget processes that have ended."""
-        return LaunchedRecord(self.launched) if self.launched else None
 
     # ------------------------------------------------------------------ failures
 
@@ -581,40 +523,12 @@ class MasterCore:
         return replace(self, failures={**self.failures, link.member: Failure(link.name, error)})
 
     def _wanted_failure(self) -> Record | None:
-        for failure in self.failures.values():
-            if any(record.worker == failure.name for record in self.journal.errors):
-                continue
-            reason = self._fails_job(failure)
-            if reason is not None:
-                return FailedRecord(reason, failure.error.kind, failure.name, failure.error.traceback)
-            return ErrorRecord(failure.name, failure.error.signature)
-        if self.give_up is not None:
-            asked = self.give_up
+        relaunches = self.settings.relaunches
+        record = next_record(self.failures.values(), self.journal, relaunches, self._has_committed)
+        asked = self.give_up
+        if record is None and asked is not None:
             return FailedRecord(asked.reason, asked.kind, asked.worker, asked.traceback)
-        return None
-
-    def _fails_job(self, failure: Failure) -> str | None:
-        """Return why a program error fails the job, or None if the worker is started once more."""
-        error, who = failure.error, failure.name
-        what = first_line(error.traceback) or error.signature
-        if error.kind == "bad-input":
-            return f"{who}: {what}"
-        if error.kind == "nan":
-            return what
-        # Who could not write it, and how often, does not matter to the person who has to make room.
-        unwritable = what if error.kind == "unwritable" else ""
-        if not self._has_committed():
-            return unwritable or f"{who} failed before the first step was committed: {what}"
-        before = next((r.worker for r in self.journal.errors if r.signature == error.signature), None)
-        if before is not None:
-            return unwritable or f"{who} failed with the error that {before} had before: {what}"
-        index = worker_index(who)
-        errors = sum(worker_index(record.worker) == index for record in self.journal.errors)
-        if errors >= self.settings.relaunches:
-            return unwritable or (
-                f"{who} failed, and worker {index} has had {errors} program errors before: {what}"
-            )
-        return None
+        return record
 
     @abstractmethod
     def _has_committed(self) -> bool:
@@ -651,11 +565,9 @@ class MasterCore:
             case FailedRecord(reason):
                 out.append(Announce(EventKind.FAILED, end.worker, 0, 0, reason))
                 published = True
-        waiting = (*self.waiting_stop, *(() if self.asked_scale is None else (self.asked_scale.request,)))
-        out += [Reply(request, "the job has ended") for request in waiting]
-        return replace(
-            self, ended_at=now, published=published, waiting_stop=(), asked_stop=None, asked_scale=None
-        )
+        requests, said = self.requests.ended()
+        out += said
+        return replace(self, ended_at=now, published=published, requests=requests)
 
     def _after_publishing(self, error: str | None, out: Out) -> Self:
         if error is None:
@@ -680,13 +592,3 @@ class MasterCore:
     @abstractmethod
     def _all_gone(self) -> bool:
         """Tell whether all who took part are proven to have ended."""
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a text that says something."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def worker_index(name: str) -> str:
-    """Return the index of a worker, `3` of `worker-3-2`."""
-    return name.rsplit("-", 2)[-2] if name.count("-") >= 2 else name

@@ -90,13 +90,13 @@ class StatusView:
         return f"{minimum - missing} of the {minimum} workers are there that the job needs to train"
 
     def _workers(self, now: float) -> list[WorkerStatus]:
-        members = {seen.peer.name: member for member, seen in self.machine.seen.items()}
+        members = {seen.peer.name: member for member, seen in self.machine.liveness.seen.items()}
         found = []
         for name in map(str, self.force.running()):
             member = members.get(name)
             state = "pending" if name in self.processes.pending else "starting"
             if member is not None:
-                state = self.machine.state_of(member)
+                state = self.machine.liveness.state_of(self.machine, member)
             if state == "healing" and self._has_committed_in_view():
                 state = "training"  # a commit waits for all who heal; their next report says that they hold a state
             if self.force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
@@ -111,7 +111,7 @@ class StatusView:
         return found
 
     def _has_committed_in_view(self) -> bool:
-        progress, view = self.machine.progress, self.machine.view
+        progress, view = self.machine.steps.progress, self.machine.view
         return (
             progress is not None
             and view is not None

@@ -17,8 +17,7 @@ from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.data.plan.order import ledger_of
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
-from elasticdl.master.allreduce.groupstate import Settings
-from elasticdl.master.allreduce.machine import AllReduceMaster
+from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core import auditmark
 from elasticdl.master.core.events import Announce
 from elasticdl.master.core.records import FinishedRecord, Record, SnapshotRecord, ViewRecord
@@ -67,8 +66,8 @@ class AllReduceStrategy:
         """Take the state that a member has, and the last progress."""
         if isinstance(message, Register | NextView) and message.report.state is not None:
             history.committed(message.report.state.step)
-        progress = after.progress
-        if progress is None or progress is before.progress:
+        progress = after.steps.progress
+        if progress is None or progress is before.steps.progress:
             return False
         history.stand(progress.position.epoch)
         history.progress(time.monotonic(), progress.state.step, progress.records, progress.loss)
@@ -76,7 +75,7 @@ class AllReduceStrategy:
 
     def moment(self, machine: AllReduceMaster) -> Hashable:
         """Return who is there, and the view."""
-        return len(machine.seen), 0 if machine.view is None else machine.view.id
+        return len(machine.liveness.seen), 0 if machine.view is None else machine.view.id
 
     def status(
         self,
@@ -108,7 +107,7 @@ class AllReduceStrategy:
 
     def members_of(self, machine: AllReduceMaster, name: str) -> Collection[MemberId]:
         """Return the members that a worker was."""
-        return [member for member, seen in machine.seen.items() if seen.peer.name == name]
+        return [member for member, seen in machine.liveness.seen.items() if seen.peer.name == name]
 
     def leaves_when_told(self, machine: AllReduceMaster, name: ProcessName) -> bool:
         """Return that none does: workers drain by a signal."""

@@ -16,7 +16,7 @@ NOTHING_TRAINED = "the job was stopped when nothing was trained: no result is wr
 def outcome(end: End, machine: MasterCore) -> End:
     """Return an end as people see it: who asked for it, and whether there is a result."""
     status, code, reason, record = end.status, end.exit_code, end.reason, machine.journal.terminal
-    interrupted = INTERRUPT in (machine.journal.stopping, machine.asked_stop)
+    interrupted = INTERRUPT in (machine.journal.stopping, machine.requests.stop)
     if isinstance(record, FinishedRecord) and record.state.step == 0:
         status, code, reason = "failed", 1, f"{NOTHING_TRAINED} ({reason})"
     if interrupted and (isinstance(record, FinishedRecord) or not machine.journal.has_begun):

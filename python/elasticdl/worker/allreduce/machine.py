@@ -2,12 +2,17 @@
 
 It holds every rule of a member (M1–M8, S1 and the member's side of D5, D7, D10, as the note on the protocol numbers them) and nothing
 else: no I/O, no thread, no clock. The loop of the worker process and the simulator drive the same class. Each rule is a small
-method of its own, so that a test can replace one of them by a mistake and see that the simulator finds it.
+method of its own, so that a test can replace one of them by a mistake and see that the simulator finds it. What can be known without
+the rest is in values: `accumulator.py` (what is added up), `outstanding.py` (work that has not come back), `snapshots.py` (a snapshot on
+its way).
+
+One file because the rules bind each other: what was promised (S1) decides what may be installed, contributed, committed and said, and each
+of these changes what may be promised, so that no rule can be checked without the others beside it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
@@ -30,16 +35,17 @@ from elasticdl.control.protocol.messages import (
     Register,
     Released,
     Report,
-    Saved,
     Stop,
     StopJob,
     Verdict,
     Welcome,
-    saved_as,
 )
-from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.control.protocol.view import SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
+from elasticdl.worker.allreduce.accumulator import NOTHING, Accumulator
+from elasticdl.worker.allreduce.outstanding import Outstanding, Work
+from elasticdl.worker.allreduce.snapshots import Snapshots
 from elasticdl.worker.events import (
     Applied,
     ChunkComputed,
@@ -51,7 +57,6 @@ from elasticdl.worker.events import (
     Contribution,
     Disconnected,
     DrainRequested,
-    DropSnapshot,
     EndTraining,
     Event,
     Exit,
@@ -87,7 +92,7 @@ PATIENCE = 10
 """Ticks (about a second each) that the last member waits for its snapshot before it asks the master again."""
 
 
-@dataclass(frozen=True)  # no lanes: see elasticdl.control.protocol.frozen
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
 class Member:
     """One member: what it knows, what it holds, what it has promised.
 
@@ -108,22 +113,14 @@ class Member:
         state: id of my state, None if blank.
         position: position of that state.
         whole: my state is the view's base or a later one of this view.
-        chunks: what is in the accumulator, for step `state.step + 1`.
-        examples: sum of their examples.
-        loss: sum of their losses.
+        accumulator: what is added up for step `state.step + 1`.
         contributed: my contribution to the step under way has been handed over (M3: once).
         result: trailer of the completed ring that waits to be committed.
         healees: members that heal from me in this view (M5, M7).
-        work: the outstanding piece of work, except a heal.
-        heal: the outstanding heal; it runs beside `work` in a joiner that gives zeros meanwhile.
-        cancelled: one of `work` and `heal`, unknown which, has come back without effect.
-        finished_work: pieces of work that came back.
+        outstanding: work that has not come back.
         draining: SIGTERM came.
-        copy: a state that was copied for a snapshot and is not yet known to be stable.
-        writing: the state whose snapshot is being written.
+        snapshots: snapshots on their way.
         ticks: since this view was installed, or since the last member began to write its snapshot.
-        saved: a written snapshot, until it is acknowledged.
-        kept: state of the last acknowledged snapshot.
         exported: the written result, until the job's end or a new view.
         stop: my wish for an early end, until it is acknowledged.
         failure: my program error; from then on nothing else happens here (D10).
@@ -146,22 +143,14 @@ class Member:
     state: StateId | None = None
     position: Position | None = None
     whole: bool = False
-    chunks: tuple[Contribution, ...] = ()
-    examples: float = 0.0
-    loss: float = 0.0
+    accumulator: Accumulator = NOTHING
     contributed: bool = False
     result: Trailer | None = None
     healees: frozenset[MemberId] = frozenset()
-    work: Compute | Contribute | Commit | Export | None = None
-    heal: Heal | None = None
-    cancelled: bool = False
-    finished_work: int = 0
+    outstanding: Outstanding = field(default_factory=Outstanding)
     draining: bool = False
-    copy: StateId | None = None
-    writing: StateId | None = None
+    snapshots: Snapshots = field(default_factory=Snapshots)
     ticks: int = 0
-    saved: Saved | None = None
-    kept: StateId | None = None
     exported: Exported | None = None
     ended_training: bool = False
     stop: StopJob | None = None
@@ -181,22 +170,10 @@ class Member:
         return self.view is not None and self.sealed < self.view.id
 
     @property
-    def holds(self) -> frozenset[int]:
-        """Return the lanes whose chunks are in the accumulator."""
-        return frozenset(chunk.lane for chunk in self.chunks)
-
-    @property
     def beat(self) -> tuple[int, int, int]:
-        """Return what the heartbeat says: view, step under way, progress.
-
-        Progress grows with every piece of work; it is odd while this member itself has work under way and even while it waits for
-        others, so that the master can tell a member that hangs from those that wait for it. A transfer counts as waiting: however
-        long it takes, the data plane watches it.
-        """
-        making = self.heal is not None and self.heal.source in (INITIAL, SNAPSHOT)
-        busy = making or (self.work is not None and not isinstance(self.work, Contribute))
+        """Return what the heartbeat says: view, step under way, progress."""
         step = 0 if self.view is None else self._step(self.view)
-        return self.current, step, 2 * self.finished_work + busy
+        return self.current, step, self.outstanding.progress
 
     def _step(self, view: View) -> int:
         """Return the number of the step under way."""
@@ -287,7 +264,7 @@ class Member:
         self._send(Register(self.id, self.name, self.address, self.epoch, report), out)
 
     def _report(self, sealed: ViewId) -> Report:
-        return Report(self.current, sealed, self.state, self.position, self.holds, self.draining)
+        return Report(self.current, sealed, self.state, self.position, self.accumulator.lanes, self.draining)
 
     def _promised(self) -> Report | None:
         return None if self.active else self.report
@@ -301,8 +278,8 @@ class Member:
             self._send(self.stop, out)  # before a promise: the view that answers it should be the last one
         if self.report is not None:
             self._send(NextView(self.report), out)
-        if self.active and self.saved is not None:
-            self._send(self.saved, out)
+        if self.active and self.snapshots.saved is not None:
+            self._send(self.snapshots.saved, out)
         if self.active and self.exported is not None:
             self._send(self.exported, out)
 
@@ -329,8 +306,8 @@ class Member:
         raise AssertionError(f"not a message of a master: {message}")
 
     def _acknowledge(self, what: str, out: Out) -> Member:
-        if self.saved is not None and what == saved_as(self.saved.state):
-            return replace(self, saved=None, kept=self.saved.state)
+        if self.snapshots.acknowledges(what):
+            return replace(self, snapshots=self.snapshots.acknowledged())
         if what == "stop_job":
             return replace(self, stop=None)
         if what == "failed" and self.failure is not None:
@@ -376,7 +353,7 @@ class Member:
         if not member.active:
             return member
         # Every member runs the same callbacks on the same figures, so all seal here, and this step is the last one.
-        return member._seal(member.current, not isinstance(member.work, Contribute), out)
+        return member._seal(member.current, not member.outstanding.contributes, out)
 
     # ------------------------------------------------------------------ views
 
@@ -400,9 +377,8 @@ class Member:
         healees = frozenset(
             peer.id for peer, source in zip(view.members, view.sources, strict=True) if source == self.id
         )
-        if self.copy is not None and self.copy != view.base:
-            out.append(DropSnapshot())
-        saved = None if self.saved is None else replace(self.saved, view=view.id)
+        snapshots, dropped = self.snapshots.in_view(view)
+        out += dropped
         member = replace(
             self,
             view=view,
@@ -411,35 +387,32 @@ class Member:
             parked=None,
             whole=whole,
             position=view.position if whole else self.position,
-            chunks=self.chunks if keep else (),
-            examples=self.examples if keep else 0.0,
-            loss=self.loss if keep else 0.0,
+            accumulator=self.accumulator if keep else NOTHING,
             contributed=False,
             result=None,
             healees=healees,
-            copy=self.copy if self.copy == view.base else None,
-            saved=saved,
+            snapshots=snapshots,
             exported=None,
             ticks=0,
         )
         out.append(OpenView(view, keep))
         if whole:
             _serve(view, healees, out)
-        if saved is not None:
-            member._send(saved, out)
+        if snapshots.saved is not None:
+            member._send(snapshots.saved, out)
         source = view.sources[rank]
         if not whole and source is not None:
             heal = Heal(
                 view.id, view.base, view.position, source, view.snapshot if source == SNAPSHOT else None
             )
             out.append(heal)
-            member = replace(member, heal=heal)
+            member = replace(member, outstanding=replace(self.outstanding, heal=heal))
         return member
 
     def _keeps_accumulator(self, view: View, rank: int) -> bool:
         """M2: only for the base that it was computed on, and only if every chunk in it is mine in the first step."""
         owned = view.owned(rank, view.base.step + 1, view.position.lanes)
-        return self.state == view.base and self.holds <= owned
+        return self.state == view.base and self.accumulator.lanes <= owned
 
     # ------------------------------------------------------------------ sealing
 
@@ -451,7 +424,7 @@ class Member:
             if self.report is not None:
                 self._send(NextView(self.report), out)
             return self
-        return self._seal(view, not isinstance(self.work, Contribute), out)
+        return self._seal(view, not self.outstanding.contributes, out)
 
     def _seal(self, view: ViewId, linger: bool, out: Out) -> Member:
         """S1: there is no way back; the question follows in `_proceed`."""
@@ -487,62 +460,49 @@ class Member:
         out: Out,
     ) -> Member:
         """Take the outcome of a piece of work; one whose view was sealed meanwhile has no effect but what it left in memory."""
+        work, heal = self.outstanding.work, self.outstanding.heal
         match event:
             case Healed(view, state, position):
-                if self.heal is None or self.heal.view != view:
+                if heal is None or heal.view != view:
                     return self
                 return self._back(heal=True)._healed(state, position, out)
             case HealFailed(view, how):
-                if self.heal is None or self.heal.view != view:
+                if heal is None or heal.view != view:
                     return self
-                donor = MemberId(self.heal.source)
                 after = self._back(heal=True)
-                return after._abort(donor, how, out) if after.active and after.failure is None else after
+                is_wanted = after.active and after.failure is None
+                return after._abort(MemberId(heal.source), how, out) if is_wanted else after
             case ChunkComputed():
-                return self._back(heal=False)._count_chunk(event) if isinstance(self.work, Compute) else self
+                return self._back(heal=False)._count_chunk(event) if isinstance(work, Compute) else self
             case RingCompleted(view, step, trailer):
-                if not isinstance(self.work, Contribute) or (self.work.view, self.work.step) != (view, step):
+                if not isinstance(work, Contribute) or (work.view, work.step) != (view, step):
                     return self
                 after = self._back(heal=False)
                 return replace(after, result=trailer) if after._may_commit_in(view) else after
             case RingFailed(view, _, accused, how):
-                if not isinstance(self.work, Contribute) or self.work.view != view:
+                if not isinstance(work, Contribute) or work.view != view:
                     return self
                 after = self._back(heal=False)
-                return (
-                    after._break_ring(accused, how, out) if after.active and after.failure is None else after
-                )
+                is_wanted = after.active and after.failure is None
+                return after._break_ring(accused, how, out) if is_wanted else after
             case Applied(state):
-                if not isinstance(self.work, Commit) or self.work.state != state:
+                if not isinstance(work, Commit) or work.state != state:
                     return self
-                commit = self.work
-                return self._back(heal=False)._after_commit(commit, out)
+                return self._back(heal=False)._after_commit(work, out)
             case ExportWritten(view, path, digest, metrics):
-                if not isinstance(self.work, Export) or self.work.view != view:
+                if not isinstance(work, Export) or work.view != view:
                     return self
-                export = self.work
-                return self._back(heal=False)._report_export(export, path, digest, metrics, out)
+                return self._back(heal=False)._report_export(work, path, digest, metrics, out)
         assert_never(event)
 
-    def _back(self, heal: bool) -> Member:
-        """Note that `heal` or `work` has come back."""
-        done = self.finished_work + 1
-        if self.cancelled:  # the other one came back before
-            return replace(self, heal=None, work=None, cancelled=False, finished_work=done)
-        return (
-            replace(self, heal=None, finished_work=done)
-            if heal
-            else replace(self, work=None, finished_work=done)
-        )
+    def _back(self, *, heal: bool) -> Member:
+        return replace(self, outstanding=self.outstanding.back(heal=heal))
 
     def _cancel(self, out: Out) -> Member:
-        """Take back work that had no effect; with two pieces outstanding it is known that both are back when the second one is."""
-        if self.heal is None and self.work is None:
+        """Take back work that had no effect."""
+        if self.outstanding.is_none:
             return self
-        if self.heal is not None and self.work is not None and not self.cancelled:
-            after = replace(self, cancelled=True)
-        else:
-            after = replace(self, heal=None, work=None, cancelled=False, finished_work=self.finished_work + 1)
+        after = replace(self, outstanding=self.outstanding.cancel())
         if after.active and after.failure is None:
             return after._abort(None, "cancelled", out)
         return after
@@ -555,19 +515,14 @@ class Member:
         assert self.position is not None
         task = self.schedule.task(self.position, event.lane).id
         chunk = Contribution(event.lane, task, self.position.chunk, event.records, event.bad)
-        return replace(
-            self,
-            chunks=(*self.chunks, chunk),
-            examples=self.examples + event.examples,
-            loss=self.loss + event.loss,
-        )
+        return replace(self, accumulator=self.accumulator.with_chunk(chunk, event.examples, event.loss))
 
     def _healed(self, state: StateId, position: Position, out: Out) -> Member:
         """Hold the view's base now; a healed member starts with an empty accumulator (M2)."""
         view = self.view
         if self.active and view is not None and state == view.base:
             position = view.position  # K of the view's first step may differ from the donor's
-        member = replace(self, state=state, position=position, whole=True, chunks=(), examples=0.0, loss=0.0)
+        member = replace(self, state=state, position=position, whole=True, accumulator=NOTHING)
         if member.active and view is not None:
             _serve(view, member.healees, out)  # the maker of the first weights has healees from the start
             progress = Progress(view.id, state, position, None, member._records(position))
@@ -584,19 +539,20 @@ class Member:
     def _proceed(self, out: Out) -> Member:
         """Do what can be done now: install, promise, commit, and give the next piece of work."""
         member = self
-        if member.parked is not None and member.work is None and member.heal is None:
+        if member.parked is not None and member.outstanding.is_none:
             member = member._install(member.parked, out)
         if (
             member.sealed > NO_VIEW
             and not member.active
             and member.report is None
-            and member.heal is None
+            and member.outstanding.heal is None
             and member.parked is None
         ):
             member = member._promise(out)
         if member.active and member.result is not None:
             member = member._try_commit(out)
-        if member.active and member.failure is None and member.work is None and member.result is None:
+        is_free = member.outstanding.work is None and member.result is None
+        if member.active and member.failure is None and is_free:
             member = member._next_work(out)
         return member
 
@@ -610,14 +566,14 @@ class Member:
             return self
         if self._is_last(view):
             return self._leave_last(view, out)
-        missing = self._owned(view) - self.holds
+        missing = self._owned(view) - self.accumulator.lanes
         if missing:
             return self._compute(min(missing), out) if self.whole else self
         return self._contribute(view, out) if self._may_contribute(view) else self
 
-    def _give(self, work: Compute | Contribute | Commit | Export, out: Out) -> Member:
+    def _give(self, work: Work, out: Out) -> Member:
         out.append(work)
-        return replace(self, work=work)
+        return replace(self, outstanding=replace(self.outstanding, work=work))
 
     def _compute(self, lane: int, out: Out) -> Member:
         assert self.position is not None
@@ -627,22 +583,13 @@ class Member:
     def _may_contribute(self, view: View) -> bool:
         """M3: the accumulator is exactly my lanes of the step; or I own none of them, and give zeros before I am healed."""
         owned = self._owned(view)
-        return self.holds == owned if self.whole else not owned
+        return self.accumulator.lanes == owned if self.whole else not owned
 
     def _contribute(self, view: View, out: Out) -> Member:
         lanes = self._at(view).lanes
-        given = self.chunks if self.whole else ()
-        counts = [0] * lanes
-        for chunk in given:
-            counts[chunk.lane] += 1
-        trailer = Trailer(
-            records=sum(chunk.records for chunk in given),
-            examples=self.examples if self.whole else 0.0,
-            loss=self.loss if self.whole else 0.0,
-            flag=int(self._raises_flag(view)),
-            contributors=tuple(counts),
-        )
-        work = Contribute(view.id, self._step(view), lanes, given, trailer, blank=not self.whole)
+        given = self.accumulator if self.whole else NOTHING
+        trailer = given.trailer(lanes, flag=self._raises_flag(view))
+        work = Contribute(view.id, self._step(view), lanes, given.chunks, trailer, blank=not self.whole)
         return replace(self, contributed=True)._give(work, out)
 
     def _raises_flag(self, view: View) -> bool:
@@ -673,13 +620,17 @@ class Member:
         after = self.schedule.advance(position, view.wave_lanes)
         new = StateId(state.step + 1, view.id)
         commit = Commit(view.id, new, after, trailer, self.schedule.epoch_ended(position, after))
+        snapshots, kept = self.snapshots.committed(view.id)
         member = replace(
-            self, state=new, position=after, chunks=(), examples=0.0, loss=0.0, contributed=False, result=None
+            self,
+            state=new,
+            position=after,
+            accumulator=NOTHING,
+            contributed=False,
+            result=None,
+            snapshots=snapshots,
         )._give(commit, out)
-        if self.copy is not None:
-            # every member of the view has given its part to a later step, so nobody stays behind this state
-            out.append(KeepSnapshot(view.id, self.copy))
-            return replace(member, copy=None, writing=self.copy)
+        out += kept
         return member
 
     def _after_commit(self, commit: Commit, out: Out) -> Member:
@@ -712,16 +663,15 @@ class Member:
         return commit.epoch_ended
 
     def _take_snapshot(self, commit: Commit, out: Out) -> Member:
-        """Copy the state now; whether it is kept is known when the next step of the view commits (D6: stable states only)."""
+        """D6: copy the state now; whether it is kept is known when the next step of the view commits."""
         out.append(TakeSnapshot(commit.view, commit.state, commit.position))
-        return replace(self, copy=commit.state)
+        return replace(self, snapshots=self.snapshots.copied(commit.state))
 
     def _written(self, event: SnapshotWritten, out: Out) -> Member:
-        writing = None if self.writing == event.state else self.writing
-        saved = Saved(self.current, event.state, event.position, event.path)
+        snapshots, saved = self.snapshots.written(self.current, event)
         if self.active:
             self._send(saved, out)
-        return replace(self, writing=writing, saved=saved)
+        return replace(self, snapshots=snapshots)
 
     def _is_last(self, view: View) -> bool:
         """D5: I drain and nobody is there to go on."""
@@ -731,17 +681,20 @@ class Member:
         """D5: save a snapshot before I ask to leave; in a view of one every state is stable."""
         assert self.state is not None
         assert self.position is not None
-        if self.kept == self.state:
+        if self.snapshots.kept == self.state:
             return self._seal(view.id, True, out)._proceed(out)
-        begun = self.writing == self.state or (self.saved is not None and self.saved.state == self.state)
-        if not begun:
+        if not self.snapshots.begun(self.state):
             out.append(TakeSnapshot(view.id, self.state, self.position))
             out.append(KeepSnapshot(view.id, self.state))
-            return replace(self, copy=None, writing=self.state, ticks=0)
+            return replace(self, snapshots=replace(self.snapshots, copy=None, writing=self.state), ticks=0)
         if self.ticks < PATIENCE:
             return self
         # the disk may be full; somebody may have joined meanwhile who takes the state
-        return replace(self, writing=None)._seal(view.id, True, out)._proceed(out)
+        return (
+            replace(self, snapshots=replace(self.snapshots, writing=None))
+            ._seal(view.id, True, out)
+            ._proceed(out)
+        )
 
     def _end_training(self, out: Out) -> Member:
         """Say once that training is over; in a final view already, so that what callbacks do then has time before the job is finished."""
@@ -766,7 +719,7 @@ class Member:
         """D10: seal everything, say why, and do nothing more."""
         if self.failure is not None:
             return self
-        member = self._seal(self.current, not isinstance(self.work, Contribute), out)
+        member = self._seal(self.current, not self.outstanding.contributes, out)
         failure = replace(failure, step=0 if member.state is None else member.state.step)
         member._send(failure, out)
         return replace(member, failure=failure, parked=None, report=None)
