@@ -44,7 +44,9 @@ def unexplained(path: Path) -> bool:
 
 def test_long_files_say_why_they_are_one() -> None:
     found = {str(path.relative_to(ROOT)) for path in sources() if unexplained(path)}
-    assert found == set(), f"split them, or say in their headers 'One file because …': more than {LINES} lines"
+    assert found == set(), (
+        f"split them, or say in their headers 'One file because …': more than {LINES} lines"
+    )
 
 
 @pytest.mark.parametrize(

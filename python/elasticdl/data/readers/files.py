@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
+from typing import assert_never
 
 from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
@@ -117,10 +118,13 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
             places.insert(0, path.with_name(path.name + INDEX_SUFFIX))
         for place in places:
             try:
-                if kind is Kind.TFRECORD:
-                    index_tfrecord(str(path), str(place), progress)
-                else:
-                    index_csv(str(path), str(place), delimiter, progress)
+                match kind:
+                    case Kind.TFRECORD:
+                        index_tfrecord(str(path), str(place), progress)
+                    case Kind.CSV:
+                        index_csv(str(path), str(place), delimiter, progress)
+                    case _:
+                        assert_never(kind)
                 return place
             except OSError:
                 if place == places[-1]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 from elasticdl._core import CSVFile, TFRecordFile
 from elasticdl.data.plan.shard import Task
@@ -112,10 +112,13 @@ class FileReader:
             if name not in self._indexes:
                 raise BadData(f"there is no data file {name}")
             index = str(self._indexes[name])
-            if self.kind is Kind.TFRECORD:
-                file = TFRecordFile(name, index)
-            else:
-                file = CSVFile(name, index, self._params.delimiter_of(Path(name)), self._params.header)
+            match self.kind:
+                case Kind.TFRECORD:
+                    file = TFRecordFile(name, index)
+                case Kind.CSV:
+                    file = CSVFile(name, index, self._params.delimiter_of(Path(name)), self._params.header)
+                case _:
+                    assert_never(self.kind)
             self._open[name] = file
             if len(self._open) > _OPEN_FILES:
                 self._open.popitem(last=False)
@@ -133,7 +136,7 @@ def open_reader(
     at a time.
 
     Args:
-        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content.
+        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix.
         params: for CSV `header` (true, false or `auto`) and `delimiter`.
         folder: the job's folder, for indexes and for what fixes the data during the job.
         bad_records: the policy for corrupt records; None allows none.

@@ -67,7 +67,7 @@ mod tests {
     const LENGTH: usize = 5;
     const FIRST: [f32; LENGTH] = [0.5, -1.0, 0.0, 2.0, -0.25];
 
-    fn rules() -> [Rule; 9] {
+    fn rules() -> Vec<Rule> {
         let adam = |amsgrad| Rule::Adam {
             beta_1: 0.9,
             beta_2: 0.999,
@@ -75,7 +75,7 @@ mod tests {
             amsgrad,
         };
         let sgd = |momentum, nesterov| Rule::Sgd { momentum, nesterov };
-        [
+        vec![
             sgd(0.0, false),
             sgd(0.9, false),
             sgd(0.9, true),

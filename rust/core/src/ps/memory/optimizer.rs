@@ -3,7 +3,8 @@
 //! A row's state lies behind its weights, one array after the other in the order in which Keras makes its slot variables. On rows of a
 //! table they are lazy: what is not touched does not decay, and moments stay as they were. Source: `keras/src/optimizers/`.
 
-/// How a gradient changes weights. What is subtracted from 1 is kept in f64, as Keras does: rounded before, the difference would be off.
+/// How a gradient changes weights. Where Keras subtracts a number from 1 before it rounds, the number is kept in f64: rounded before, the
+/// difference would be off. Look at each class: some of Keras' round first.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rule {
     Sgd {
