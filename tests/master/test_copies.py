@@ -18,23 +18,6 @@ def test_a_copy_counts_once_and_on_the_entry_alone_on_which_it_was_ordered() -> 
     assert copies.with_ready(ENTRIES, Copy(1, 3, C, True)) is copies
 
 
-def test_a_copy_whose_receiver_is_lost_voids_itself_and_gives_nobody_the_slot() -> None:
-    copies = Copies(ready=(ADOPTS, MOVES))
-    assert copies.results(ENTRIES, {A, B, C}) == {0: Entry(2, 1, A, C), 1: Entry(5, 5, C, B)}
-    assert copies.results(ENTRIES, {A, B}) == {0: Entry(2, 1, A, None), 1: Entry(5, 1, A, B)}
-
-
-def test_a_loss_voids_copies_to_the_lost_and_no_others() -> None:
-    copies = Copies(under_way={0: Copy(0, 1, B, False), 1: MOVES})
-    assert copies.renewals(ENTRIES, {C}) == {1: Entry(5, 1, A, B)}
-
-
-def test_another_entry_ends_the_copy_of_its_slot_alone() -> None:
-    before = Copies(under_way={0: ADOPTS, 1: MOVES}, ready=(ADOPTS, MOVES))
-    after = before.after((ENTRIES[0], Entry(5, 5, B, None)), {1})
-    assert (after.under_way, after.ready) == ({0: ADOPTS}, (ADOPTS,))
-
-
 def test_people_hear_once_that_copies_begin_and_once_that_all_are_made() -> None:
     heard, copies = [], Copies()
     bare, whole = (Entry(1, 1, A, None), Entry(1, 1, B, None)), (Entry(2, 1, A, B), Entry(2, 1, B, A))
@@ -46,11 +29,3 @@ def test_people_hear_once_that_copies_begin_and_once_that_all_are_made() -> None
         copies, said = copies.ordered(situation, 2, 7)
         heard.append([one.kind for one in said])
     assert heard == [[EventKind.COPYING], [], [], [EventKind.COPIED], []]
-
-
-def test_copies_are_looked_for_again_when_another_server_is_there() -> None:
-    alone = Situation((Entry(1, 1, A, None),), frozenset({A}), frozenset(), {})
-    copies, _ = Copies().ordered(alone, 2, 0)
-    assert copies.ordered(alone, 2, 0) == (copies, [])
-    both = Situation(alone.entries, frozenset({A, B}), frozenset(), {})
-    assert copies.ordered(both, 2, 0)[0].under_way == {0: Copy(0, 1, B, False)}

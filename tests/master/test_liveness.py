@@ -12,11 +12,11 @@ from elasticdl.control.protocol.psmessages import Enroll
 from elasticdl.master.core.entry import Entry
 from elasticdl.master.core.events import Beat, Kill
 from elasticdl.master.core.machine import Failure, MasterCore
-from elasticdl.master.core.records import Journal
+from elasticdl.master.core.records import Journal, WorkersRecord
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.ps.link import Link
 from elasticdl.master.ps.liveness import ACCUSED_SECONDS, SUCCESSOR_SECONDS, Liveness, Seen
-from tests.master.pscore import A, B, core_of, placed
+from tests.master.pscore import A, B, core_of, placed, server
 from tests.master.psrig import member
 
 TIMES = Times()
@@ -136,6 +136,16 @@ def test_a_worker_makes_no_progress_only_while_it_has_work_under_way(
     assert bool(liveness.suspected_workers(TIMES.stall, CORE)) == is_suspected
 
 
+def test_a_server_may_take_its_time_and_a_process_that_was_just_started_beats_late() -> None:
+    liveness = beat(enroll(Liveness(), 0.0, SERVER, server=0), 0.0, SERVER, 1)
+    liveness = beat(liveness, TIMES.stall, SERVER, 1)
+    assert liveness.why_lost(TIMES.stall, CORE, server(0)) is None
+    starts = enroll(Liveness(), 0.0, WORKER)
+    late = 3 * TIMES.heartbeat + 2 * TIMES.alone
+    assert not starts.suspected_workers(late - 0.1, CORE)
+    assert starts.suspected_workers(late, CORE)
+
+
 def test_who_has_failed_leaves_or_is_left_out_has_no_work() -> None:
     liveness = Liveness()
     for index in range(5):
@@ -153,6 +163,20 @@ def test_a_worker_that_left_because_the_job_stops_may_write_its_result() -> None
     assert liveness.may_write(stopping, seen(liveness, WORKER))
 
 
+def test_a_worker_that_leaves_and_is_left_out_counts_as_left_out() -> None:
+    core = core_of(placed(Entry(1, 1, A, B), workers=frozenset({WORKER, "worker-1-1"})))
+    liveness = enroll(enroll(Liveness(), 0.0, WORKER), 0.0, "worker-1-1", connection=2)
+    liveness = liveness.leaves(1.0, member(WORKER)).leaves(1.0, member("worker-1-1")).evicted(2.0, WORKER)
+    assert liveness.wanted_workers(core) == WorkersRecord((), ("worker-1-1",), (WORKER,))
+
+
+def test_slots_are_for_servers_that_never_had_any_and_stay() -> None:
+    liveness = enroll(Liveness(), 0.0, "ps-3-1")
+    liveness = enroll(liveness, 0.0, "ps-4-1", leaving=True)
+    liveness = enroll(liveness, 0.0, "ps-5-1", server=1)
+    assert [one.name for one in liveness.servers_without_number(CORE)] == ["ps-3-1"]
+
+
 def verdict(liveness: Liveness, name: str, journal: Journal = JOURNAL) -> type | None:
     said = liveness.verdict(journal, Link(member=member(name), name=name))
     return None if said is None else type(said)
@@ -164,6 +188,12 @@ def test_a_server_whose_slots_were_given_to_others_ends_and_one_that_waits_for_s
     numbered = enroll(Liveness(), 0.0, name, server=5)
     assert verdict(numbered, name) is Evicted
     assert verdict(numbered.leaves(1.0, member(name)), name) is Released
+
+
+def test_a_worker_that_leaves_may_go_unless_the_job_stops_and_needs_it_for_the_result() -> None:
+    liveness = enroll(Liveness(), 0.0, WORKER).leaves(1.0, member(WORKER))
+    assert verdict(liveness, WORKER) is Released
+    assert verdict(liveness, WORKER, replace(JOURNAL, stopping="enough")) is None
 
 
 def test_a_server_that_leaves_waits_for_its_successor_a_while() -> None:

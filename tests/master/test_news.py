@@ -10,23 +10,22 @@ import pytest
 from elasticdl.control.protocol.messages import MasterMessage
 from elasticdl.control.protocol.psmessages import (
     CopiesVoid,
+    CopyOrdered,
+    DrainRequest,
     EndTraining,
-    Leased,
     Limits,
-    Placed,
-    RevokeTask,
     Watermark,
     Workers,
     WriteResult,
 )
-from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry
 from elasticdl.master.core.events import Instruction, Tell
-from elasticdl.master.core.records import CutRecord, Journal, ResumedRecord, SavedRecord
-from elasticdl.master.ps.leases import Lease, Leases
+from elasticdl.master.core.records import Journal
+from elasticdl.master.ps.leases import Leases
 from elasticdl.master.ps.link import Link
 from elasticdl.master.ps.liveness import Seen
 from elasticdl.master.ps.news import LIMITS_TASKS, News
+from elasticdl.master.ps.placement import Copy
 from tests.master.pscore import A, B, C, placed
 from tests.master.psrig import member
 
@@ -51,6 +50,7 @@ def tell(news: News, link: Link) -> tuple[Link, list[MasterMessage]]:
     link = told(link)
     messages = [one.message for one in out if isinstance(one, Tell)]
     assert told(link) is link
+    assert len(out) == len(messages)
     return link, messages
 
 
@@ -62,55 +62,12 @@ def link(name: str) -> Link:
     return Link(member=member(name), name=name)
 
 
-def test_a_placement_names_the_slots_that_changed_since_the_last_one() -> None:
-    known, first = tell(news(), link(WORKER))
-    later = news(changed_at=(2, 5), newest=5)
-    (before,), (after,) = of(first, Placed), of(tell(later, known)[1], Placed)
-    assert isinstance(before, Placed)
-    assert isinstance(after, Placed)
-    assert [[one.slot for one in placed.entries] for placed in (before, after)] == [[0, 1], [1]]
-
-
 def test_a_server_hears_that_copies_are_void_to_all_that_may_have_been_lost_before() -> None:
     journal = replace(JOURNAL, servers={A: JOURNAL.servers[A]})
     known, first = tell(news(journal), link(SERVER))
     assert of(first, CopiesVoid) == [CopiesVoid(B), CopiesVoid(C)]
     assert of(tell(news(journal, newest=3), known)[1], CopiesVoid) == []
     assert of(tell(news(journal), link(WORKER))[1], CopiesVoid) == []
-
-
-def test_tasks_mean_others_until_the_first_snapshot_of_the_job_itself() -> None:
-    resumed = ResumedRecord(7, "/c/7", Done(), 1, TaskNumber(4), JOURNAL.model or "")
-    cut = CutRecord(8, Done(), 0)
-    told = []
-    for path in ("/c/7", "/c/8"):
-        journal = replace(JOURNAL, resumed=resumed, saved=(SavedRecord(8, path), cut))
-        (placed,) = of(tell(news(journal), link(WORKER))[1], Placed)
-        assert isinstance(placed, Placed)
-        told.append(placed.renumbered)
-    assert told == [4, None]
-
-
-def test_a_worker_is_told_to_let_go_only_of_what_the_watermark_does_not_say() -> None:
-    held = replace(link(WORKER), leased=frozenset(map(TaskNumber, (0, 3))))
-    leases = Leases(100, Done(TaskNumber(1), (TaskNumber(3),)))
-    _, messages = tell(news(leases=leases, low=1), held)
-    assert of(messages, Watermark, RevokeTask) == [Watermark(1, 0, ()), RevokeTask(3, 0)]
-
-
-def test_after_a_roll_back_a_worker_hears_of_all_its_tasks_again() -> None:
-    task = TaskNumber(0)
-    known, _ = tell(news(leases=Leases(100, held={WORKER: (Lease(task, 1, 0),)})), link(WORKER))
-    rolled = Leases(100, roll_back=1, held={WORKER: (Lease(task, 0, 1),)})
-    _, messages = tell(news(replace(JOURNAL, roll_back=1), leases=rolled), known)
-    assert of(messages, Leased) == [Leased(0, 0, 1)]
-
-
-def test_a_worker_that_finds_a_new_master_hears_nothing_of_the_tasks_that_it_has() -> None:
-    task = TaskNumber(0)
-    leases = Leases(100, held={WORKER: (Lease(task, 1, 0),)})
-    _, messages = tell(news(leases=leases), replace(link(WORKER), leased=frozenset({task})))
-    assert of(messages, Leased, RevokeTask) == []
 
 
 @pytest.mark.parametrize(
@@ -142,3 +99,14 @@ def test_one_worker_writes_the_result_of_an_attempt_and_the_others_end() -> None
     assert of(tell(again, writer)[1], WriteResult) == [WriteResult(40, 2)]
     nobody = news(attempt=2)
     assert of(tell(nobody, other)[1], WriteResult, EndTraining) == []
+
+
+def test_a_server_hears_once_that_it_is_to_leave_and_which_copies_it_makes() -> None:
+    copies = {0: Copy(0, 1, C, False), 1: Copy(1, 1, C, True)}
+    _, messages = tell(news(copies=copies, wanted_servers=0), link(SERVER))
+    assert of(messages, DrainRequest, CopyOrdered) == [DrainRequest(), CopyOrdered(0, 1, C, False)]
+
+
+def test_a_worker_hears_of_a_watermark_once_slots_are_placed() -> None:
+    assert of(tell(news(placed()), link(WORKER))[1], Watermark) == []
+    assert of(tell(news(), link(WORKER))[1], Watermark) == [Watermark(0, 0, ())]

@@ -23,7 +23,7 @@ from elasticdl.master.core.records import (
 )
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.reported import BATCH, BATCH_SECONDS
-from tests.master.psrig import MODEL, SHARDS, Rig, member
+from tests.master.psrig import MODEL, SHARDS, Rig, leased, member
 
 
 def test_tasks_are_leased_once_servers_and_model_are_there() -> None:
@@ -43,6 +43,23 @@ def test_tasks_are_leased_once_servers_and_model_are_there() -> None:
         (0, 0, 1), (1, 1, 0), (2, 0, 1), (3, 1, 0),
     ]  # fmt: skip
     assert rig.heard("worker-0-1", Leased) == [Leased(0, 0, 0), Leased(1, 0, 0)]
+
+
+def test_slots_are_placed_once_the_data_is_known_whatever_a_worker_says_before() -> None:
+    rig = Rig(replicas=1)
+    for name in ("ps-0-1", "ps-1-1", "worker-0-1"):
+        rig.connect(name)
+    rig.say("worker-0-1", FoundModel(MODEL))
+    rig.die("ps-0-1")
+    rig.begin()
+    rig.connect("ps-0-2")
+    rig.connect("ps-1-1")
+    rig.connect("worker-0-1")
+    assert rig.heard("worker-0-1", Placed) == []
+    rig.event(events.DataFound(SHARDS))
+    assert len(rig.heard("worker-0-1", Placed)) == 1
+    rig.tick(1.0)
+    assert leased(rig, "worker-0-1") == [0, 1]
 
 
 def test_low_follows_what_is_done_in_whatever_order() -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from elasticdl.master.ps.recovery import AWAY_SECONDS, ECHO_SECONDS, Recovery
+from elasticdl.master.ps.recovery import Recovery
 
 
 def seconds(recovery: Recovery, now: float) -> list[float | None]:
@@ -31,20 +29,3 @@ def test_one_loss_is_over_and_another_stays_open() -> None:
     after, said = recovery.settled(10.0, {"ps-0-1": "killed by SIGKILL"}, 5)
     assert [(one.worker, one.cause) for one in said] == [("ps-0-1", "killed by SIGKILL")]
     assert [one.name for one in after.incidents] == ["ps-1-1"]
-
-
-@pytest.mark.parametrize(("returned_at", "took"), [(None, 3.0), (4.0, 6.0)])
-def test_without_a_step_a_loss_counts_from_the_return_of_the_master_or_from_itself(
-    returned_at: float | None, took: float
-) -> None:
-    (said,) = lost(Recovery(), 7.0, journalled=True, returned_at=returned_at).settled(10.0, {}, 5)[1]
-    assert said.seconds == took
-    assert ("the return of the master" in said.text) == (returned_at is not None)
-
-
-def test_what_a_stopped_master_hears_when_it_continues_was_settled_before() -> None:
-    recovery = Recovery(settled_at=1.0).heard(1.0).heard(1.0 + AWAY_SECONDS)
-    echo, _ = recovery.settled(1.0 + AWAY_SECONDS + ECHO_SECONDS / 2, {}, 5)
-    assert echo.settled_at == 1.0
-    later = 1.0 + AWAY_SECONDS + 2 * ECHO_SECONDS
-    assert recovery.settled(later, {}, 5)[0].settled_at == later

@@ -80,6 +80,10 @@ def test_after_a_roll_back_tasks_count_from_the_snapshot_that_it_went_back_to() 
 
 
 def test_what_could_not_be_written_is_tried_again_after_a_while() -> None:
+    cut = CutRecord(2, done(4), 0)
+    whole = placed(*ENTRIES, cut=cut, saved=(SavedRecord(2, "/snapshots/2"), cut))
+    earlier = replace(SNAPSHOTS, spoilt=1)
+    assert earlier.wanted_cut(2 * LATER_SECONDS, whole, work(done(5)), hears_more=False) is None
     spoilt, said = SNAPSHOTS.with_manifest(10.0, cutting(), work(done(5)), ManifestWritten(1, "", "full"))
     assert [one for one in said if isinstance(one, DropSnapshot)] == [DropSnapshot(1)]
     for later, is_due in ((LATER_SECONDS - 1, False), (LATER_SECONDS, True)):
@@ -96,6 +100,7 @@ def test_the_last_checkpoint_is_tried_a_few_times_and_no_more() -> None:
         assert cut == CutRecord(number, done(ORDER.total), 0)
         journal = journal.with_record(cut)
         snapshots = snapshots.after_cut(journal, over, cut)
+        assert not snapshots.is_kept(journal)  # it may come to its end
         snapshots, _ = snapshots.with_manifest(now, journal, over, ManifestWritten(number, "", "full"))
         assert snapshots.wanted_cut(now + LAST_SECONDS / 2, journal, over, hears_more=False) is None
         now += LAST_SECONDS
@@ -123,7 +128,7 @@ def test_a_slot_that_is_past_the_step_counts_only_when_nothing_is_trained_any_mo
 def test_a_wave_waits_for_slots_as_long_as_some_are_written(fruit: bool) -> None:
     snapshots, between = SNAPSHOTS, work(done(4), in_waves=True)
     said: list[Instruction] = []
-    for time in range(FRUITLESS):
+    for time in range(FRUITLESS + fruit):
         slots = [(0, 2)] if fruit and time == FRUITLESS // 2 else []
         snapshots, out = write(snapshots, cutting(), slots, between)
         said += out

@@ -54,7 +54,7 @@ class Slots:
             wanted_servers: how many parameter servers the job wants now.
         """
         journal = core.journal
-        if journal.model is None:
+        if journal.model is None or journal.shards is None:
             return None
         waiting = liveness.servers_without_number(core)
         numbered = enumerate(waiting, journal.next_server)
