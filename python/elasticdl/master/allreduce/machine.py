@@ -236,7 +236,7 @@ class AllReduceMaster(MasterCore):
             case Progress():
                 return self._advance(now, link, message, out)
             case Note(kind, view, step, text, seconds):
-                out.append(Announce(EventKind(kind), link.name, view, step, text, seconds))
+                out.append(Announce(kind, link.name, view, step, text, seconds))
                 return self
             case Saved():
                 return self._take_saved(connection, link, message, out)
