@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -14,13 +13,15 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from elasticdl.cluster.kubernetes import rbac
-from elasticdl.cluster.kubernetes.api import Api, connect
+from elasticdl.cluster.kubernetes.api import Api
 
 from . import binaries, testbed
 from .control_plane import ControlPlane
 from .image import build_image, missing_tools
 from .jobs import ELASTICDL, SECONDS, Job, api_of, environment, left
+from .namespaces import own_namespace
 from .processes import wait_for
+from .rights import masters_may
 from .testbed import Testbed
 
 
@@ -70,7 +71,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def api(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """A namespace of its own, as the administrator."""
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-    yield from _namespace(control_plane)
+    with own_namespace(control_plane) as made:
+        yield made
 
 
 @pytest.fixture(scope="package")
@@ -140,13 +142,5 @@ def zoo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rights(control_plane: ControlPlane, api: Api) -> None:
-    """What `elasticdl rbac` prints has been applied."""
-    for body in rbac.objects(api.namespace):
-        control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-
-
-def _namespace(plane: ControlPlane) -> Iterator[Api]:
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    plane.kubectl("create", "namespace", name)
-    yield connect(name)
-    plane.kubectl("delete", "namespace", name, "--wait=false")
+    """What `elasticdl rbac` prints is there."""
+    masters_may(control_plane, api)

@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import certificates
 from .processes import Component, wait_for
@@ -24,6 +25,7 @@ SERVICES = "10.96.0.0/16"
 """Addresses of Services; the API server's own is the first."""
 _API_SERVICE = "10.96.0.1"
 _READY_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
 
 
 class ControlPlane:
@@ -124,6 +126,19 @@ class ControlPlane:
         """Return what the API answers, or None if it does not answer in order."""
         return self._ask(urllib.request.Request(self.server + path))
 
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Create an object, without the price of a process, and return what the API answers. Raises RuntimeError if it refuses."""
+        kind = {"Content-Type": "application/json"}
+        try:
+            text = self._send(urllib.request.Request(self.server + path, json.dumps(body).encode(), kind))
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{path}: {error.read().decode()}") from error
+        return dict(json.loads(text))
+
+    def delete(self, path: str) -> str | None:
+        """Ask for an object's end; return what the API answers, or None if it does not answer in order."""
+        return self._ask(urllib.request.Request(self.server + path, method="DELETE"))
+
     def patch(self, path: str, change: Mapping[str, object]) -> str | None:
         """Change an object, without the price of a process; return what the API answers, or None if it refuses or is away."""
         kind = {"Content-Type": "application/merge-patch+json"}
@@ -131,14 +146,17 @@ class ControlPlane:
         return self._ask(urllib.request.Request(self.server + path, body, kind, method="PATCH"))
 
     def _ask(self, request: urllib.request.Request) -> str | None:
-        request.add_header("Authorization", f"Bearer {self.tokens['admin']}")
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
         try:
-            with urllib.request.urlopen(request, timeout=2, context=context) as answer:
-                body: bytes = answer.read()
-                return body.decode()
+            return self._send(request)
         except (OSError, urllib.error.URLError):
             return None
+
+    def _send(self, request: urllib.request.Request) -> str:
+        request.add_header("Authorization", f"Bearer {self.tokens['admin']}")
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=context) as answer:
+            body: bytes = answer.read()
+            return body.decode()
 
     def write_kubeconfig(self, name: str, token: str, namespace: str = "default") -> Path:
         """Write a client's configuration file and return its path."""

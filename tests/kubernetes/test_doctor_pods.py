@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster.kubernetes import manifests, rbac
-from elasticdl.cluster.kubernetes.api import Api, connect
+from elasticdl.cluster.kubernetes import manifests
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.tools import doctor, survey
 
 from .image import IMAGE
+from .namespaces import own_namespace
 from .node import PAUSE
 from .processes import wait_for
+from .rights import masters_may
 from .submitting import spec
 from .testbed import Testbed
 
@@ -33,12 +33,9 @@ NOWHERE = "127.0.0.1:1/elasticdl:none"
 def api(cluster: Testbed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """A namespace of its own, in which masters have their rights."""
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-    name = f"test-{os.urandom(4).hex()}"
-    cluster.kubectl("create", "namespace", name)
-    for body in rbac.objects(name):
-        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    yield connect(name)
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with own_namespace(cluster.control_plane) as made:
+        masters_may(cluster.control_plane, made)
+        yield made
 
 
 def tried(api: Api, zoo: Path, image: str, policy: str) -> doctor.Tried:
