@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import secrets
 import socket
 import ssl
@@ -26,6 +27,7 @@ SERVICES = "10.96.0.0/16"
 _API_SERVICE = "10.96.0.1"
 _READY_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+_PENDING_PODS = re.compile(r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)$', re.M)
 
 
 class ControlPlane:
@@ -145,6 +147,16 @@ class ControlPlane:
         body = json.dumps(change).encode()
         return self._ask(urllib.request.Request(self.server + path, body, kind, method="PATCH"))
 
+    def is_scheduling(self) -> bool:
+        """Tell whether the scheduler will look at pods by itself; those that wait for something else to happen are none of these."""
+        request = urllib.request.Request(f"https://127.0.0.1:{self._scheduler_port}/metrics")
+        request.add_header("Authorization", f"Bearer {self.tokens['admin']}")
+        # It signs its own certificate.
+        context = ssl._create_unverified_context()
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=context) as answer:
+            found = dict(_PENDING_PODS.findall(answer.read().decode()))
+        return any(float(found[queue]) > 0 for queue in ("active", "backoff"))
+
     def _ask(self, request: urllib.request.Request) -> str | None:
         try:
             return self._send(request)
@@ -254,13 +266,24 @@ class ControlPlane:
         }
 
     def _scheduler_flags(self) -> dict[str, object]:
+        kubeconfig = self.folder / "scheduler.kubeconfig"
+        configuration = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig)},
+            "leaderElection": {"leaderElect": False},
+            # What found no room is tried again a second after there may be some, however often it has found none before.
+            "podInitialBackoffSeconds": 1,
+            "podMaxBackoffSeconds": 1,
+        }
+        path = self.folder / "scheduler.json"
+        path.write_text(json.dumps(configuration))
         return {
-            "kubeconfig": self.folder / "scheduler.kubeconfig",
-            "authentication-kubeconfig": self.folder / "scheduler.kubeconfig",
-            "authorization-kubeconfig": self.folder / "scheduler.kubeconfig",
+            "config": path,
+            "authentication-kubeconfig": kubeconfig,
+            "authorization-kubeconfig": kubeconfig,
             "bind-address": "127.0.0.1",
             "secure-port": self._scheduler_port,
-            "leader-elect": "false",
         }
 
 
