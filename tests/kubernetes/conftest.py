@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,6 +20,7 @@ from .control_plane import ControlPlane
 from .image import build_image, missing_tools
 from .jobs import ELASTICDL, SECONDS, Job, api_of, environment, left
 from .namespaces import own_namespace
+from .node import Node
 from .processes import wait_for
 from .rights import masters_may
 from .testbed import Testbed
@@ -38,21 +39,47 @@ def _needs(item: pytest.Item, fixture: str) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need nodes, the others need only the API; those with the image come last, since it takes minutes to build."""
+    """Mark the tests that need nodes, the others need only the API, and put them in an order in which few wait for the image.
+
+    First come those with nodes, which are then there to take the image while those of the API run.
+    """
     for item in items:
         if _needs(item, "cluster"):
             item.add_marker("pods")
-    items.sort(key=lambda item: _needs(item, "image"))
+    items.sort(key=lambda item: (_needs(item, "image"), item.get_closest_marker("pods") is None))
+
+
+class ImageToBe:
+    """The image, which is built and handed to nodes beside the tests that don't need it."""
+
+    def __init__(self, folder: Path, threads: ThreadPoolExecutor) -> None:
+        """Begin to build it."""
+        self._threads = threads
+        self._loads: list[Future[None]] = []
+        self._archive = threads.submit(build_image, folder)
+
+    def hand_to(self, nodes: Iterable[Node]) -> None:
+        """Let nodes take the image as soon as it is built, one after the other: a node's disk is this machine's."""
+        self._loads.append(self._threads.submit(self._hand_over, [*nodes]))
+
+    def _hand_over(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.load(self._archive.result())
+
+    def wait(self) -> None:
+        """Wait until the nodes have it."""
+        for load in self._loads:
+            load.result()
 
 
 @pytest.fixture(scope="package", autouse=True)
-def image_to_be(request: pytest.FixtureRequest) -> Iterator[Future[Path] | None]:
-    """The image, which is built beside the tests that don't need it; none if no test does."""
+def image_to_be(request: pytest.FixtureRequest) -> Iterator[ImageToBe | None]:
+    """The image, on its way; none if no test needs it."""
     if missing_tools() or not any(_needs(item, "image") for item in request.session.items):
         yield None
         return
-    with TemporaryDirectory(prefix="elasticdl-image-") as folder, ThreadPoolExecutor(1) as builder:
-        yield builder.submit(build_image, Path(folder))
+    with TemporaryDirectory(prefix="elasticdl-image-") as folder, ThreadPoolExecutor(2) as threads:
+        yield ImageToBe(Path(folder), threads)
 
 
 @pytest.fixture(scope="package")
@@ -76,26 +103,27 @@ def api(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[Testbed]:
+def cluster(image_to_be: ImageToBe | None) -> Iterator[Testbed]:
     """A cluster with two nodes."""
     need(testbed.missing())
     with Testbed() as bed:
+        if image_to_be is not None:
+            image_to_be.hand_to(bed.nodes)
         yield bed
 
 
 @pytest.fixture(scope="package")
-def image(image_to_be: Future[Path] | None) -> Path:
-    """The image of the model zoo as `elasticdl zoo build` makes it, as an archive."""
+def image(image_to_be: ImageToBe | None) -> ImageToBe:
+    """The image of the model zoo as `elasticdl zoo build` makes it."""
     need(missing_tools())
     assert image_to_be is not None
-    return image_to_be.result()
+    return image_to_be
 
 
 @pytest.fixture(scope="package")
-def ready(cluster: Testbed, image: Path) -> Testbed:
+def ready(cluster: Testbed, image: ImageToBe) -> Testbed:
     """The cluster with the image on all nodes, and the rights that jobs need."""
-    for node in cluster.nodes:
-        node.load(image)
+    image.wait()
     for body in rbac.objects("default"):
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
     return cluster
