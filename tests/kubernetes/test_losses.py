@@ -17,6 +17,8 @@ from .testbed import Testbed
 
 AWAY_SECONDS = 10.0
 """How long the API server is away, at least: longer than any node or pod may be silent."""
+LONG = 300
+"""Epochs of a job that loses one thing after the other."""
 
 
 def lose_master(job: Job, workers: int) -> None:
@@ -59,7 +61,7 @@ def out_of_reach(ready: Testbed, job: Job, pod: str) -> Iterator[None]:
 def test_a_watch_expires_and_masters_are_lost_more_often_than_a_job_may_fail(
     start: Start, ready: Testbed, tmp_path: Path
 ) -> None:
-    job = start(**paced(tmp_path, "failing"))
+    job = start(**paced(tmp_path, "failing", LONG))
     job.past(5, workers=3)
     (master,) = job.names("master")
     with out_of_reach(ready, job, master):
@@ -170,7 +172,7 @@ def test_all_workers_are_on_the_node_that_is_lost(start: Start, ready: Testbed, 
 def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_path: Path) -> None:
     """The last of this file: kubelets that have found no API server for a while look again as much later."""
     job = start(
-        **paced(tmp_path, "hungry"),
+        **paced(tmp_path, "hungry", LONG),
         worker_resource_limit="memory=800Mi",
         oom_memory_limit="1500Mi",
     )
@@ -204,7 +206,7 @@ def test_workers_and_the_api_server_go_away(start: Start, ready: Testbed, tmp_pa
     job.further(workers=3)
     job.go()
     summary = job.summary()
-    job.proven()
+    job.proven(LONG)
     members = summary["members"]  # who is deleted by force may still leave in order: its kubelet asks first
     assert members["lost"] >= 3
     assert members["drained"] >= 1
