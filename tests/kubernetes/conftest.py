@@ -39,14 +39,17 @@ def _needs(item: pytest.Item, fixture: str) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need nodes, the others need only the API, and put them in an order in which few wait for the image.
-
-    First come those with nodes, which are then there to take the image while those of the API run.
-    """
+    """Mark the tests that need nodes, the others need only the API, and put them in an order in which few wait for the image."""
     for item in items:
         if _needs(item, "cluster"):
             item.add_marker("pods")
-    items.sort(key=lambda item: (_needs(item, "image"), item.get_closest_marker("pods") is None))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+    """Return a test's place: nodes come first, to take the image while the API is tested, and before all else those that lose some."""
+    is_api = item.get_closest_marker("pods") is None
+    return _needs(item, "image"), is_api, not is_api and item.path.stem != "test_testbed"
 
 
 class ImageToBe:

@@ -80,10 +80,10 @@ def test_a_cluster_without_room(api: Api, zoo: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("image", "reason"), [(NOWHERE, "ImagePullBackOff"), ("elasticdl:none", "ErrImageNeverPull")]
+    ("absent", "reason"), [(NOWHERE, "ImagePullBackOff"), ("elasticdl:none", "ErrImageNeverPull")]
 )
 def test_a_master_whose_image_is_not_there_ends_the_command(
-    cluster: Testbed, api: Api, tmp_path: Path, image: str, reason: str
+    cluster: Testbed, api: Api, tmp_path: Path, absent: str, reason: str
 ) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     policy = "Never" if reason == "ErrImageNeverPull" else "IfNotPresent"
@@ -95,7 +95,7 @@ def test_a_master_whose_image_is_not_there_ends_the_command(
             "--training_data=/data/train",
             "--job_name=test-job",
         ),
-        *(f"--image_name={image}", f"--image_pull_policy={policy}", f"--namespace={api.namespace}"),
+        *(f"--image_name={absent}", f"--image_pull_policy={policy}", f"--namespace={api.namespace}"),
     ]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert run.returncode == 1, run.stdout + run.stderr
