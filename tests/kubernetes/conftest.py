@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,13 +13,16 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from elasticdl.cluster.kubernetes import rbac
-from elasticdl.cluster.kubernetes.api import Api, connect
+from elasticdl.cluster.kubernetes.api import Api
 
 from . import binaries, testbed
 from .control_plane import ControlPlane
 from .image import build_image, missing_tools
 from .jobs import ELASTICDL, SECONDS, Job, api_of, environment, left
+from .namespaces import own_namespace
+from .node import Node
 from .processes import wait_for
+from .rights import masters_may
 from .testbed import Testbed
 
 
@@ -37,21 +39,50 @@ def _needs(item: pytest.Item, fixture: str) -> bool:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that need nodes, the others need only the API; those with the image come last, since it takes minutes to build."""
+    """Mark the tests that need nodes, the others need only the API, and put them in an order in which few wait for the image."""
     for item in items:
         if _needs(item, "cluster"):
             item.add_marker("pods")
-    items.sort(key=lambda item: _needs(item, "image"))
+    items.sort(key=_turn)
+
+
+def _turn(item: pytest.Item) -> tuple[bool, bool, bool]:
+    """Return a test's place: nodes come first, to take the image while the API is tested, and before all else those that lose some."""
+    is_api = item.get_closest_marker("pods") is None
+    return _needs(item, "image"), is_api, not is_api and item.path.stem != "test_testbed"
+
+
+class ImageToBe:
+    """The image, which is built and handed to nodes beside the tests that don't need it."""
+
+    def __init__(self, folder: Path, threads: ThreadPoolExecutor) -> None:
+        """Begin to build it."""
+        self._threads = threads
+        self._loads: list[Future[None]] = []
+        self._archive = threads.submit(build_image, folder)
+
+    def hand_to(self, nodes: Iterable[Node]) -> None:
+        """Let nodes take the image as soon as it is built, one after the other: a node's disk is this machine's."""
+        self._loads.append(self._threads.submit(self._hand_over, [*nodes]))
+
+    def _hand_over(self, nodes: list[Node]) -> None:
+        for node in nodes:
+            node.load(self._archive.result())
+
+    def wait(self) -> None:
+        """Wait until the nodes have it."""
+        for load in self._loads:
+            load.result()
 
 
 @pytest.fixture(scope="package", autouse=True)
-def image_to_be(request: pytest.FixtureRequest) -> Iterator[Future[Path] | None]:
-    """The image, which is built beside the tests that don't need it; none if no test does."""
+def image_to_be(request: pytest.FixtureRequest) -> Iterator[ImageToBe | None]:
+    """The image, on its way; none if no test needs it."""
     if missing_tools() or not any(_needs(item, "image") for item in request.session.items):
         yield None
         return
-    with TemporaryDirectory(prefix="elasticdl-image-") as folder, ThreadPoolExecutor(1) as builder:
-        yield builder.submit(build_image, Path(folder))
+    with TemporaryDirectory(prefix="elasticdl-image-") as folder, ThreadPoolExecutor(2) as threads:
+        yield ImageToBe(Path(folder), threads)
 
 
 @pytest.fixture(scope="package")
@@ -70,30 +101,32 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 def api(control_plane: ControlPlane, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """A namespace of its own, as the administrator."""
     monkeypatch.setenv("KUBECONFIG", str(control_plane.kubeconfig))
-    yield from _namespace(control_plane)
+    with own_namespace(control_plane) as made:
+        yield made
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[Testbed]:
+def cluster(image_to_be: ImageToBe | None) -> Iterator[Testbed]:
     """A cluster with two nodes."""
     need(testbed.missing())
     with Testbed() as bed:
+        if image_to_be is not None:
+            image_to_be.hand_to(bed.nodes)
         yield bed
 
 
 @pytest.fixture(scope="package")
-def image(image_to_be: Future[Path] | None) -> Path:
-    """The image of the model zoo as `elasticdl zoo build` makes it, as an archive."""
+def image(image_to_be: ImageToBe | None) -> ImageToBe:
+    """The image of the model zoo as `elasticdl zoo build` makes it."""
     need(missing_tools())
     assert image_to_be is not None
-    return image_to_be.result()
+    return image_to_be
 
 
 @pytest.fixture(scope="package")
-def ready(cluster: Testbed, image: Path) -> Testbed:
+def ready(cluster: Testbed, image: ImageToBe) -> Testbed:
     """The cluster with the image on all nodes, and the rights that jobs need."""
-    for node in cluster.nodes:
-        node.load(image)
+    image.wait()
     for body in rbac.objects("default"):
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
     return cluster
@@ -140,13 +173,5 @@ def zoo(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def rights(control_plane: ControlPlane, api: Api) -> None:
-    """What `elasticdl rbac` prints has been applied."""
-    for body in rbac.objects(api.namespace):
-        control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-
-
-def _namespace(plane: ControlPlane) -> Iterator[Api]:
-    name = f"test-{uuid.uuid4().hex[:8]}"
-    plane.kubectl("create", "namespace", name)
-    yield connect(name)
-    plane.kubectl("delete", "namespace", name, "--wait=false")
+    """What `elasticdl rbac` prints is there."""
+    masters_may(control_plane, api)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import secrets
 import socket
 import ssl
@@ -16,6 +17,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from . import certificates
 from .processes import Component, wait_for
@@ -24,6 +26,8 @@ SERVICES = "10.96.0.0/16"
 """Addresses of Services; the API server's own is the first."""
 _API_SERVICE = "10.96.0.1"
 _READY_SECONDS = 60.0
+_ANSWER_SECONDS = 10.0
+_PENDING_PODS = re.compile(r'^scheduler_pending_pods\{queue="(\w+)"\} (\S+)$', re.M)
 
 
 class ControlPlane:
@@ -124,21 +128,47 @@ class ControlPlane:
         """Return what the API answers, or None if it does not answer in order."""
         return self._ask(urllib.request.Request(self.server + path))
 
+    def post(self, path: str, body: Mapping[str, object]) -> dict[str, Any]:
+        """Create an object, without the price of a process, and return what the API answers. Raises RuntimeError if it refuses."""
+        kind = {"Content-Type": "application/json"}
+        try:
+            text = self._send(urllib.request.Request(self.server + path, json.dumps(body).encode(), kind))
+        except urllib.error.HTTPError as error:
+            raise RuntimeError(f"{path}: {error.read().decode()}") from error
+        return dict(json.loads(text))
+
+    def delete(self, path: str) -> str | None:
+        """Ask for an object's end; return what the API answers, or None if it does not answer in order."""
+        return self._ask(urllib.request.Request(self.server + path, method="DELETE"))
+
     def patch(self, path: str, change: Mapping[str, object]) -> str | None:
         """Change an object, without the price of a process; return what the API answers, or None if it refuses or is away."""
         kind = {"Content-Type": "application/merge-patch+json"}
         body = json.dumps(change).encode()
         return self._ask(urllib.request.Request(self.server + path, body, kind, method="PATCH"))
 
-    def _ask(self, request: urllib.request.Request) -> str | None:
+    def is_scheduling(self) -> bool:
+        """Tell whether the scheduler will look at pods by itself; those that wait for something else to happen are none of these."""
+        request = urllib.request.Request(f"https://127.0.0.1:{self._scheduler_port}/metrics")
         request.add_header("Authorization", f"Bearer {self.tokens['admin']}")
-        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        # It signs its own certificate.
+        context = ssl._create_unverified_context()
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=context) as answer:
+            found = dict(_PENDING_PODS.findall(answer.read().decode()))
+        return any(float(found[queue]) > 0 for queue in ("active", "backoff"))
+
+    def _ask(self, request: urllib.request.Request) -> str | None:
         try:
-            with urllib.request.urlopen(request, timeout=2, context=context) as answer:
-                body: bytes = answer.read()
-                return body.decode()
+            return self._send(request)
         except (OSError, urllib.error.URLError):
             return None
+
+    def _send(self, request: urllib.request.Request) -> str:
+        request.add_header("Authorization", f"Bearer {self.tokens['admin']}")
+        context = ssl.create_default_context(cafile=str(self.folder / "ca.crt"))
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS, context=context) as answer:
+            body: bytes = answer.read()
+            return body.decode()
 
     def write_kubeconfig(self, name: str, token: str, namespace: str = "default") -> Path:
         """Write a client's configuration file and return its path."""
@@ -236,13 +266,24 @@ class ControlPlane:
         }
 
     def _scheduler_flags(self) -> dict[str, object]:
+        kubeconfig = self.folder / "scheduler.kubeconfig"
+        configuration = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig)},
+            "leaderElection": {"leaderElect": False},
+            # What found no room is tried again a second after there may be some, however often it has found none before.
+            "podInitialBackoffSeconds": 1,
+            "podMaxBackoffSeconds": 1,
+        }
+        path = self.folder / "scheduler.json"
+        path.write_text(json.dumps(configuration))
         return {
-            "kubeconfig": self.folder / "scheduler.kubeconfig",
-            "authentication-kubeconfig": self.folder / "scheduler.kubeconfig",
-            "authorization-kubeconfig": self.folder / "scheduler.kubeconfig",
+            "config": path,
+            "authentication-kubeconfig": kubeconfig,
+            "authorization-kubeconfig": kubeconfig,
             "bind-address": "127.0.0.1",
             "secure-port": self._scheduler_port,
-            "leader-elect": "false",
         }
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "docker.io/library/elasticdl:test"
 _BASE = "localhost/elasticdl-test/base:1"
+"""Debian with Python."""
+_PACKAGES = "localhost/elasticdl-test/packages"
+"""The same with what this package needs of others, under a tag for what these are."""
+_PACKAGES_DOCKERFILE = f"""\
+FROM {_BASE}
+ENV PIP_NO_CACHE_DIR=1 PIP_BREAK_SYSTEM_PACKAGES=1
+COPY requirements.txt /tmp/requirements.txt
+RUN pip install -r /tmp/requirements.txt && rm /tmp/requirements.txt
+"""
 _TOOLS = ("buildah", "debootstrap")
 _SUITE = "bookworm"
 
@@ -24,9 +35,8 @@ def missing_tools() -> str:
 
 
 def build_image(folder: Path) -> Path:
-    """Build the image with `elasticdl zoo build` and return it as an archive; the base is kept for the next time."""
-    if _run("buildah", "images", "--quiet", _BASE, check=False).strip() == "":
-        _build_base(folder)
+    """Build the image with `elasticdl zoo build` and return it as an archive; what it is based on is kept for the next time."""
+    base = _packages(folder)
     _run(
         str(Path(sys.executable).with_name("maturin")),
         "build",
@@ -39,19 +49,50 @@ def build_image(folder: Path) -> Path:
     zoo = folder / "model_zoo"
     shutil.copytree(ROOT / "model_zoo", zoo)
     elasticdl = str(Path(sys.executable).with_name("elasticdl"))
-    _run(elasticdl, "zoo", "init", str(zoo), f"--base={_BASE}")
-    # The network of the machine may have certificates of its own; the image itself stays as its Dockerfile says.
-    of_the_machine = [
-        f"--volume={path}:{path}:ro" for path in ("/etc/ssl/certs", "/etc/pip.conf") if Path(path).exists()
-    ]
+    _run(elasticdl, "zoo", "init", str(zoo), f"--base={base}")
     _run(
         elasticdl, "zoo", "build", str(zoo), f"--image={IMAGE}", f"--wheel={wheel}", "--tool=buildah", "--",
-        "--isolation=chroot", *of_the_machine,
+        *_building(),
     )  # fmt: skip
     archive = folder / "image.tar"
     _run("buildah", "push", "--quiet", IMAGE, f"docker-archive:{archive}:{IMAGE}")
     _run("buildah", "rmi", IMAGE)
     return archive
+
+
+def _building() -> list[str]:
+    """Return buildah's arguments on this machine, whose network may have certificates; the image stays as its Dockerfile says."""
+    places = ("/etc/ssl/certs", "/etc/pip.conf")
+    return [
+        "--isolation=chroot",
+        *(f"--volume={path}:{path}:ro" for path in places if Path(path).exists()),
+    ]
+
+
+def _packages(folder: Path) -> str:
+    """Return the image that has what this package needs of others; gigabytes, which are fetched when they change and not each time."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    requirements = "\n".join([*project["dependencies"], *extras["tensorflow"], *extras["kubernetes"], ""])
+    tag = hashlib.sha256((_PACKAGES_DOCKERFILE + requirements).encode()).hexdigest()[:16]
+    name = f"{_PACKAGES}:{tag}"
+    if _has(name):
+        return name
+    if not _has(_BASE):
+        _build_base(folder)
+    context = folder / "packages"
+    context.mkdir()
+    (context / "Dockerfile").write_text(_PACKAGES_DOCKERFILE)
+    (context / "requirements.txt").write_text(requirements)
+    _run("buildah", "bud", "--quiet", f"--tag={name}", *_building(), str(context))
+    for image in _run("buildah", "images", "--format={{.Name}}:{{.Tag}}").split():
+        if image.startswith(f"{_PACKAGES}:") and image != name:
+            _run("buildah", "rmi", image)
+    return name
+
+
+def _has(image: str) -> bool:
+    return bool(_run("buildah", "images", "--quiet", image, check=False).strip())
 
 
 def _build_base(folder: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.cluster.kubernetes.api import Api, ApiError, Unreachable, connect
+from model_zoo.iris import make_data
 
 from .control_plane import ControlPlane
 from .image import IMAGE
@@ -23,7 +24,7 @@ from .testbed import Testbed
 ROOT = Path(__file__).resolve().parents[2]
 ELASTICDL = str(Path(sys.executable).with_name("elasticdl"))
 SECONDS = 300.0
-EPOCHS, RECORDS = 400, 120
+EPOCHS, RECORDS = 200, 120
 """Of the paced job, which lasts for minutes: on a busy machine some workers come much later than others."""
 
 
@@ -191,17 +192,17 @@ def spoiled(folder: Path, mistake: str) -> Path:
     return zoo
 
 
-def paced(folder: Path, model: str = "paced") -> dict[str, object]:
+def paced(folder: Path, model: str = "paced", epochs: int = EPOCHS) -> dict[str, object]:
     """Settings of a job of three workers, of five steps an epoch, that take their time until it is let go."""
     iris = folder / "data" / "iris"
     iris.parent.mkdir(exist_ok=True)
-    subprocess.run([sys.executable, str(ROOT / "model_zoo/iris/make_data.py"), str(iris)], check=True)
+    assert make_data.main([str(iris)]) == 0
     return {
         "model_zoo": ROOT / "tests/job/zoo",
         "model_def": f"{model}.custom_model",
         "training_data": "/data/iris/train",
         "num_workers": 3,
-        "num_epochs": EPOCHS,
+        "num_epochs": epochs,
         "minibatch_size": 8,
         "num_minibatches_per_task": 1,
         "global_batch_size": 24,

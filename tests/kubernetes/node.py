@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,7 @@ class Node:
         self.address = network.add_node(number)
         folder.mkdir(parents=True, exist_ok=True)
         self.socket = folder / "containerd.sock"
+        self._takes_image = threading.Lock()
         self._write_configuration(binary, kubeconfig)
         argv = [
             *network.enter(number),
@@ -85,8 +87,9 @@ class Node:
         )
 
     def lose(self) -> None:
-        """Take the node's power away: kubelet, containerd and all containers are gone at once."""
-        self.init.kill()
+        """Take the node's power away, when it has taken its images: kubelet, containerd and all containers are gone at once."""
+        with self._takes_image:
+            self.init.kill()
 
     def close(self) -> None:
         """End the node and remove what it left."""
@@ -104,8 +107,9 @@ class Node:
             raise RuntimeError(f"{self.name} can't kill {container['containerID']}: {done.stderr}")
 
     def load(self, archive: Path) -> None:
-        """Hand an image to the node."""
-        done = self._ctr("images", "import", "--no-unpack", str(archive), seconds=_IMPORT_SECONDS)
+        """Hand an image to the node, and have it unpacked, so that no pod waits for that."""
+        with self._takes_image:
+            done = self._ctr("images", "import", str(archive), seconds=_IMPORT_SECONDS)
         if done.returncode:
             raise RuntimeError(f"{self.name} can't take the image {archive}: {done.stderr}")
 

@@ -92,11 +92,7 @@ class Rig:
 
     def report(self, name: ProcessName, **status: Any) -> None:
         """Say something as the pod's kubelet."""
-        patch = json.dumps({"status": status})
-        self.plane.kubectl(
-            "patch", "pod", f"job-{name}", "--subresource=status", f"--namespace={self.api.namespace}",
-            "--type=merge", f"--patch={patch}",
-        )  # fmt: skip
+        assert self.plane.patch(f"{self._path(name)}/status", {"status": status}) is not None
 
     def container(self, name: ProcessName, phase: str, beside: tuple[str, ...] = (), **state: Any) -> None:
         plain = {"image": "image", "imageID": "", "ready": False, "restartCount": 0}
@@ -113,8 +109,10 @@ class Rig:
             "metadata": {"name": f"job-{name}"},
             "target": {"apiVersion": "v1", "kind": "Node", "name": "somewhere"},
         }
-        path = f"/api/v1/namespaces/{self.api.namespace}/pods/job-{name}/binding"
-        self.plane.kubectl("create", f"--raw={path}", "--filename=-", stdin=json.dumps(binding))
+        self.plane.post(f"{self._path(name)}/binding", binding)
+
+    def _path(self, name: ProcessName) -> str:
+        return f"/api/v1/namespaces/{self.api.namespace}/pods/job-{name}"
 
 
 @pytest.fixture

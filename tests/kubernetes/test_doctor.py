@@ -141,7 +141,7 @@ def test_these_rights_are_enough_to_submit(control_plane: ControlPlane, api: Api
 @pytest.mark.usefixtures("good_image")
 def test_no_service_account(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     """Whoever may not make one for the job needs the namespace's."""
-    control_plane.kubectl("delete", "serviceaccount", "elasticdl", f"--namespace={api.namespace}")
+    api.delete("ServiceAccount", "elasticdl")
     user = with_cluster_role(control_plane, api.namespace, "edit")
     wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), SECONDS)
     assert only(spec(api, zoo), user, Level.WRONG) == (
@@ -157,7 +157,7 @@ def test_masters_without_a_right(
 ) -> None:
     _, role, *_ = rbac.objects(api.namespace)
     role["rules"] = [rule for rule in role["rules"] if rule["resources"] != [resource]]
-    control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(role))
+    api.replace(role)
     lacking = ", ".join(f"{verb} {resource}" for verb in verbs)
     wanted = f"the service account 'elasticdl', which masters have, may not {lacking}; run `elasticdl rbac"
     # The API server's authorizer learns of a new Role a moment later.
@@ -282,13 +282,10 @@ def kubelet(control_plane: ControlPlane, api: Api) -> Iterator[Callable[[dict[st
     over = threading.Event()
 
     def report(status: dict[str, Any]) -> None:
-        patch = json.dumps({"status": status})
         while not over.wait(0.05):
             for pod in api.list("Pod", "app.kubernetes.io/component=probe")[0]:
-                control_plane.kubectl(
-                    "patch", "pod", pod["metadata"]["name"], "--subresource=status", f"--namespace={api.namespace}",
-                    "--type=merge", f"--patch={patch}", check=False,
-                )  # fmt: skip
+                path = f"/api/v1/namespaces/{api.namespace}/pods/{pod['metadata']['name']}/status"
+                control_plane.patch(path, {"status": status})
                 return
 
     def start(status: dict[str, Any]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster.kubernetes import manifests, rbac
-from elasticdl.cluster.kubernetes.api import Api, connect
+from elasticdl.cluster.kubernetes import manifests
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.tools import doctor, survey
 
 from .image import IMAGE
+from .namespaces import own_namespace
 from .node import PAUSE
 from .processes import wait_for
+from .rights import masters_may
 from .submitting import spec
 from .testbed import Testbed
 
@@ -33,12 +33,9 @@ NOWHERE = "127.0.0.1:1/elasticdl:none"
 def api(cluster: Testbed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     """A namespace of its own, in which masters have their rights."""
     monkeypatch.setenv("KUBECONFIG", str(cluster.kubeconfig))
-    name = f"test-{os.urandom(4).hex()}"
-    cluster.kubectl("create", "namespace", name)
-    for body in rbac.objects(name):
-        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-    yield connect(name)
-    cluster.kubectl("delete", "namespace", name, "--wait=false")
+    with own_namespace(cluster.control_plane) as made:
+        masters_may(cluster.control_plane, made)
+        yield made
 
 
 def tried(api: Api, zoo: Path, image: str, policy: str) -> doctor.Tried:
@@ -83,10 +80,10 @@ def test_a_cluster_without_room(api: Api, zoo: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
-    ("image", "reason"), [(NOWHERE, "ImagePullBackOff"), ("elasticdl:none", "ErrImageNeverPull")]
+    ("absent", "reason"), [(NOWHERE, "ImagePullBackOff"), ("elasticdl:none", "ErrImageNeverPull")]
 )
 def test_a_master_whose_image_is_not_there_ends_the_command(
-    cluster: Testbed, api: Api, tmp_path: Path, image: str, reason: str
+    cluster: Testbed, api: Api, tmp_path: Path, absent: str, reason: str
 ) -> None:
     (tmp_path / "model.py").write_text(MODEL)
     policy = "Never" if reason == "ErrImageNeverPull" else "IfNotPresent"
@@ -98,7 +95,7 @@ def test_a_master_whose_image_is_not_there_ends_the_command(
             "--training_data=/data/train",
             "--job_name=test-job",
         ),
-        *(f"--image_name={image}", f"--image_pull_policy={policy}", f"--namespace={api.namespace}"),
+        *(f"--image_name={absent}", f"--image_pull_policy={policy}", f"--namespace={api.namespace}"),
     ]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
     assert run.returncode == 1, run.stdout + run.stderr

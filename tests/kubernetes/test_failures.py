@@ -28,10 +28,8 @@ def report(plane: ControlPlane, api: Api, **status: Any) -> None:
         return [one["metadata"]["name"] for one in found if one["status"]["phase"] == "Pending"]
 
     wait_for("a master's pod", lambda: bool(waiting()), SECONDS)
-    plane.kubectl(
-        "patch", "pod", waiting()[0], f"--namespace={api.namespace}", "--subresource=status", "--type=merge",
-        f"--patch={json.dumps({'status': status})}",
-    )  # fmt: skip
+    path = f"/api/v1/namespaces/{api.namespace}/pods/{waiting()[0]}/status"
+    assert plane.patch(path, {"status": status}) is not None
 
 
 def container(**state: Any) -> list[dict[str, Any]]:

@@ -69,7 +69,10 @@ def test_a_stopped_job_and_a_deleted_namespace_leave_nothing(ready: Testbed, tmp
         wait_for("the end of all that the job made", lambda: not left(api), 120.0)
         assert job.process.wait(SECONDS) == 0
         assert (job.data / "paced.npz").exists()
-        second = Job.submit(ready, api, tmp_path, {**settings, "job_name": "second"})
+        # The namespace's end is looked for again after half of what its pods may take, whenever they have ended.
+        soon = json.dumps({"spec": {"terminationGracePeriodSeconds": 4}})
+        more = {"job_name": "second", "pod_template": soon}
+        second = Job.submit(ready, api, tmp_path, {**settings, **more})
         second.past(3, workers=3)
         ready.kubectl("delete", "namespace", name, "--timeout=120s")
         assert second.process.wait(SECONDS) == 1

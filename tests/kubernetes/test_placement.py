@@ -22,8 +22,8 @@ from .processes import wait_for
 UNIT = "example.com/unit"
 NODES, EACH = 3, 4
 SECONDS = 60.0
-QUIET_SECONDS = 3.0
-"""How long nothing more may happen before a placement counts as final."""
+QUIET_SECONDS = 0.5
+"""How long the scheduler may have nothing to do before a placement counts as final."""
 
 Object = dict[str, Any]
 
@@ -93,8 +93,9 @@ class Room:
         since = time.monotonic()
         while time.monotonic() - since < QUIET_SECONDS:
             self._end_those_who_go()
-            if self._shape() != before:
-                before, since = self._shape(), time.monotonic()
+            shape = self._shape()
+            if shape != before or self._plane.is_scheduling():
+                before, since = shape, time.monotonic()
             time.sleep(0.1)
         assert ready(), what
 

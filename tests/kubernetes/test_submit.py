@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import os
 import time
@@ -25,7 +26,7 @@ from elasticdl.master.reporting.statusstore import ObjectStatusStore
 
 from .control_plane import ControlPlane
 from .processes import wait_for
-from .rights import limited, with_cluster_role
+from .rights import account_name, limited, may, with_cluster_role
 from .submitting import spec
 
 pytestmark = pytest.mark.usefixtures("rights")
@@ -70,33 +71,25 @@ def test_who_may_make_roles_gives_each_job_its_own_account(
     control_plane: ControlPlane, api: Api, zoo: Path
 ) -> None:
     """As the ClusterRole `admin` of a namespace, with no shared account in it."""
-    for kind in ("serviceaccount", "rolebinding", "role"):
-        control_plane.kubectl("delete", kind, "elasticdl", f"--namespace={api.namespace}")
+    for kind in ("ServiceAccount", "RoleBinding", "Role"):
+        api.delete(kind, "elasticdl")
     user = with_cluster_role(control_plane, api.namespace, "admin")
     wait_for("the user's rights", lambda: user.may("create", "Role") and user.may("create", "Pod"), 60.0)
     podsubmit.submit(spec(api, zoo), user)
     assert account(api) == "test-job-master"
+    may_master = functools.partial(
+        may, control_plane, api.namespace, account_name(api.namespace, "test-job-master")
+    )
     assert {"ServiceAccount/test-job-master", "Role/test-job-master", "RoleBinding/test-job-master"} <= set(
         owned(api)
     )
     for right in rbac.rules("test-job"):
         (resource,), (group,) = right["resources"], right["apiGroups"]
-        named = right.get("resourceNames", [""])
-        assert all(
-            may_account(control_plane, api, f"test-job-master {verb} {group} {resource} {name}")
-            for verb in right["verbs"]
-            for name in named
-        )
-    assert not may_account(control_plane, api, "test-job-master patch batch jobs other")
-
-
-def may_account(plane: ControlPlane, api: Api, right: str) -> bool:
-    """Tell whether `ACCOUNT VERB GROUP RESOURCE NAME` is allowed."""
-    account, verb, group, resource, name = right.split(" ")
-    what = f"{resource}{f'.{group}' if group else ''}" + (f"/{name}" if name else "")
-    who = f"--as=system:serviceaccount:{api.namespace}:{account}"
-    said = plane.kubectl("auth", "can-i", verb, what, who, f"--namespace={api.namespace}", check=False)
-    return said.strip() == "yes"
+        for verb in right["verbs"]:
+            for name in right.get("resourceNames", [""]):
+                allowed = functools.partial(may_master, verb, group, resource, name=name)
+                wait_for(f"the right to {verb} {resource} {name}", allowed, 60.0)
+    assert not may_master("patch", "batch", "jobs", name="other")
 
 
 def test_who_may_not_make_roles_shares_the_account_of_the_namespace(
@@ -140,13 +133,7 @@ def test_a_master_of_its_own_account_pulls_as_the_shared_one(
     control_plane: ControlPlane, api: Api, zoo: Path
 ) -> None:
     secrets = {"imagePullSecrets": [{"name": "registry"}]}
-    control_plane.kubectl(
-        "patch",
-        "serviceaccount",
-        "elasticdl",
-        f"--namespace={api.namespace}",
-        f"--patch={json.dumps(secrets)}",
-    )
+    api.patch("ServiceAccount", "elasticdl", secrets)
     podsubmit.submit(spec(api, zoo), api)
     assert owned(api)["ServiceAccount/test-job-master"]["imagePullSecrets"] == secrets["imagePullSecrets"]
 
@@ -250,7 +237,7 @@ def test_what_is_there_is_no_obstacle(control_plane: ControlPlane, api: Api, zoo
         "metadata": {"name": "data", "namespace": api.namespace},
         "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
     }
-    control_plane.kubectl("create", "-f", "-", stdin=json.dumps(claim))
+    api.create(claim)
     settings = {
         "worker_pod_priority": "system-cluster-critical",
         "volume": "claim_name=data,mount_path=/data",
@@ -262,7 +249,7 @@ def test_what_is_there_is_no_obstacle(control_plane: ControlPlane, api: Api, zoo
 def test_without_the_service_account_nothing_is_submitted(
     control_plane: ControlPlane, api: Api, zoo: Path
 ) -> None:
-    control_plane.kubectl("delete", "serviceaccount", "elasticdl", f"--namespace={api.namespace}")
+    api.delete("ServiceAccount", "elasticdl")
     user = with_cluster_role(control_plane, api.namespace, "edit")
     wait_for("the user's rights", lambda: user.may("create", "NetworkPolicy"), 60.0)
     with pytest.raises(BadSetting, match=r"no service account 'elasticdl'.*elasticdl rbac"):
@@ -280,17 +267,14 @@ def test_a_model_zoo_that_does_not_fit(api: Api, zoo: Path) -> None:
 def test_what_breaks_off_leaves_nothing(control_plane: ControlPlane, api: Api, zoo: Path) -> None:
     """An object that can't be created after others have been."""
     (zoo / "weights.bin").write_bytes(os.urandom(100_000))
-    control_plane.kubectl(
-        "create", "-f", "-", f"--namespace={api.namespace}",
-        stdin=json.dumps(
-            {
-                "apiVersion": "v1",
-                "kind": "ResourceQuota",
-                "metadata": {"name": "few"},
-                "spec": {"hard": {"count/secrets": "0"}},
-            }
-        ),
-    )  # fmt: skip
+    api.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "few"},
+            "spec": {"hard": {"count/secrets": "0"}},
+        }
+    )
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("elasticdl.tools.survey.refuse", lambda spec, facts: "")
         wait_for("the quota", lambda: "hard" in api.get("ResourceQuota", "few").get("status", {}), 60.0)
@@ -332,10 +316,8 @@ def next_master(api: Api, before: set[str]) -> str:
 
 
 def ends(plane: ControlPlane, api: Api, pod: str, phase: str) -> None:
-    plane.kubectl(
-        "patch", "pod", pod, f"--namespace={api.namespace}", "--subresource=status", "--type=merge",
-        f"--patch={json.dumps({'status': {'phase': phase}})}",
-    )  # fmt: skip
+    path = f"/api/v1/namespaces/{api.namespace}/pods/{pod}/status"
+    assert plane.patch(path, {"status": {"phase": phase}}) is not None
 
 
 def condition(api: Api, kind: str) -> bool:

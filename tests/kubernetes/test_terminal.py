@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import select
@@ -14,12 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.cluster.kubernetes import manifests, rbac
+from elasticdl.cluster.kubernetes import manifests
 from elasticdl.cluster.kubernetes.api import Api
 
 from .control_plane import ControlPlane
 from .jobs import ELASTICDL, ROOT, environment
 from .processes import wait_for
+from .rights import masters_may
 
 SECONDS = 60.0
 
@@ -69,8 +69,7 @@ class Terminal:
 @pytest.fixture
 def terminal(control_plane: ControlPlane, api: Api, tmp_path: Path) -> Iterator[Terminal]:
     """A job whose master finds no node, watched on a terminal."""
-    for body in rbac.objects(api.namespace):
-        control_plane.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    masters_may(control_plane, api)
     settings = {
         "model_zoo": ROOT / "model_zoo",
         "model_def": "iris.dnn_iris.custom_model",

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -65,8 +66,13 @@ class Testbed:
                 folder = self.folder / f"node{number}"
                 node = Node(number, binary, folder, kubeconfig, self.network)
                 self.nodes.append(node)
+
+            def begin(node: Node) -> None:
                 node.start()
                 node.load(pause)
+
+            with ThreadPoolExecutor(nodes) as starting:
+                list(starting.map(begin, self.nodes))
             for node in self.nodes:
                 self.wait_ready(node)
         except BaseException:
