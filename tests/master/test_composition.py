@@ -8,9 +8,10 @@ import pytest
 
 from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.machine import MasterCore
+from elasticdl.master.ps.machine import PsMaster
 
 
-@pytest.mark.parametrize("master", [AllReduceMaster])
+@pytest.mark.parametrize("master", [AllReduceMaster, PsMaster])
 def test_a_master_inherits_from_the_core_alone_and_its_values_from_nothing(master: type[MasterCore]) -> None:
     assert master.__mro__ == (master, MasterCore, object)
     made = (one.default_factory for one in dataclasses.fields(master))

@@ -67,7 +67,7 @@ def test_a_job_without_trouble(start: Start, tmp_path: Path) -> None:
 
 
 def test_a_killed_worker_is_replaced(start: Start, tmp_path: Path) -> None:
-    job = start(rows=2000, num_workers=2)
+    job = start(rows=5000, num_workers=2)
     job.past(10)
     job.kill("worker-1-1")
     recovered = job.happened(EventKind.RECOVERED)
