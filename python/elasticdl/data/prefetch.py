@@ -31,8 +31,7 @@ class _Made:
 class ChunkSource:
     """Chunks by their keys, made ahead of need.
 
-    At most `ahead` chunks wait to be fetched, so memory is bounded whatever is expected. Once so many wait, the thread rests until half of
-    them are left: to be woken for each one costs more than small chunks do.
+    At most `ahead` chunks wait to be fetched, so memory is bounded whatever is expected.
     """
 
     def __init__(
@@ -50,7 +49,6 @@ class ChunkSource:
         self._expected: dict[ChunkKey, None] = {}
         self._made: dict[ChunkKey, _Made] = {}
         self._urgent: ChunkKey | None = None
-        self._resting = False
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -103,8 +101,7 @@ class ChunkSource:
     def _next(self) -> ChunkKey | None:
         if self._urgent is not None and self._urgent not in self._made:
             return self._urgent
-        self._resting = len(self._made) > (self._ahead // 2 if self._resting else self._ahead - 1)
-        if self._resting:
+        if len(self._made) >= self._ahead:
             return None
         return next((key for key in self._expected if key not in self._made), None)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +22,6 @@ from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.controlflow import functions, functions_branch, library
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.raised import raised_by_python
@@ -163,11 +162,39 @@ def _run_inline(graph: Any) -> None:
     inline knows no branches and loops, so functions with these are left to the pool, as they are in a pipeline of their own.
     """
     inline = attr_value_pb2.AttrValue(b=False)
-    known = library(graph.as_graph_def())
+    library = {function.signature.name: function for function in graph.as_graph_def().library.function}
     for operation in graph.get_operations():
         attributes = operation.node_def.attr
-        if "use_inter_op_parallelism" in attributes and not functions_branch(functions(attributes), known):
+        if "use_inter_op_parallelism" in attributes and not _branches(_functions(attributes), library):
             operation._set_attr("use_inter_op_parallelism", inline)
+
+
+_LOWERED = "_lower_using_switch_merge"
+"""Marks branches and loops of which TensorFlow makes control flow inside the function that has them."""
+_CONTROL_FLOW = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"}
+
+
+def _branches(names: Iterable[str], library: Mapping[str, Any]) -> bool:
+    """Tell whether any of these functions, or one that runs as a part of it, has control flow."""
+    found, open_ = set(names), list(names)
+    while open_:
+        function = library.get(open_.pop())
+        for node in function.node_def if function is not None else ():
+            if node.op in _CONTROL_FLOW or (_LOWERED in node.attr and node.attr[_LOWERED].b):
+                return True
+            if "Dataset" in node.op:  # it runs its functions itself
+                continue
+            called = _functions(node.attr) - found
+            found |= called
+            open_ += called
+    return False
+
+
+def _functions(attributes: Mapping[str, Any]) -> set[str]:
+    """Return the names of the functions among an operation's attributes."""
+    return {value.func.name for value in attributes.values() if value.HasField("func")} | {
+        function.name for value in attributes.values() for function in value.list.func
+    }
 
 
 def show(structure: Any) -> str:
