@@ -117,7 +117,7 @@ def running() -> Iterator[tuple[JobPlace, list[ServerEvent]]]:
             (["train", "--image_name=x"], "--training_data: on Kubernetes a path is one inside the pods"),
         (["train", "--dry-run", "-f", "x.yaml"], "-f x.yaml: can't be read: No such file or directory"),
         (["train", "--restart_policy=Always"], "--restart_policy is no longer a setting"),
-        (["train", "--eval_metrics_fn=eval_metrics_fn"], "--eval_metrics_fn names the metrics of an evaluation"),
+        (["train", "--eval_metrics_fn=figures"], "model.py: does not define 'figures' (--eval_metrics_fn)"),
         (["clean", "--docker_image_repository=x", "--all"], "`elasticdl clean` is no longer a command: `elasticdl stop JOB"),
         (["train", "--model_def=model.custom_modl"], "model.py: does not define 'custom_modl' (--model_def); did you mean custom_model?"),
         (["train", "--model_def=mdel.custom_model"], "mdel.py: No such file or directory; --model_def=mdel.custom_model is looked for"),

@@ -131,7 +131,6 @@ def test_another_restart_policy_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "needs", "meanwhile"),
     [
-        ("eval_metrics_fn", "metrics of an evaluation", "may stay in the model file"),
         ("tensorboard_log_dir", "TensorBoard's event files", "CSVLogger"),
     ],
 )

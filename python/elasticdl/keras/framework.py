@@ -31,6 +31,7 @@ class KerasFramework:
         Symbol("loss", ("labels", "predictions"), is_function=False),
         Symbol("optimizer"),
         Symbol("callbacks", required=False),
+        Symbol("eval_metrics_fn", required=False),
     )
     formats = (OutputFormat("keras", ".keras"), OutputFormat("saved_model"))
     has_ps = True

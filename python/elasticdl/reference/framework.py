@@ -28,6 +28,7 @@ class ReferenceFramework:
         Symbol("feed", ("records", "mode", "metadata")),
         Symbol("optimizer"),
         Symbol("callbacks", required=False),
+        Symbol("eval_metrics_fn", required=False),
     )
     formats = (OutputFormat("npz", ".npz"),)
     has_ps = True

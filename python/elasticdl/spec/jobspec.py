@@ -145,6 +145,10 @@ class JobSpec:
         kinds.text("SYMBOL"), "callbacks", group="model", what="Function that returns Keras callbacks, if defined.",
         why="The name that model files use.",
     )  # fmt: skip
+    eval_metrics_fn: str = setting(
+        kinds.text("SYMBOL"), "eval_metrics_fn", group="model",
+        what="Function that returns the metrics of an evaluation, if defined.", why="The name that model files use.",
+    )  # fmt: skip
     custom_data_reader: str = setting(
         kinds.text("SYMBOL"), "custom_data_reader", group="model",
         what="Function that returns a custom reader, if defined.", why="The name that model files use.",

@@ -21,6 +21,7 @@ class UserModel:
         feed: turns raw records into what the model takes.
         callbacks: returns callbacks, if defined.
         custom_data_reader: returns a reader, if defined.
+        eval_metrics_fn: returns the metrics of an evaluation, if defined.
     """
 
     path: Path
@@ -31,3 +32,4 @@ class UserModel:
     feed: Callable[..., Any]
     callbacks: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
+    eval_metrics_fn: Callable[[], Any] | None = None
