@@ -16,11 +16,13 @@ import pytest
 from elasticdl.catalog.catalog import read_catalog
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.cluster.cluster import process_name
+from elasticdl.control.protocol.metricstates import combine, pack, read_metrics, unpack
 from elasticdl.errors import BadData, BadModel, TransferFailed
 from elasticdl.spec import framework
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import PARQUET, JobSpec
 from elasticdl.worker.contract.allreduce import Adapter, StepLogs
+from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.framework import Framework
 from elasticdl.worker.contract.ps import PsAdapter
 
@@ -215,6 +217,97 @@ def test_the_result_is_written_in_each_format_and_the_state_stays(
     assert made.digest() == digest
 
 
+# ---------------------------------------------------------------------- evaluation
+
+TASKS = [[records(8), records(8, 8)], [records(5, 16)], [], [records(8, 30)]]
+
+
+def state_of(
+    evaluator: Evaluator, task: int, rows: Callable[[Any], list[npt.NDArray[np.float32]]] = lambda batch: []
+) -> list[npt.NDArray[Any]]:
+    evaluator.begin_task(task)
+    for raw in TASKS[task]:
+        batch = evaluator.convert(raw)
+        assert evaluator.evaluate(batch, rows(batch)) == len(raw)
+    return evaluator.task_state()
+
+
+def evaluator_of(made: Adapter | PsAdapter) -> Evaluator:
+    evaluator = made.evaluator(None)
+    evaluator.prepare(TASKS[0][0])
+    return evaluator
+
+
+def test_values_do_not_depend_on_who_evaluated_which_task(adapter: Callable[..., Adapter]) -> None:
+    workers = [evaluator_of(adapter()), evaluator_of(adapter())]
+    catalog = workers[0].catalog()
+    assert read_metrics(workers[1].catalog().text()) == catalog
+    assert [one.name for one in catalog.metrics] == ["val_loss", "val_accuracy", "val_right"]
+    found = []
+    for split in ([0, 0, 0, 0], [1, 0, 1, 0], [1, 1, 0, 0]):
+        states = {task: pack(state_of(workers[split[task]], task)) for task in (3, 1, 0, 2)}
+        in_order = [unpack(catalog.task_arrays(), states[task]) for task in range(len(TASKS))]
+        found += [worker.metric_values(combine(catalog, in_order)) for worker in workers]
+    assert all(one == found[0] for one in found)
+    assert found[0]["val_accuracy"] == pytest.approx(found[0]["val_right"])
+    assert found[0]["val_accuracy"] * 29 == pytest.approx(round(found[0]["val_accuracy"] * 29))
+
+
+def test_an_evaluation_changes_nothing_that_is_trained(adapter: Callable[..., Adapter]) -> None:
+    made, undisturbed = adapter(), adapter()
+    train(made, 2)
+    train(undisturbed, 2)
+    digest, evaluator = made.digest(), evaluator_of(made)
+    result, examples, _ = sum_of(made, (0, records(8)), step=3)
+    state_of(evaluator, 0)
+    np.testing.assert_array_equal(np.array(made.accumulator()), result)
+    assert made.digest() == digest
+    made.apply(result, examples)
+    result, examples, _ = sum_of(undisturbed, (0, records(8)), step=3)
+    undisturbed.apply(result, examples)
+    assert made.digest() == undisturbed.digest()
+
+
+def test_what_is_evaluated_is_the_present_state_without_dropout(adapter: Callable[..., Adapter]) -> None:
+    made = adapter()
+    evaluator = evaluator_of(made)
+    first = evaluator.metric_values(combine(evaluator.catalog(), [state_of(evaluator, 0)]))
+    again = evaluator.metric_values(combine(evaluator.catalog(), [state_of(evaluator, 0)]))
+    train(made, 20)
+    trained = evaluator.metric_values(combine(evaluator.catalog(), [state_of(evaluator, 0)]))
+    assert first == again != trained
+    assert isinstance(first["val_loss"], float)
+    assert isinstance(trained["val_loss"], float)
+    assert trained["val_loss"] < first["val_loss"]
+
+
+def test_evaluation_data_without_an_example_is_refused(adapter: Callable[..., Adapter]) -> None:
+    evaluator = evaluator_of(adapter())
+    with pytest.raises(BadData, match="feed made no example of the evaluation data"):
+        evaluator.metric_values(combine(evaluator.catalog(), [state_of(evaluator, 2)]))
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({}, "is an empty dict"),
+        ({"loss": len}, "has the name of the loss"),
+        ({"accuracy": 3}, "expected a .*function .labels, .*, received 3"),
+        ({"short": lambda labels, outputs: outputs[:3]}, "expected one value per example"),
+        ({"failing": lambda labels, outputs: outputs["x"]}, "failing.* failed|evaluation of the first chunk failed"),
+        ({"no": {"such": lambda labels, outputs: labels}}, r"\['no'\]\['such'\]: the model"),
+    ],
+)  # fmt: skip
+def test_what_is_no_metric_of_the_model_is_refused(found: Framework, made: dict[str, Any], said: str) -> None:
+    spec = job(found)
+    user = replace(found.load(spec), eval_metrics_fn=lambda: made)
+    adapter = found.adapter(user, spec, None, LIFE)
+    adapter.prepare(records(8))
+    with pytest.raises(BadModel, match=said) as refused:
+        evaluator_of(adapter)
+    assert f"for_{found.name}.py" in str(refused.value)
+
+
 # ---------------------------------------------------------------------- parameter servers
 
 
@@ -276,6 +369,41 @@ def test_the_gradient_of_the_rows_is_that_of_the_loss(ps_adapter: Callable[..., 
         moved[0][at] += change
         losses.append(made.compute(batch, moved, 0, 0).loss)
     assert (losses[1] - losses[0]) / 0.02 == pytest.approx(slope[at], rel=0.02)
+
+
+def test_rows_and_variables_that_are_taken_are_evaluated(ps_adapter: Callable[..., PsAdapter]) -> None:
+    workers = [ps_adapter(), ps_adapter()]
+    evaluators = [evaluator_of(made) for made in workers]
+    catalog = evaluators[0].catalog()
+
+    def values(rows: float) -> dict[str, Any]:
+        states = [
+            state_of(
+                evaluators[task % 2],
+                task,
+                lambda batch: rows_of(workers[0], batch, rows) if batch.examples else [],
+            )
+            for task in range(len(TASKS))
+        ]
+        return evaluators[0].metric_values(combine(catalog, states))
+
+    for made in workers:
+        for variable, value in enumerate(made.first_values()):
+            made.take(variable, np.linspace(0, 1, len(value), dtype=np.float32))
+    first = values(0.25)
+    assert values(0.25) == first
+    assert values(0.5)["val_loss"] != first["val_loss"]
+    batch = workers[0].convert(records(8))
+    gradients = [made.compute(batch, rows_of(made, batch), 1, 2).loss for made in workers]
+    evaluators[0].begin_task(0)
+    evaluators[0].evaluate(batch, rows_of(workers[0], batch))
+    alone = evaluators[0].metric_values(combine(catalog, [evaluators[0].task_state()]))
+    assert alone["val_loss"] == pytest.approx(gradients[0], rel=1e-5)
+    assert gradients[0] == gradients[1]
+    for made in workers:
+        for variable, value in enumerate(made.first_values()):
+            made.take(variable, value)
+    assert values(0.25)["val_loss"] != first["val_loss"]
 
 
 def test_ids_outside_of_a_table_are_bad_data(ps_adapter: Callable[..., PsAdapter]) -> None:

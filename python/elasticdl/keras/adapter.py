@@ -20,6 +20,7 @@ from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
 from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.callbacks import GroupCallbacks
+from elasticdl.keras.evaluation import KerasEvaluator, OwnWeights
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.internals import layers_of
@@ -165,6 +166,10 @@ class KerasAdapter:
         self.zero()
 
     # ------------------------------------------------------------------ between steps
+
+    def evaluator(self, metadata: Any) -> KerasEvaluator:
+        """Return what evaluates this model, with nothing traced yet."""
+        return KerasEvaluator(self._user, self._spec, metadata, self.model, OwnWeights(self.model))
 
     @property
     def writes(self) -> bool:

@@ -24,11 +24,14 @@ from elasticdl.files.output import made_beside
 from elasticdl.keras import internals
 from elasticdl.keras.building import make_model, make_optimizer
 from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, server_side, table_of
+from elasticdl.keras.evaluation import KerasEvaluator
 from elasticdl.keras.export import export
+from elasticdl.keras.feed import Batch as FeedBatch
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.pscallbacks import PsCallbacks
+from elasticdl.keras.psevaluation import IdsOf, WeightsOnServers
 from elasticdl.keras.psstep import PsStep
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
@@ -39,6 +42,7 @@ from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
 
 Weights = npt.NDArray[np.float32]
+Ids = npt.NDArray[np.int64]
 _MATRIX = SimpleNamespace(name="embeddings", _unique_id="embeddings")
 """What a table's variable would be called, for optimizers that decay weights by name."""
 
@@ -159,11 +163,14 @@ class KerasPsAdapter:
 
     def convert(self, records: Records) -> PsBatch:
         """Run the user's `feed` over one chunk and look up its ids; may be called from another thread. Raises BadData."""
-        batch = self._pipeline(records)
+        return self._looked_up(self._pipeline(records), self._step.ids)
+
+    def _looked_up(self, batch: FeedBatch, ids_of: IdsOf) -> PsBatch:
+        """Return a batch with the distinct ids of its tables; `ids_of` returns table and ids of each lookup of features."""
         if batch.data is None:
             return PsBatch(0, (), None)
-        of_table: list[list[npt.NDArray[np.int64]]] = [[] for _ in self._step.layers]
-        lookups = self._step.ids(batch.data[0])
+        of_table: list[list[Ids]] = [[] for _ in self._step.layers]
+        lookups = ids_of(batch.data[0])
         for table, ids in lookups:
             self._check_range(table, ids)
             of_table[table].append(ids)
@@ -176,7 +183,7 @@ class KerasPsAdapter:
             starts[table] += len(ids)
         return PsBatch(batch.examples, batches, (batch.data, places))
 
-    def _check_range(self, table: int, ids: npt.NDArray[np.int64]) -> None:
+    def _check_range(self, table: int, ids: Ids) -> None:
         if not len(ids):
             return
         low, high, layer = int(ids.min()), int(ids.max()), self._step.layers[table]
@@ -201,12 +208,17 @@ class KerasPsAdapter:
         """Return a chunk's gradients at the variables taken and these rows."""
         data, places = batch.data
         seeds = chunk_seeds(self._spec.seed, task, chunk, self._step.generators)
-        widths = [layer.output_dim for layer in self._step.layers]
-        tensors = [tf.constant(row.reshape(-1, width)) for row, width in zip(rows, widths, strict=True)]
-        loss, parts, slopes = self._step.compute(data, self._dense, tensors, places, seeds)
+        loss, parts, slopes = self._step.compute(data, self._dense, self._step.matrices(rows), places, seeds)
         return Gradients(
             float(loss), [part.numpy() for part in parts], [slope.numpy().reshape(-1) for slope in slopes]
         )
+
+    def evaluator(self, metadata: Any) -> KerasEvaluator:
+        """Return what evaluates this model, with nothing traced yet."""
+        forward = WeightsOnServers(
+            self._user.path, self.model, self._step, self._looked_up, lambda: self._dense
+        )
+        return KerasEvaluator(self._user, self._spec, metadata, self.model, forward)
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""

@@ -6,6 +6,7 @@ of the model is read or written, so the model's own values only serve as its fir
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from elasticdl.errors import BadModel
 from elasticdl.keras.compiled import Compiled
-from elasticdl.keras.embedding import Given, Recorded, looking_up
+from elasticdl.keras.embedding import Given, PsLayer, Recorded, looking_up
 from elasticdl.keras.internals import clear_losses, clip, seed_states
 from elasticdl.keras.loss import ChunkLoss
 
@@ -35,6 +36,41 @@ class Weights:
     trained: tuple[Any, ...]
     changed: tuple[Any, ...]
     fixed: tuple[Any, ...]
+
+
+class LookupTrace:
+    """The compiled function of the ids that one call of a model looks up in its server-side layers."""
+
+    def __init__(self, model: Any, features: Any, seeded: list[Any], training: bool) -> None:
+        """`features`: their signature. `seeded`: states of the model's seed generators. Traces the model."""
+        self._model, self._seeded, self._training = model, seeded, training
+        self._recorded = Recorded()
+        self._compiled = Compiled(self._trace, (features,))
+        self._compiled.trace()
+
+    @property
+    def calls(self) -> list[PsLayer]:
+        """Return the layer of each lookup, in their order."""
+        return self._recorded.layers
+
+    def ids(self, features: Any, layers: list[PsLayer]) -> list[tuple[int, npt.NDArray[np.int64]]]:
+        """Return of each lookup its layer's place in `layers` and its ids, flat; may be called from several threads."""
+        places = {id(layer): place for place, layer in enumerate(layers)}
+        found = self._compiled(features)
+        return [(places[id(layer)], ids.numpy()) for layer, ids in zip(self.calls, found, strict=True)]
+
+    def given(self, layers: list[PsLayer], rows: list[Any], places: list[Any]) -> Given:
+        """Return the answers to the lookups: `rows` are of each of `layers`, `places` of each lookup among them."""
+        rows_of = {id(layer): of_table for layer, of_table in zip(layers, rows, strict=True)}
+        return Given([(rows_of[id(layer)], at) for layer, at in zip(self.calls, places, strict=True)])
+
+    def _trace(self, features: Any) -> list[Any]:
+        self._recorded = Recorded()
+        mapping = [(variable, tf.convert_to_tensor(variable.value)) for variable in self._model.variables]
+        mapping += [(state, tf.zeros([2], tf.int64)) for state in self._seeded]
+        with keras.StatelessScope(state_mapping=mapping), looking_up(self._recorded):
+            self._model(features, training=self._training)
+        return self._recorded.ids
 
 
 class PsStep:
@@ -63,16 +99,14 @@ class PsStep:
                     f"{path}: {variable.path!r} is of type {variable.dtype}; parameter servers hold float32 only"
                 )
         self._spec = spec
-        self._lookups = Recorded()
-        self._ids = Compiled(self._trace_ids, (spec[0],))
-        self._ids.trace()
-        self.layers = list({id(layer): layer for layer in self._lookups.layers}.values())
+        self._ids = LookupTrace(model, spec[0], self._seeded, training=True)
+        self.layers = list({id(layer): layer for layer in self._ids.calls}.values())
         """Server-side layers, in the order in which they are called first."""
         self._layout: Weights | None = None
         self._first = [np.asarray(variable.value) for variable in self._variables]
         dense = tf.TensorSpec([sum(value.size for value in self._first)], tf.float32)
         rows = [tf.TensorSpec([None, layer.output_dim], tf.float32) for layer in self.layers]
-        places = [tf.TensorSpec([None], tf.int32) for _ in self._lookups.layers]
+        places = [tf.TensorSpec([None], tf.int32) for _ in self._ids.calls]
         seeds = tf.TensorSpec([len(self._seeded), 2], tf.int64)
         self._compute = Compiled(self._trace_compute, (spec, dense, rows, places, seeds))
         self._compute.trace()
@@ -81,6 +115,11 @@ class PsStep:
     def generators(self) -> int:
         """Return the number of seed generators in the model."""
         return len(self._seeded)
+
+    @property
+    def seeded(self) -> list[Any]:
+        """Return the states of the model's seed generators."""
+        return self._seeded
 
     @property
     def variables(self) -> list[Any]:
@@ -95,11 +134,12 @@ class PsStep:
 
     def ids(self, features: Any) -> list[tuple[int, npt.NDArray[np.int64]]]:
         """Return of each lookup its layer's place in `layers` and its ids, flat; may be called from another thread."""
-        places = {id(layer): place for place, layer in enumerate(self.layers)}
-        found = self._ids(features)
-        return [
-            (places[id(layer)], ids.numpy()) for layer, ids in zip(self._lookups.layers, found, strict=True)
-        ]
+        return self._ids.ids(features, self.layers)
+
+    def matrices(self, rows: Sequence[npt.NDArray[np.float32]]) -> list[Any]:
+        """Return the flat rows of each table as tensors of shape [n, width]."""
+        widths = [layer.output_dim for layer in self.layers]
+        return [tf.constant(row.reshape(-1, width)) for row, width in zip(rows, widths, strict=True)]
 
     def first(self) -> npt.NDArray[np.float32]:
         """Return the flat row of the model's first weights."""
@@ -118,39 +158,29 @@ class PsStep:
         loss, parts, slopes = self._compute(data, tf.constant(dense), rows, places, tf.constant(seeds))
         return loss, parts, slopes
 
-    # ------------------------------------------------------------------ traced
-
-    def _trace_ids(self, features: Any) -> list[Any]:
-        self._lookups = Recorded()
-        mapping = [
-            (variable, tf.convert_to_tensor(variable.value))
-            for variable in (*self._variables, *self._constants)
+    def values(self, dense: Any) -> list[Any]:
+        """Return the values of `variables` in a flat row, as tensors."""
+        sizes = [value.size for value in self._first]
+        flat = tf.split(dense, sizes) if sizes else []
+        return [
+            tf.cast(tf.reshape(part, value.shape), variable.dtype)
+            for part, value, variable in zip(flat, self._first, self._variables, strict=True)
         ]
-        mapping += [(state, tf.zeros([2], tf.int64)) for state in self._seeded]
-        with keras.StatelessScope(state_mapping=mapping), looking_up(self._lookups):
-            self._model(features, training=True)
-        return self._lookups.ids
+
+    # ------------------------------------------------------------------ traced
 
     def _trace_compute(
         self, data: tuple[Any, ...], dense: Any, rows: list[Any], places: list[Any], seeds: Any
     ) -> tuple[Any, list[Any], list[Any]]:
         features, labels, weights = (*data, None) if len(data) == 2 else data
-        sizes = [value.size for value in self._first]
-        flat = tf.split(dense, sizes) if sizes else []
-        values = [
-            tf.cast(tf.reshape(part, value.shape), variable.dtype)
-            for part, value, variable in zip(flat, self._first, self._variables, strict=True)
-        ]
+        values = self.values(dense)
         constants = [tf.convert_to_tensor(variable.value) for variable in self._constants]
         mapping = [
             *zip(self._variables, values, strict=True),
             *zip(self._constants, constants, strict=True),
             *((state, seeds[index]) for index, state in enumerate(self._seeded)),
         ]
-        places_of = {id(layer): place for place, layer in enumerate(self.layers)}
-        given = Given(
-            [(rows[places_of[id(layer)]], at) for layer, at in zip(self._lookups.layers, places, strict=True)]
-        )
+        given = self._ids.given(self.layers, rows, places)
         trainable = [
             value for variable, value in zip(self._variables, values, strict=True) if variable.trainable
         ]

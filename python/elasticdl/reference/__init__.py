@@ -6,7 +6,7 @@ What a model file imports is here: the base of models and three models, optimize
 from __future__ import annotations
 
 from elasticdl.reference.callbacks import Callback
-from elasticdl.reference.models import Computed, EmbeddingSum, Linear, Model, Softmax, Table
+from elasticdl.reference.models import Computed, EmbeddingSum, Evaluated, Linear, Model, Softmax, Table
 from elasticdl.reference.optimizers import SGD, Adam, Optimizer
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Callback",
     "Computed",
     "EmbeddingSum",
+    "Evaluated",
     "Linear",
     "Model",
     "Optimizer",

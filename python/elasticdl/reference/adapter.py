@@ -24,8 +24,9 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.callbacks import Callbacks
+from elasticdl.reference.evaluation import ReferenceEvaluator, Rows
 from elasticdl.reference.export import export
-from elasticdl.reference.models import Array
+from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
 from elasticdl.worker.contract.records import Records
@@ -120,9 +121,8 @@ class ReferenceAdapter:
         """Add a chunk's gradients, and its changes of statistics times its examples, to the accumulator."""
         if not batch.examples:
             return ChunkResult(0.0, 0.0)
+        _, values, rows = self.of_batch(batch)
         ids = self._model.ids(batch.features)
-        values = {one.path: one.value for one in self._flat_variables()}
-        rows = {name: values[name][lookups] for name, lookups in ids.items()}
         found = self._model.compute(
             values, rows, batch.features, batch.labels, random_of(self._spec.seed, step, lane)
         )
@@ -153,6 +153,24 @@ class ReferenceAdapter:
         self.zero()
 
     # ------------------------------------------------------------------ between steps
+
+    def evaluator(self, metadata: Any) -> ReferenceEvaluator:
+        """Return what evaluates this model."""
+        return ReferenceEvaluator(self._user, metadata, self._model, self)
+
+    def converted(self, batch: Batch) -> Batch:
+        """Return the batch."""
+        return batch
+
+    def any_rows(self, converted: Batch) -> Rows:
+        """Return none: rows of tables are here."""
+        return ()
+
+    def of_batch(self, converted: Batch, rows: Rows = ()) -> tuple[Batch, Arrays, Arrays]:
+        """Return the batch, all values, and of each table the rows of its lookups."""
+        values = {one.path: one.value for one in self._flat_variables()}
+        ids = self._model.ids(converted.features)
+        return converted, values, {name: values[name][lookups] for name, lookups in ids.items()}
 
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop."""

@@ -73,9 +73,9 @@ def first_parameters(user: UserModel, model: Model, seed: int) -> Arrays:
         raise BadModel(f"{user.path}: parameters failed: {describe(error, user.path)}") from error
 
 
-def feed(user: UserModel, metadata: Any, records: Records) -> Batch:
+def feed(user: UserModel, metadata: Any, records: Records, mode: str = Mode.TRAINING) -> Batch:
     """Return the batch that the user's `feed` makes of a chunk's records. Raises BadData for anything else than (features, labels)."""
-    made = user.feed(records, Mode.TRAINING, metadata)
+    made = user.feed(records, mode, metadata)
     if not isinstance(made, tuple) or len(made) != 2:
         raise BadData(f"{user.path}: feed returned a {type(made).__name__}; expected (features, labels)")
     features, labels = made

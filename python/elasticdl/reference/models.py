@@ -35,6 +35,19 @@ class Computed:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluated:
+    """What a batch is outside of training.
+
+    Attributes:
+        loss: sum of the examples' losses.
+        outputs: what the model gives: an array with one row for each example, or several by name.
+    """
+
+    loss: float
+    outputs: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """An embedding table.
 
@@ -70,6 +83,10 @@ class Model(ABC):
             random: for dropout and its like, seeded for this batch.
         """
 
+    def evaluate(self, values: Arrays, rows: Arrays, features: Any, labels: Array) -> Evaluated:
+        """Return loss and outputs of a batch, without randomness; the arguments are those of `compute`. Needed by evaluations only."""
+        raise NotImplementedError(f"{type(self).__name__} has no evaluate")
+
     def statistics(self) -> Arrays:
         """Return the first value of what is not trained but follows the data, such as running means."""
         return {}
@@ -98,12 +115,22 @@ class Linear(Model):
         self, values: Arrays, rows: Arrays, features: Any, labels: Array, random: np.random.Generator
     ) -> Computed:
         """Return loss and gradients of a batch; `features` of shape [examples, features]."""
-        difference = features @ values["weights"] + values["bias"][0] - labels
+        difference = self._outputs(values, features) - labels
         slope = 2 * difference
         return Computed(
             float((difference * difference).sum()),
             {"weights": slope @ features, "bias": slope.sum(keepdims=True)},
         )
+
+    def evaluate(self, values: Arrays, rows: Arrays, features: Any, labels: Array) -> Evaluated:
+        """Return loss and outputs of a batch; outputs are of shape [examples]."""
+        outputs = self._outputs(values, features)
+        difference = outputs - labels
+        return Evaluated(float((difference * difference).sum()), outputs)
+
+    def _outputs(self, values: Arrays, features: Any) -> Array:
+        outputs: Array = features @ values["weights"] + values["bias"][0]
+        return outputs
 
 
 class Softmax(Model):
@@ -130,17 +157,24 @@ class Softmax(Model):
         if self._dropout:
             kept = random.random(seen.shape) >= self._dropout
             seen = np.where(kept, seen / (1 - self._dropout), 0).astype(seen.dtype)
-        scores = seen @ values["weights"] + values["bias"]
-        scores = scores - scores.max(axis=1, keepdims=True)
-        shares = np.exp(scores)
-        shares /= shares.sum(axis=1, keepdims=True)
-        examples = np.arange(len(labels))
-        loss = -float(np.log(np.maximum(shares[examples, labels], 1e-30)).sum())
-        shares[examples, labels] -= 1
+        loss, shares = self._shares(values, seen, labels)
+        shares[np.arange(len(labels)), labels] -= 1
         mean = 0.9 * values["mean"] + 0.1 * features.mean(axis=0)
         return Computed(
             loss, {"weights": seen.T @ shares, "bias": shares.sum(axis=0)}, statistics={"mean": mean}
         )
+
+    def evaluate(self, values: Arrays, rows: Arrays, features: Any, labels: Array) -> Evaluated:
+        """Return loss and outputs of a batch; outputs are the classes' probabilities, of shape [examples, classes]."""
+        return Evaluated(*self._shares(values, features - values["mean"], labels))
+
+    def _shares(self, values: Arrays, seen: Array, labels: Array) -> tuple[float, Array]:
+        scores = seen @ values["weights"] + values["bias"]
+        scores = scores - scores.max(axis=1, keepdims=True)
+        shares = np.exp(scores)
+        shares /= shares.sum(axis=1, keepdims=True)
+        loss = -float(np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-30)).sum())
+        return loss, shares
 
 
 class EmbeddingSum(Model):
@@ -166,14 +200,25 @@ class EmbeddingSum(Model):
         self, values: Arrays, rows: Arrays, features: Any, labels: Array, random: np.random.Generator
     ) -> Computed:
         """Return loss and gradients of a batch; `features` of shape [examples, ids of an example]."""
-        many = features.shape[1]
-        summed = rows["embeddings"].reshape(len(labels), many, self._width).sum(axis=1)
-        score = summed @ values["weights"] + values["bias"][0]
-        loss = float((np.logaddexp(0, score) - labels * score).sum())
-        slope = (1 / (1 + np.exp(-score)) - labels).astype(np.float32)
-        of_rows = np.repeat(slope[:, None] * values["weights"], many, axis=0)
+        summed, loss, outputs = self._outputs(values, rows, features, labels)
+        slope = (outputs - labels).astype(np.float32)
+        of_rows = np.repeat(slope[:, None] * values["weights"], features.shape[1], axis=0)
         return Computed(
             loss,
             {"weights": slope @ summed, "bias": slope.sum(keepdims=True)},
             {"embeddings": of_rows.astype(np.float32)},
         )
+
+    def evaluate(self, values: Arrays, rows: Arrays, features: Any, labels: Array) -> Evaluated:
+        """Return loss and outputs of a batch; outputs are the probabilities of the label 1, of shape [examples]."""
+        _, loss, outputs = self._outputs(values, rows, features, labels)
+        return Evaluated(loss, outputs)
+
+    def _outputs(
+        self, values: Arrays, rows: Arrays, features: Any, labels: Array
+    ) -> tuple[Array, float, Array]:
+        """Return the sums of the examples' rows, the loss and the probabilities."""
+        summed = rows["embeddings"].reshape(len(labels), features.shape[1], self._width).sum(axis=1)
+        score = summed @ values["weights"] + values["bias"][0]
+        loss = float((np.logaddexp(0, score) - labels * score).sum())
+        return summed, loss, 1 / (1 + np.exp(-score))

@@ -16,6 +16,7 @@ from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.reference.building import (
+    Batch,
     describe_failure,
     feed,
     first_parameters,
@@ -24,6 +25,7 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.callbacks import Callbacks
+from elasticdl.reference.evaluation import ReferenceEvaluator
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Arrays, Model
 from elasticdl.reference.optimizers import Optimizer
@@ -71,12 +73,8 @@ class ReferencePsAdapter:
         self.catalog.check_sizes()
         self._core = self.catalog.core()
         batch = self.convert(sample)
-        widths = [table.width for table in self.catalog.tables]
-        rows = [
-            np.zeros(len(one) * width, np.float32) for one, width in zip(batch.batches, widths, strict=True)
-        ]
         try:
-            self.compute(batch, rows, 0, 0)
+            self.compute(batch, self.any_rows(batch), 0, 0)
         except BadInput:
             raise
         except Exception as error:
@@ -96,7 +94,10 @@ class ReferencePsAdapter:
 
     def convert(self, records: Records) -> PsBatch:
         """Run the user's `feed` over one chunk and look up its ids. Raises BadData."""
-        batch = feed(self._user, self._metadata, records)
+        return self.converted(feed(self._user, self._metadata, records))
+
+    def converted(self, batch: Batch) -> PsBatch:
+        """Look up the ids of a batch. Raises BadData."""
         if not batch.examples:
             return PsBatch(0, (), batch)
         ids = self._model.ids(batch.features)
@@ -124,13 +125,9 @@ class ReferencePsAdapter:
 
     def compute(self, batch: PsBatch, rows: Sequence[Weights], task: int, chunk: int) -> Gradients:
         """Return a chunk's gradients at the variables taken and these rows."""
-        data, values = batch.data, self._values()
+        data, values, looked_up = self.of_batch(batch, rows)
         places = [np.frombuffer(one.inverse(), np.uint32) for one in batch.batches]
         tables = self.catalog.tables
-        looked_up = {
-            table.name: of_table.reshape(-1, table.width)[inverse]
-            for table, of_table, inverse in zip(tables, rows, places, strict=True)
-        }
         random = random_of(self._spec.seed, task, chunk)
         found = self._model.compute(values, looked_up, data.features, data.labels, random)
         slopes = []
@@ -148,6 +145,26 @@ class ReferencePsAdapter:
         ]
         flat = [np.asarray(value, np.float32).reshape(-1) for value in dense]
         return Gradients(found.loss / batch.examples, flat, slopes)
+
+    def any_rows(self, converted: PsBatch) -> Sequence[Weights]:
+        """Return rows of zeros."""
+        tables = self.catalog.tables
+        return [
+            np.zeros(len(one) * table.width, np.float32)
+            for one, table in zip(converted.batches, tables, strict=True)
+        ]
+
+    def of_batch(self, converted: PsBatch, rows: Sequence[Weights]) -> tuple[Batch, Arrays, Arrays]:
+        """Return the batch, the variables taken, and of each table the rows of its lookups, of shape [lookups, width]."""
+        looked_up = {
+            table.name: of_table.reshape(-1, table.width)[np.frombuffer(one.inverse(), np.uint32)]
+            for table, of_table, one in zip(self.catalog.tables, rows, converted.batches, strict=True)
+        }
+        return converted.data, self._values(), looked_up
+
+    def evaluator(self, metadata: Any) -> ReferenceEvaluator:
+        """Return what evaluates this model."""
+        return ReferenceEvaluator(self._user, metadata, self._model, self)
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""

@@ -34,6 +34,13 @@ def feed_ids(dataset, mode, metadata):
     )
 
 
+def eval_metrics_fn():
+    return {
+        "accuracy": keras.metrics.SparseCategoricalAccuracy(),
+        "right": lambda labels, predictions: tf.equal(labels, tf.argmax(predictions, 1)),
+    }
+
+
 def callbacks():
     class Written(keras.callbacks.Callback):
         def on_train_end(self, logs=None):

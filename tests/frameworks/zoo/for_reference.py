@@ -32,5 +32,12 @@ class Written(Callback):
         WRITTEN.append((step, writes))
 
 
+def eval_metrics_fn():
+    def accuracy(labels, outputs):
+        return labels == (outputs.argmax(axis=1) if outputs.ndim > 1 else outputs > 0.5)
+
+    return {"accuracy": accuracy, "right": lambda labels, outputs: accuracy(labels, outputs).mean()}
+
+
 def callbacks():
     return [Written()]

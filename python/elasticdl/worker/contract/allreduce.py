@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.records import Records
 
 
@@ -82,6 +83,12 @@ class Adapter(Protocol):
 
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:
         """Commit: apply `result` / `examples` (no-op for 0 examples); the accumulator becomes empty."""
+
+    def evaluator(self, metadata: Any) -> Evaluator:
+        """Return what evaluates this model, with nothing built yet; called once at most, after `prepare`.
+
+        `metadata`: what the reader of the evaluation data knows of its records, the third argument of `feed`.
+        """
 
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop, the same in all members."""

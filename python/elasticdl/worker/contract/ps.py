@@ -16,6 +16,7 @@ import numpy.typing as npt
 from elasticdl._core import Batch
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.catalog.tablereader import TableReader
+from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.records import Records
 
 
@@ -84,6 +85,12 @@ class PsAdapter(Protocol):
         self, batch: PsBatch, rows: Sequence[npt.NDArray[np.float32]], task: int, chunk: int
     ) -> Gradients:
         """Return a chunk's gradients at the variables taken and these rows; seeds are of (job seed, task, chunk)."""
+
+    def evaluator(self, metadata: Any) -> Evaluator:
+        """Return what evaluates this model, with nothing built yet; called once at most, after `prepare`.
+
+        `metadata`: what the reader of the evaluation data knows of its records, the third argument of `feed`.
+        """
 
     def rate(self, step: int) -> float:
         """Return the learning rate at a step of the schedule."""
