@@ -37,6 +37,8 @@ PEER = Path(__file__).with_name("torchft_peer.py")
 RECORDS = 8192
 QUIET_SECONDS = 3.0
 RECOVERY_SECONDS = 3.0
+BEFORE_JOIN = 0.2
+"""Seconds before a join is said in which its pause may have begun."""
 PATIENCE = 240.0
 
 
@@ -222,21 +224,22 @@ def disturbed(place: JobPlace, stamps: Path, sizes: Sizes) -> tuple[list[float],
         status, joined = wait_for_another(place, victim)
         time.sleep(1.0)
         times = commits(stamps, survivor)
-        recoveries.append(recovered(times, killed) - killed)
-        stalls.append(longest_gap(times, joined - 0.2, joined + 1.0))
+        recoveries.append(recovered(times, killed, joined - BEFORE_JOIN) - killed)
+        stalls.append(longest_gap(times, joined - BEFORE_JOIN, joined + 1.0))
         steps.append(median_gap(times, killed - 0.8 * sizes.quiet, killed))
     return recoveries, stalls, statistics.median(steps)
 
 
-def recovered(times: list[float], killed: float) -> float:
-    """Return when a survivor made its first commit without the victim.
+def recovered(times: list[float], killed: float, until: float) -> float:
+    """Return when a survivor made its first commit without the victim; `until`: then another worker may make it pause, too.
 
     A step whose ring was complete may still commit after the kill; so it is the commit that ends the longest pause.
     """
+    end = min(killed + RECOVERY_SECONDS, until)
     span = [max((at for at in times if at <= killed), default=killed)]
-    span += [at for at in times if killed < at <= killed + RECOVERY_SECONDS]
+    span += [at for at in times if killed < at <= end]
     if len(span) == 1:
-        raise RuntimeError(f"no commit within {RECOVERY_SECONDS:.0f} s of a kill")
+        raise RuntimeError(f"no commit within {end - killed:.1f} s of a kill")
     return max(itertools.pairwise(span), key=lambda pair: pair[1] - pair[0])[1]
 
 

@@ -175,7 +175,9 @@ def prepare(module: str, *packages: str, installs: bool) -> bool:
     try:
         if not GLOO_PYTHON.exists():
             subprocess.run([sys.executable, "-m", "venv", GLOO_PYTHON.parent.parent], check=True)
-        subprocess.run([*install, "-q", *packages], check=True)
+        # uv: with the system's certificates, as pip; many networks have one of their own
+        environment = {**os.environ, "UV_SYSTEM_CERTS": "1", "UV_NATIVE_TLS": "1"}
+        subprocess.run([*install, "-q", *packages], check=True, env=environment)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"not measured beside {packages[0]}: it can't be installed: {error}", file=sys.stderr)
         return False
