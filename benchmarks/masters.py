@@ -125,7 +125,7 @@ def with_servers(slots: int) -> Decisions:
         workers=2,
         minimum=1,
         relaunches=1,
-        plan=lambda _: TaskOrder(LEDGER, 1, 0, 1),
+        plan=lambda *_: TaskOrder(LEDGER, 1, 0, 1),
         servers=SERVERS,
         replicas=2,
     )
@@ -178,7 +178,7 @@ def together(number: int) -> float:
         workers=number,
         minimum=1,
         relaunches=1,
-        plan=lambda _: Schedule(LEDGER, num_epochs=1, max_step=0),
+        plan=lambda *_: Schedule(LEDGER, num_epochs=1, max_step=0),
         policy_lanes=lambda members: members,
     )
     one = Decisions(AllReduceMaster(settings))

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.adapter import KerasAdapter
-from elasticdl.worker.contract.allreduce import StepLogs
+from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 
 Make = Callable[..., KerasAdapter]
 
@@ -192,7 +193,10 @@ def test_histories_that_make_no_sense_are_refused(adapter: Make) -> None:
         ("ModelCheckpoint('x.keras')", "ModelCheckpoint is not possible in a group of workers; use --output"),
         ("BackupAndRestore('x')", "BackupAndRestore is not possible"),
         ("TensorBoard('x')", "TensorBoard is not possible"),
-        ("EarlyStopping()", r"EarlyStopping monitors 'val_loss'; .*monitor='loss'"),
+        (
+            "EarlyStopping()",
+            r"EarlyStopping monitors 'val_loss'; known at the end of an epoch: loss; --validation_data adds",
+        ),
         ("EarlyStopping(monitor='loss', restore_best_weights=True)", "restore_best_weights"),
         ("Callback", "callbacks returned a type; expected a list of keras callbacks"),
     ],
@@ -341,3 +345,107 @@ def test_a_callback_knows_whether_it_writes_and_not_while_it_catches_up(adapter:
     epochs(joiner, [2.0], first=1)
     seen = [[writes for _, writes in made._callbacks._callbacks[0].seen] for made in (donor, joiner)]
     assert seen == [[True, True], [False, False, True, True]]
+
+
+# ------------------------------------------------------------------ evaluations
+
+METRICS = """
+def eval_metrics_fn():
+    return {"accuracy": keras.metrics.BinaryAccuracy(), "own": lambda labels, outputs: labels}
+"""
+LOGGED = """
+class Logged(keras.callbacks.Callback):
+    seen = []
+
+    def __getattribute__(self, name):
+        if name.startswith("on_"):
+            self.seen.append(name)
+        return super().__getattribute__(name)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append((epoch, dict(logs)))
+
+    def on_test_end(self, logs=None):
+        self.seen.append(dict(logs))
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.seen.append(batch)
+
+def callbacks():
+    return [Logged()]
+"""
+
+
+def evaluated_epochs(adapter: KerasAdapter, values: list[MetricValues]) -> str | None:
+    """Commit epochs of one step, each evaluated with these metrics; return the first reason to stop."""
+    for epoch, found in enumerate(values):
+        adapter.logs(StepLogs(epoch + 1, epoch, 1.0, False, 1.0, at_gate=True))
+        reason = adapter.gate(GateLogs(epoch + 1, epoch, found, True, 1.0))
+        if reason is not None:
+            return reason
+    return None
+
+
+def accuracies(*values: float) -> list[MetricValues]:
+    return [(("val_loss", 1.0), ("val_accuracy", value), ("val_own", -value)) for value in values]
+
+
+def test_early_stopping_follows_a_metric_the_way_that_is_better(adapter: Make) -> None:
+    source = callbacks("EarlyStopping(monitor='val_accuracy', patience=1)") + METRICS
+    made = adapter(source, validation_data="x")
+    assert evaluated_epochs(made, accuracies(0.1, 0.2, 0.3)) is None
+    reason = evaluated_epochs(adapter(source, validation_data="x"), accuracies(0.3, 0.2))
+    assert reason == "EarlyStopping asked for the end of training after step 2"
+
+
+@pytest.mark.parametrize(
+    ("callback", "settings", "said"),
+    [
+        ("EarlyStopping(monitor='val_own')", {}, r"val_own.*mode='max' or mode='min'"),
+        (
+            "EarlyStopping(monitor='val_none')",
+            {},
+            r"known at the end of an epoch: loss, val_loss, val_accuracy, val_own$",
+        ),
+        ("EarlyStopping()", {"evaluate_at_epoch_end": False}, r"known at the end of an epoch: loss;"),
+    ],
+)
+def test_what_can_not_be_monitored_is_refused(
+    adapter: Make, callback: str, settings: dict[str, bool], said: str
+) -> None:
+    with pytest.raises(BadModel, match=said):
+        adapter(callbacks(callback) + METRICS, validation_data="x", **settings)
+
+
+def test_the_end_of_an_epoch_comes_after_its_evaluation_and_before_the_next_batch(adapter: Make) -> None:
+    made = adapter(LOGGED, validation_data="x", num_epochs=2)
+    seen = made._callbacks._callbacks[0].seen
+    seen.clear()
+    made.logs(StepLogs(1, 0, 1.0, False, 1.0, at_gate=True))
+    assert [entry for entry in seen if not isinstance(entry, str)] == []
+    made.gate(GateLogs(1, 0, (("val_loss", 0.5),), True, 1.0))
+    assert [entry for entry in seen if not isinstance(entry, str)] == [
+        {"loss": 0.5}, (0, {"loss": 1.0, "val_loss": 0.5}), 0,
+    ]  # fmt: skip
+    seen.clear()
+    made.logs(StepLogs(2, 1, 1.0, False, 1.0, at_gate=True))
+    made.gate(GateLogs(2, 1, None, False, 1.0))
+    assert [entry for entry in seen if not isinstance(entry, str)] == [1], (
+        "a job that stops evaluates nothing"
+    )
+
+
+def test_a_worker_that_joins_has_what_evaluations_did(adapter: Make) -> None:
+    source = callbacks("ReduceLROnPlateau(monitor='val_loss', factor=0.5, patience=1, min_delta=0)") + METRICS
+    first, second = adapter(source, validation_data="x"), adapter(source, validation_data="x")
+    losses: list[MetricValues] = [(("val_loss", value),) for value in (1.0, 1.0, 1.0)]
+    evaluated_epochs(first, losses)
+    assert rate(first) == np.float32(0.02) / 4
+    image = first.image()
+    second.load(StateImage(json.loads(json.dumps(image.meta)), image.body))
+    assert rate(second) == rate(first)
+    assert second.digest() == first.digest()
+    for made in (first, second):
+        made.logs(StepLogs(4, 3, 1.0, False, 1.0, at_gate=True))
+        made.gate(GateLogs(4, 3, losses[0], True, 1.0))
+    assert rate(second) == rate(first) == np.float32(0.02) / 8

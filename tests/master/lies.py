@@ -72,5 +72,7 @@ def _value(
         return draw.choice(list(kind))
     if kind is float:
         return draw.choice(FLOATS)
+    if kind is bytes:
+        return draw.choice((b"", b"\0", b"x" * 1000, b"x" * (5 << 20)))
     assert kind is str, f"no values are known for {kind}"
     return draw.choice(words or WORDS)

@@ -30,5 +30,7 @@ def placed(*entries: Entry, servers: int = 3, **said: Any) -> Journal:
 
 def core_of(journal: Journal, **known: Any) -> MasterCore:
     """Return what every master knows, with this journal."""
-    settings = Settings(workers=2, minimum=1, relaunches=1, plan=order, servers=2, replicas=2)
+    settings = Settings(
+        workers=2, minimum=1, relaunches=1, plan=lambda shards, _: order(shards), servers=2, replicas=2
+    )
     return replace(PsMaster(settings), **{"journal": journal, "opened": True, **known})

@@ -90,7 +90,7 @@ class Rig:
             workers=2,
             minimum=1,
             relaunches=1,
-            plan=lambda shards: order(shards, max_step, max(1, wave)),
+            plan=lambda shards, _: order(shards, max_step, max(1, wave)),
             times=Times(),
             servers=servers,
             replicas=replicas,

@@ -200,7 +200,7 @@ def test_a_confused_process_of_a_job_with_servers(
 # ------------------------------------------------------------------ synchronous
 
 
-def plan(shards: tuple[Shard, ...]) -> Schedule:
+def plan(shards: tuple[Shard, ...], _: tuple[Shard, ...]) -> Schedule:
     return Schedule(Ledger(shards, 2, 1, 0, shuffle=False), num_epochs=1, max_step=0)
 
 

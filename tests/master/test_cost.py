@@ -92,7 +92,7 @@ def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
     """Return a job that trains, with one worker's connection."""
     settings = Settings(
         workers=1,
-        plan=lambda shards: TaskOrder(ledger(), 1, 0, 1),
+        plan=lambda *_: TaskOrder(ledger(), 1, 0, 1),
         servers=4,
         replicas=replicas,
         **TIMES,
@@ -136,7 +136,7 @@ def join(number: int) -> int:
     """Return what it costs when so many workers register and begin together."""
     schedule = Schedule(ledger(), num_epochs=1, max_step=0)
     settings = allreduce.Settings(
-        workers=number, plan=lambda _: schedule, policy_lanes=lambda members: members, **TIMES
+        workers=number, plan=lambda *_: schedule, policy_lanes=lambda members: members, **TIMES
     )
     job = Job(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
@@ -166,7 +166,7 @@ def test_nobody_waits_for_what_others_must_hear(monkeypatch: pytest.MonkeyPatch)
     job = Job(
         AllReduceMaster(
             allreduce.Settings(
-                workers=2, plan=lambda _: Schedule(ledger(), 1, 0), policy_lanes=lambda _: 1, **TIMES
+                workers=2, plan=lambda *_: Schedule(ledger(), 1, 0), policy_lanes=lambda _: 1, **TIMES
             )
         )
     )

@@ -95,7 +95,7 @@ def settings(**changes: Any) -> Settings:
         workers=2,
         minimum=1,
         relaunches=1,
-        plan=lambda _: SCHEDULE,
+        plan=lambda *_: SCHEDULE,
         policy_lanes=lambda _: 2,
         output=OUTPUT,
         snapshots=Path(SNAPSHOT).parent,

@@ -14,17 +14,20 @@ from typing import Any, Self
 from unittest import mock
 
 from elasticdl.control.protocol.messages import (
+    AtGate,
     Evicted,
     Exported,
     Failed,
     MemberMessage,
+    MetricValues,
     NewView,
     ProgramFailed,
     Released,
+    TaskLeased,
 )
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
-from elasticdl.data.plan.shard import Position
 from elasticdl.master.allreduce import views
+from elasticdl.master.allreduce.gates import Gates
 from elasticdl.master.allreduce.kills import Kills
 from elasticdl.master.allreduce.liveness import Liveness, Suspects, is_gone
 from elasticdl.master.allreduce.machine import AllReduceMaster
@@ -36,6 +39,7 @@ from elasticdl.master.allreduce.views import Stander
 from elasticdl.master.core import events as to_master
 from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
+    EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
     Journal,
@@ -48,7 +52,7 @@ from elasticdl.master.core.requests import Requests
 from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.accumulator import Accumulator
 from elasticdl.worker.allreduce.machine import Member
-from tests.simulation.oracle import Chunk, Lineage, Violation
+from tests.simulation.oracle import Chunk, History, Lineage, Violation
 from tests.simulation.world import MasterProcess, Plan, Ring, Worker, World
 
 
@@ -144,9 +148,9 @@ class StaleAccumulator(Mistaken):
         def _keeps_accumulator(self, view: View, rank: int) -> bool:
             return self.state != view.base or Member._keeps_accumulator(self, view, rank)
 
-        def _healed(self, state: StateId, position: Position, out: Any) -> Member:
+        def _healed(self, event: to_member.Healed, out: Any) -> Member:
             chunks = self.accumulator.chunks
-            return replace(Member._healed(self, state, position, out), accumulator=Accumulator(chunks))
+            return replace(Member._healed(self, event, out), accumulator=Accumulator(chunks))
 
     def keeps_gradients_over_heal(self) -> bool:
         return True
@@ -279,10 +283,12 @@ class AuditByCommitters(Mistaken):
 class AuditHealed(AuditByCommitters):
     """... and also when it heals past a step that it contributed to."""
 
-    def _healed(self, worker: Worker, work: to_member.Heal, content: Lineage) -> to_member.Healed:
+    def _healed(
+        self, worker: Worker, work: to_member.Heal, content: Lineage, history: History
+    ) -> to_member.Healed:
         for step in range(1, len(content)):
             self.writers.setdefault((content[step], step), set()).add(worker.name)
-        return super()._healed(worker, work, content)
+        return super()._healed(worker, work, content, history)
 
 
 class AuditAll(Mistaken):
@@ -718,12 +724,178 @@ class RenameOnce(Mistaken):
             return replace(master, published=True)
 
 
+# ------------------------------------------------------------------ gates
+
+
+class GateIgnored(Mistaken):
+    """A member computes, contributes and commits although the gate of its state is closed."""
+
+    class member_class(Member):
+        __slots__ = ()
+
+        def _is_closed(self) -> bool:
+            return False
+
+
+class GateSkippedByHealee(Mistaken):
+    """A member that heals at a gate takes it for passed."""
+
+    class member_class(Member):
+        __slots__ = ()
+
+        def _healed(self, event: to_member.Healed, out: Any) -> Member:
+            return Member._healed(self, replace(event, passed=True), out)
+
+
+class ZerosAtGate(Mistaken):
+    """A joiner gives its zeros to a step that begins at a gate, and then waits for those who wait for it to pass."""
+
+    class member_class(Member):
+        __slots__ = ()
+
+        def _may_contribute(self, view: View) -> bool:
+            return Member._may_contribute(self, view) if self.whole else not self._owned(view)
+
+
+class MetricsToldFirst(Mistaken):
+    """Metrics are told before they are journalled."""
+
+    class Hasty(Gates):
+        __slots__ = ()
+
+        def values_of(self, journal: Journal, state: StateId) -> MetricValues | None:
+            evaluated = None if self.evaluation is None else self.evaluation.evaluated
+            if evaluated is not None and evaluated.state == state:
+                return evaluated.values
+            return Gates.values_of(self, journal, state)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, gates=self.Hasty())
+
+
+class MetricsNoCas(Mistaken):
+    """Metrics are appended beside the journal's sequence."""
+
+    def may_append(self, number: int, record: Record) -> bool:
+        return isinstance(record, EvaluatedRecord) or super().may_append(number, record)
+
+
+class MetricsByStep(Mistaken):
+    """Metrics are known by the step, not by the state."""
+
+    class ByStep(Gates):
+        __slots__ = ()
+
+        def values_of(self, journal: Journal, state: StateId) -> MetricValues | None:
+            records = journal.evaluated.values()
+            return next((record.values for record in records if record.state.step == state.step), None)
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, gates=self.ByStep())
+
+
+class MetricsAfterStop(Mistaken):
+    """Metrics are journalled although the job is stopping."""
+
+    class Late(Gates):
+        __slots__ = ()
+
+        def may_record(self, journal: Journal, state: StateId) -> bool:
+            return state not in journal.evaluated
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, gates=self.Late())
+
+
+class ResultsByStep(Mistaken):
+    """Results are known by the step, not by the state."""
+
+    class ByStep(Gates):
+        __slots__ = ()
+
+        def in_view(self, view: View) -> Gates:
+            del view
+            evaluation = None if self.evaluation is None else self.evaluation.free_all()
+            return replace(self, at=(), evaluation=evaluation)
+
+        def arrived(self, now: float, journal: Journal, member: MemberId, said: AtGate, tasks: int) -> Gates:
+            gates = Gates.arrived(self, now, journal, member, said, tasks)
+            evaluation = gates.evaluation
+            if evaluation is None or evaluation.state.step != said.state.step:
+                return gates
+            return replace(gates, evaluation=replace(evaluation, state=said.state))
+
+        def _is_of(self, view: View | None, member: MemberId, state: StateId) -> bool:
+            return self.evaluation is not None and self.evaluation.state.step == state.step
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, gates=self.ByStep())
+
+
+class ResultsSaidOnce(Mistaken):
+    """A member does not repeat its results to a master that began later."""
+
+    class member_class(Member):
+        __slots__ = ()
+
+        def _say_at_gate(self, view: View, out: Any) -> None:
+            assert self.state is not None
+            self._send(AtGate(view.id, self.state, self.metrics), out)
+
+        def _lease(self, lease: TaskLeased, out: Any) -> Member:
+            return self if self.gate.has(lease.task) else Member._lease(self, lease, out)
+
+
+class ExportBeforeGate(Mistaken):
+    """The result is written before the gate of its state has been passed."""
+
+    class member_class(Member):
+        __slots__ = ()
+
+        def _waits_to_export(self) -> bool:
+            return False
+
+
+class LocalMetrics(Mistaken):
+    """Every member makes the metrics of the summed results for itself."""
+
+    def carry_out(self, worker: Worker, instruction: Any) -> None:
+        if isinstance(instruction, to_member.PassGate) and instruction.values is not None:
+            name, value = instruction.values[0]
+            own = value + len(worker.name) + self.workers.index(worker)
+            instruction = replace(instruction, values=((name, own),))
+        super().carry_out(worker, instruction)
+
+
+class GateSnapshotEarly(Mistaken):
+    """A snapshot of a gate's state is kept when the first member is at the gate."""
+
+    class Early(Gates):
+        __slots__ = ()
+
+        def stable(self, view: View) -> StateId | None:
+            return self.at[0][1] if self.at else None
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, gates=self.Early())
+
+
+class MetricsNotHealed(Mistaken):
+    """What callbacks have had is no part of a state that is sent or saved."""
+
+    def healed_history(self, history: History) -> History:
+        del history
+        return ()
+
+
 MISTAKES: tuple[type[World], ...] = (
     NoSeal, NotAllReports, EvictAll, RingOfTheLiving, PublishFirst, NoCas, NoFloor, KeepAccumulator, StaleAccumulator,
     RetryInView, DonorGoesOn, KeepStateAfterEviction, EarlySnapshot, UnfencedSnapshot, UnfencedFinish, FinishOnReport,
     AuditByCommitters, AuditHealed, DrainLeavesAtOnce, NoStop, OldWorkMayHang, StopInMemory, StopBesideJournal, StopNotFinal, StopOnce,
     ReleaseEarly, ReleaseByWord, OldExportAfterStop, AuditAll, FailedAfterFinished, EndNoCas, RestartIgnoresFailed,
     CrashIsFailure, AbortIsFailure, VerdictToldFirst, RenameOnReport, RenameOnce,
+    GateIgnored, GateSkippedByHealee, ZerosAtGate, MetricsToldFirst, MetricsNoCas, MetricsByStep, MetricsAfterStop, ResultsByStep,
+    ResultsSaidOnce, ExportBeforeGate, LocalMetrics, GateSnapshotEarly, MetricsNotHealed,
 )  # fmt: skip
 
 
@@ -736,6 +908,7 @@ class Focus:
     joins: int = 1
     spans: tuple[int, ...] = (60, 120, 200)
     pace: tuple[tuple[str, float], ...] = ()
+    gates: tuple[int, ...] = (0,)
 
     def plan(self, seed: int) -> Plan:
         rng = random.Random(f"focus {seed}")
@@ -749,7 +922,8 @@ class Focus:
             span=rng.choice(self.spans),
             pace=self.pace,
         )
-        return replace(plan, **{name: rng.randint(min(1, most), most) for name, most in self.most.items()})
+        plan = replace(plan, **{name: rng.randint(min(1, most), most) for name, most in self.most.items()})
+        return replace(plan, gates=rng.choice(self.gates))
 
 
 _SLOW_RINGS = (("ring", 20.0), ("message", 0.3), ("wait status", 0.3), ("disk", 0.3))
@@ -786,6 +960,19 @@ FOCUS: dict[str, Focus] = {
     "EndNoCas": _END,
     "RestartIgnoresFailed": Focus({"errors": 1, "master_kills_at_end": 1}, spans=(60,)),
     "VerdictToldFirst": Focus({"errors": 2}),
+    "GateIgnored": Focus({}, gates=(1, 2)),
+    "GateSkippedByHealee": Focus({"kills": 1}, joins=2, gates=(1,)),
+    "ZerosAtGate": Focus({}, joins=2, gates=(1,)),
+    "MetricsToldFirst": Focus({"master_kills": 1}, gates=(1,)),
+    "MetricsNoCas": Focus({"second_masters": 2, "gate_faults": 2}, gates=(1,)),
+    "MetricsByStep": Focus({"kills": 3, "glitches": 3}, workers=(3, 4), gates=(1,), pace=_SLOW_RINGS),
+    "MetricsAfterStop": Focus({"stops": 1}, spans=(40, 80), gates=(1, 2)),
+    "ResultsByStep": Focus({"kills": 4, "glitches": 3}, workers=(3, 4), gates=(1,), pace=_SLOW_RINGS),
+    "ResultsSaidOnce": Focus({"master_kills": 3, "gate_faults": 2}, gates=(1,)),
+    "ExportBeforeGate": Focus({}, gates=(2,)),
+    "LocalMetrics": Focus({}, gates=(2,)),
+    "GateSnapshotEarly": Focus({"kills": 4}, workers=(2, 3), gates=(1,), pace=(("file", 0.1), *_SLOW_RINGS)),
+    "MetricsNotHealed": Focus({"kills": 1}, joins=2, gates=(1,)),
 }
 
 

@@ -6,12 +6,14 @@ believe. It shares no code with them: the audit's rule is written here a second 
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.control.protocol.messages import Failed, Finished, NewView
+from elasticdl.control.protocol.messages import Failed, Finished, MetricValues, NewView
 from elasticdl.control.protocol.view import StateId, View
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.core.records import (
+    EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
     Record,
@@ -27,6 +29,9 @@ Lineage = tuple[int, ...]
 """A state of the model: the view that named the initial weights, then the view that committed each step."""
 
 Chunk = tuple[int, int, int]
+
+History = tuple[tuple[StateId, MetricValues | None], ...]
+"""What callbacks have had: the metrics of which states; None where the job stopped without."""
 
 
 class Violation(AssertionError):
@@ -54,6 +59,7 @@ class Oracle:
         self.lines: dict[tuple[int, int], dict[str, tuple[Chunk, ...]]] = {}
         self.wanted: dict[tuple[int, int], list[Chunk]] = {}
         self.after: dict[tuple[int, int], Position] = {}
+        self.evaluated: dict[StateId, MetricValues] = {}
         self.told_finished = False
         self.told_failed = False
         self.faultless = True
@@ -120,6 +126,7 @@ class Oracle:
         bound = self.bounds.get(work.view)
         if bound is not None and step >= bound:
             raise Violation(f"split brain: view {work.view} was sealed or replaced and commits step {step}")
+        self._has_passed(worker.name, worker.lineage, worker.history, of_last=True)
         lineage = (*worker.lineage, work.view)
         self.wanted[(work.view, step)] = wanted
         self.after[(work.view, step)] = work.position
@@ -148,6 +155,57 @@ class Oracle:
         ):
             raise Violation(f"the snapshot {snapshot} is not in the lineage of {worker.name}: {lineage}")
 
+    # ------------------------------------------------------------------ gates
+
+    def gates(self, lineage: Lineage) -> list[StateId]:
+        """Return the states of a lineage that are evaluated, by the rule of the plan."""
+        schedule, found = self.world.schedule, []
+        for step in range(1, len(lineage)):
+            after = self.after[(lineage[step], step)]
+            every = self.world.plan.gates
+            if every and (step % every == 0 or schedule.ended(after, step)):
+                found.append(StateId(step, lineage[step]))
+        return found
+
+    def _has_passed(self, who: str, lineage: Lineage, history: History, *, of_last: bool) -> None:
+        """G1: every gate of a lineage was passed once, in order; `of_last`: that of its last state, too."""
+        gates = self.gates(lineage)
+        last = StateId(len(lineage) - 1, lineage[-1])
+        wanted = [state for state in gates if of_last or state != last]
+        passed = [state for state, _ in history]
+        if passed != wanted:
+            raise Violation(f"{who} has passed {passed}, its state {lineage} has the gates {wanted}")
+
+    def passed(self, worker: Any, state: StateId, values: MetricValues | None) -> None:
+        """G4: metrics are those of the journal, for exactly this state."""
+        self._has_passed(worker.name, worker.lineage, worker.history, of_last=False)
+        if values is None:
+            if not self.stopping:
+                raise Violation(
+                    f"{worker.name} passes the gate of {state} without metrics, and nothing has stopped the job"
+                )
+        elif self.evaluated.get(state) != values:
+            raise Violation(
+                f"{worker.name} has {values} of {state}, the journal says {self.evaluated.get(state)}"
+            )
+
+    def _evaluate(self, record: EvaluatedRecord) -> None:
+        """G4: metrics are journalled once per state, never after `stopping`, and are made of each task once, of this very state."""
+        state = record.state
+        if state in self.evaluated:
+            raise Violation(f"{state} is evaluated twice")
+        if self.stopping:
+            raise Violation(f"{state} is evaluated after a stop was acknowledged")
+        parts = [json.loads(part) for part in record.values[0][0].split()]
+        if [part[0] for part in parts] != list(range(self.world.schedule.evaluation.num_tasks)):
+            raise Violation(f"metrics of {state} are made of {parts}, not of each task once")
+        for _, lineage in parts:
+            if tuple(lineage) != self.states.get(state):
+                raise Violation(
+                    f"metrics of {state} are made of {lineage}, which is {self.states.get(state)}"
+                )
+        self.evaluated[state] = record.values
+
     # ------------------------------------------------------------------ the journal
 
     def appended(self, record: Record) -> None:
@@ -169,6 +227,8 @@ class Oracle:
                 for worker in self.world.workers:
                     if worker.lives and worker.lineage is not None:
                         self._in_lineage(worker, worker.lineage)
+            case EvaluatedRecord():
+                self._evaluate(record)
             case StoppingRecord():
                 self.stopping = True
             case FinishedRecord():
@@ -243,6 +303,7 @@ class Oracle:
         result = self.world.files[record.path]
         self.result = result
         self.names(record.state, result, "the finished record says")
+        self._has_passed("the result", result, self.world.histories[record.path], of_last=True)
         view = self.view
         steps = len(result) - 1
         if not self.stopping and not self.world.schedule.ended(self.after[(result[-1], steps)], steps):

@@ -53,6 +53,9 @@ def plan_of(seed: int) -> Plan:
         master_kills_at_end=some(1, 0.15),
         span=rng.choice((100, 200, 300)),
         minimum=min(workers, rng.choice((1, 1, 2, workers))),
+        gates=rng.choice((0, 0, 1, 2)),
+        eval_tasks=rng.choice((1, 2, 3)),
+        gate_faults=some(2, 0.5),
     )
 
 

@@ -8,6 +8,7 @@ hold (`tests/simulation/oracle.py`). The same seed gives the same schedule, even
 from __future__ import annotations
 
 import heapq
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from typing import Any
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Position, Shard
@@ -28,7 +30,7 @@ from elasticdl.master.core.records import FailedRecord, FinishedRecord, Record
 from elasticdl.master.core.witnesses import Times
 from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.machine import Member
-from tests.simulation.oracle import Lineage, Oracle, Violation
+from tests.simulation.oracle import History, Lineage, Oracle, Violation
 
 OUTPUT, SNAPSHOTS = Path("result"), Path("snapshots")
 TIMES = Times(heartbeat=0.2, alone=1.5, stall=20.0, stall_steps=40.0, moment=0.05, gather=0.5)
@@ -81,6 +83,12 @@ class Plan:
     """How much slower than usual some kinds of things are."""
     span: int = 300
     """Faults come within this many events."""
+    gates: int = 0
+    """Steps between two evaluations; 0: none. There is one at each epoch's end, and at the end, too."""
+    eval_tasks: int = 2
+    """Tasks of an evaluation."""
+    gate_faults: int = 0
+    """What happens to a member or a master when a result is sent, metrics are made, or are journalled."""
 
 
 class Table:
@@ -114,12 +122,17 @@ class Table:
 
 
 @lru_cache
-def table(tasks: int, chunks: int, minibatch: int, max_step: int) -> tuple[tuple[Shard, ...], Any]:
-    """Return a small job's data and its order; the last task is short."""
+def table(
+    tasks: int, chunks: int, minibatch: int, max_step: int, gates: int, eval_tasks: int
+) -> tuple[tuple[Shard, ...], Any]:
+    """Return a small job's data and its order; the last task is short. With `gates`, evaluation tasks have two minibatches."""
     shards = (Shard("data", 0, tasks * chunks * minibatch - 3),)
-    return shards, Table(
-        Schedule(Ledger(shards, chunks * minibatch, minibatch, 7, shuffle=True), 1, max_step)
-    )
+    ledger = Ledger(shards, chunks * minibatch, minibatch, 7, shuffle=True)
+    plan = None
+    if gates:
+        shard = Shard("validation", 0, 2 * eval_tasks * minibatch - 1)
+        plan = EvaluationPlan((shard,), minibatch, gates, True, most_tasks=eval_tasks)
+    return shards, Table(Schedule(ledger, 1, max_step, plan))
 
 
 @dataclass(eq=False)
@@ -156,14 +169,18 @@ class Worker:
     """Views up to this one are closed here."""
     view: View | None = None
     lineage: Lineage | None = None
+    history: History = ()
+    """What callbacks have had, at the gates of which states."""
+    sums: tuple[int, int, Lineage] | None = None
+    """An evaluation task, how many of its minibatches are added up, and on which state."""
     position: Position | None = None
     """Of the state that the last commit made."""
     accumulator: list[tuple[int, tuple[int, int, int], Lineage]] = field(default_factory=list)
     """Lane, chunk and the state on which its gradient was computed."""
     token: Token | None = None
     heal: Token | None = None
-    serving: tuple[int, StateId, Lineage] | None = None
-    copy: tuple[StateId, Position, Lineage] | None = None
+    serving: tuple[int, StateId, Lineage, History] | None = None
+    copy: tuple[StateId, Position, Lineage, History] | None = None
     hangs: bool = False
     stuck: bool = False
     unreachable_until: float = 0.0
@@ -228,6 +245,8 @@ class World:
         self._pace.update(plan.pace)
         self.journal: list[Record] = []
         self.files: dict[str, Lineage] = {}
+        self.histories: dict[str, History] = {}
+        """What callbacks have had, of files."""
         self.workers: list[Worker] = []
         self.by_id: dict[MemberId, Worker] = {}
         self.masters: list[MasterProcess] = []
@@ -239,7 +258,10 @@ class World:
         self.stop_reply: bool | None = None
         self.ended: str | None = None
         minibatch = 4
-        self.shards, self.schedule = table(plan.tasks, plan.chunks, minibatch, plan.max_step)
+        self._gate_faults = plan.gate_faults
+        self.shards, self.schedule = table(
+            plan.tasks, plan.chunks, minibatch, plan.max_step, plan.gates, plan.eval_tasks
+        )
         self.published = False
         self._faults: list[tuple[int, Callable[[], None]]] = []
         self.oracle = Oracle(self)
@@ -247,13 +269,14 @@ class World:
             workers=plan.workers,
             minimum=plan.minimum,
             relaunches=1,
-            plan=lambda _: self.schedule,
+            plan=lambda *_: self.schedule,
             policy_lanes=lambda members: policy_lanes(
                 None if plan.lanes is None else plan.lanes * minibatch, minibatch, members
             ),
             times=TIMES,
             output=OUTPUT,
             snapshots=SNAPSHOTS,
+            add_up=lambda _, results: b" ".join(results),
         )
         for index in range(plan.workers):
             self.after(
@@ -804,12 +827,12 @@ class World:
             case to_member.ServeState(view_id, state):
                 assert worker.lineage is not None
                 self.oracle.names(state, worker.lineage, f"{worker.name} serves")
-                worker.serving = (view_id, state, worker.lineage)
+                worker.serving = (view_id, state, worker.lineage, worker.history)
                 self._start_transfers(worker)
             case to_member.TakeSnapshot(_, state, position):
                 assert worker.lineage is not None
                 self.oracle.names(state, worker.lineage, f"{worker.name} copies")
-                worker.copy = (state, position, worker.lineage)
+                worker.copy = (state, position, worker.lineage, worker.history)
             case to_member.KeepSnapshot(view_id, state):
                 self._keep_snapshot(worker, view_id, state)
             case to_member.DropSnapshot():
@@ -829,6 +852,12 @@ class World:
                 self._contribute(worker, instruction)
             case to_member.Commit():
                 self._commit(worker, instruction)
+            case to_member.Evaluate():
+                self._evaluate(worker, instruction)
+            case to_member.ComputeMetrics():
+                self._compute_metrics(worker, instruction)
+            case to_member.PassGate():
+                self._pass_gate(worker, instruction)
             case to_member.Export():
                 self._export(worker, instruction)
                 self._break_exporter(worker)
@@ -874,7 +903,7 @@ class World:
     def _cancel_work(self, worker: Worker) -> None:
         """Cancel what is under way: it comes back without effect, or its real outcome was faster."""
         for token in (worker.token, worker.heal):
-            if token is None or isinstance(token.work, to_member.Commit):
+            if token is None or isinstance(token.work, to_member.Commit | to_member.PassGate):
                 continue
             if token.scheduled and self.random.random() < 0.4:
                 continue
@@ -913,6 +942,80 @@ class World:
             lambda: to_member.Applied(work.state),
         )
 
+    def _evaluate(self, worker: Worker, work: to_member.Evaluate) -> None:
+        token = self._begin(worker, work)
+
+        def outcome() -> to_member.ChunkEvaluated:
+            assert worker.lineage is not None
+            self.oracle.names(work.state, worker.lineage, f"{worker.name} evaluates")
+            sums = (work.task, work.chunk, worker.lineage)
+            if work.chunk and worker.sums != sums:
+                raise Violation(f"{worker.name} adds to {worker.sums} what belongs to {sums}")
+            worker.sums = (work.task, work.chunk + 1, worker.lineage)
+            if work.chunk + 1 < self.schedule.evaluation.num_chunks(work.task):
+                return to_member.ChunkEvaluated(work.state, work.task, work.chunk, None)
+            self._break_at_gate(worker)
+            # what it was made of, so that the oracle can tell
+            body = json.dumps([work.task, worker.lineage], separators=(",", ":"))
+            return to_member.ChunkEvaluated(work.state, work.task, work.chunk, body.encode())
+
+        label = f"has evaluated minibatch {work.chunk} of task {work.task}"
+        self._come_back(worker, token, self.delay("compute"), label, outcome)
+
+    def _compute_metrics(self, worker: Worker, work: to_member.ComputeMetrics) -> None:
+        token = self._begin(worker, work)
+
+        def outcome() -> to_member.MetricsComputed:
+            self._break_at_gate(worker)
+            self._numbers += 1
+            # two who make them may differ in a last bit
+            values = ((work.body.decode(), float(self._numbers)),)
+            return to_member.MetricsComputed(work.state, values)
+
+        self._come_back(worker, token, self.delay("compute"), "has made metrics", outcome)
+
+    def _pass_gate(self, worker: Worker, work: to_member.PassGate) -> None:
+        token = self._begin(worker, work)
+        assert worker.lineage is not None
+        self.oracle.names(work.state, worker.lineage, f"{worker.name} passes")
+        self.oracle.passed(worker, work.state, work.values)
+        worker.history = (*worker.history, (work.state, work.values))
+        self._come_back(
+            worker,
+            token,
+            self.delay("apply"),
+            f"has passed the gate of step {work.state.step}",
+            lambda: to_member.GatePassed(work.state),
+        )
+
+    def _break_at_gate(self, worker: Worker) -> None:
+        """Let something happen when a result is there and nobody has heard of it yet, or soon after."""
+        if not self._gate_faults or self.random.random() < 0.5:
+            return
+        self._gate_faults -= 1
+        fault = self.random.choice(
+            ("kill", "drain", "join", "stop", "master", "second master", "pause", "cut")
+        )
+        self.say(f"at the gate: {fault}")
+        match fault:
+            case "kill":
+                action = lambda: self.kill(worker, "killed by SIGKILL")  # noqa: E731
+            case "drain":
+                action = lambda: self.feed(worker, to_member.DrainRequested())  # noqa: E731
+            case "join":
+                action = lambda: self.start_worker(200 + len(self.workers), 0)  # noqa: E731
+            case "stop":
+                action = self._ask_stop
+            case "master":
+                action = self._kill_master
+            case "second master":
+                action = self.start_master
+            case "pause":
+                action = lambda: self.pause(worker)  # noqa: E731
+            case _:
+                action = self._disconnect_somebody
+        self.after(self.delay("message"), fault, action)
+
     def _export(self, worker: Worker, work: to_member.Export) -> None:
         token = self._begin(worker, work)
         path = unpublished_path(OUTPUT, work.state.step, work.state.view)
@@ -920,6 +1023,7 @@ class World:
         def outcome() -> to_member.ExportWritten:
             assert worker.lineage is not None
             self.files[path] = worker.lineage
+            self.histories[path] = worker.history
             return to_member.ExportWritten(work.view, path, str(worker.lineage), ())
 
         self._come_back(worker, token, self.delay("file"), "has exported", outcome)
@@ -936,6 +1040,7 @@ class World:
             if worker.lives and not fails:
                 assert copy is not None
                 self.files[path] = copy[2]
+                self.histories[path] = copy[3]
                 self.feed(worker, to_member.SnapshotWritten(view_id, state, copy[1], path))
 
         self.after(self.delay("file"), f"{worker.name} has written {path}", written)
@@ -1035,17 +1140,17 @@ class World:
                 token,
                 self.delay("file"),
                 "has made the weights",
-                lambda: self._healed(worker, work, (work.state.view,)),
+                lambda: self._healed(worker, work, (work.state.view,), ()),
             )
         elif work.source == SNAPSHOT:
             assert work.path is not None
-            content = self.files[work.path]
+            content, history = self.files[work.path], self.histories[work.path]
             self._come_back(
                 worker,
                 token,
                 self.delay("file"),
                 "has loaded the snapshot",
-                lambda: self._healed(worker, work, content),
+                lambda: self._healed(worker, work, content, history),
             )
         else:
             donor = self.by_id[MemberId(work.source)]
@@ -1078,30 +1183,42 @@ class World:
                 or (work.view, work.state) != donor.serving[:2]
             ):
                 continue
-            content = donor.lineage
+            content, history = donor.lineage, donor.serving[3]
             self._come_back(
                 healee, token, self.delay("transfer"), f"has the state of {donor.name}",
-                lambda h=healee, w=work, c=content: self._transferred(h, w, donor, c),
+                lambda h=healee, w=work, c=content, p=history: self._transferred(h, w, donor, c, p),
             )  # fmt: skip
 
     def _transferred(
-        self, healee: Worker, work: to_member.Heal, donor: Worker, content: Lineage | None
+        self,
+        healee: Worker,
+        work: to_member.Heal,
+        donor: Worker,
+        content: Lineage | None,
+        history: History,
     ) -> Any:
         if healee.closed >= work.view and content is not None:
-            return self._healed(healee, work, content)  # the last byte was faster than the seal
+            return self._healed(healee, work, content, history)  # the last byte was faster than the seal
         if donor.serving is None or donor.serving[0] != work.view or not donor.lives:
             return to_member.HealFailed(work.view, "eof")
         if content != donor.lineage or content is None:
             raise Violation(f"a transfer from {donor.name} to {healee.name} mixed two states")
         self._tell_donor(donor, work.view, healee.id, acknowledged=True)
-        return self._healed(healee, work, content)
+        return self._healed(healee, work, content, history)
 
-    def _healed(self, worker: Worker, work: to_member.Heal, content: Lineage) -> to_member.Healed:
+    def _healed(
+        self, worker: Worker, work: to_member.Heal, content: Lineage, history: History
+    ) -> to_member.Healed:
         self.oracle.names(work.state, content, f"{worker.name} heals")
         worker.lineage = content
+        worker.history = history = self.healed_history(history)
         if not self.keeps_gradients_over_heal():
             worker.accumulator = []
-        return to_member.Healed(work.view, work.state, work.position)
+        passed = any(state == work.state for state, _ in history)
+        return to_member.Healed(work.view, work.state, work.position, passed)
+
+    def healed_history(self, history: History) -> History:
+        return history
 
     def keeps_gradients_over_heal(self) -> bool:
         return False

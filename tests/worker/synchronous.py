@@ -205,7 +205,7 @@ class Worker:
         )
         self.log = AuditLog(folder, name, self.id, lambda text: None)
         self.worker = AllReduceWorker(
-            machine, self.adapter, self.endpoint, self.chunks, data, self.log, anything, self._send,
+            machine, self.adapter, self.endpoint, self.chunks, None, data, self.log, anything, self._send,
             LoopSettings(silence, on_nan, output, "npz", snapshots), self.left.append,
         )  # fmt: skip
         self.worker.feed(Connected())

@@ -50,7 +50,7 @@ def test_a_cut_state_is_refused(length: int) -> None:
 def test_a_foreign_format_is_named() -> None:
     raw = encode(STATE)
     raw[8] = 9
-    with pytest.raises(TransferFailed, match="format 9, this version reads format 2"):
+    with pytest.raises(TransferFailed, match="format 9, this version reads format 3"):
         decode(raw)
 
 

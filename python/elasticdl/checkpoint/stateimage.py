@@ -1,8 +1,8 @@
 """The bytes of a state: what a donor streams, what a snapshot file holds.
 
 Layout (integers little-endian): magic `EDLSTATE`, format number u32, length of the head u32, the head as JSON (state id, position, the
-loop's running sums, the adapter's description of its arrays), then the arrays' bytes, then CRC-32C of everything before it. Not a
-checkpoint format for people: it names no framework and is read by the same version only.
+loop's running sums, whether its gate was passed, the adapter's description of its arrays), then the arrays' bytes, then CRC-32C of
+everything before it. Not a checkpoint format for people: it names no framework and is read by the same version only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from elasticdl.files import reading
 from elasticdl.files.drafts import replacing
 
 _MAGIC = b"EDLSTATE"
-_FORMAT = 2
+_FORMAT = 3
 _PREFIX = struct.Struct("<8sII")
 
 
@@ -61,6 +61,8 @@ class State:
     position: Position
     sums: RunningSums
     image: StateImage
+    passed: bool = False
+    """The state's gate was passed: what callbacks did there is part of the image."""
 
 
 def encode(state: State) -> bytearray:
@@ -70,6 +72,7 @@ def encode(state: State) -> bytearray:
             "state": asdict(state.id),
             "position": asdict(state.position),
             "sums": asdict(state.sums),
+            "passed": state.passed,
             "meta": state.image.meta,
         }
     ).encode()
@@ -115,6 +118,7 @@ def decode(data: bytes | bytearray | memoryview) -> State:
                 reading.fields(reading.field(head, "meta")),
                 np.frombuffer(view, np.uint8, size - start, start),
             ),
+            reading.flag(reading.field(head, "passed")),
         )
     except (ValueError, TypeError) as error:  # TypeError: other names than those of the values
         raise TransferFailed(f"the state's head is damaged: {error}") from None

@@ -10,14 +10,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.reader import Reader
 from elasticdl.errors import BadInput, Cancelled
 
+if TYPE_CHECKING:
+    from elasticdl.data.plan.ledger import Int64s
+
 ChunkKey = tuple[int, int, int]
 """Epoch, task id, chunk number: names a chunk for ever."""
+
+
+class Chunks(Protocol):
+    """What a key stands for: the ledger of the training data, or the plan of an evaluation."""
+
+    def task_by_id(self, epoch: int, id: int) -> Task:
+        """Return a task."""
+
+    def chunk(self, task: Task, chunk: int) -> Int64s:
+        """Return the records of a chunk of it as indices inside the source."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +48,7 @@ class ChunkSource:
     """
 
     def __init__(
-        self, reader: Reader, ledger: Ledger, convert: Callable[[list[Any]], Any], ahead: int
+        self, reader: Reader, ledger: Chunks, convert: Callable[[list[Any]], Any], ahead: int
     ) -> None:
         self._reader = reader
         self._ledger = ledger

@@ -36,6 +36,7 @@ _SHOWN = frozenset(
         EventKind.BAD_RECORD,
         EventKind.IDLE_STEP,
         EventKind.RESUMED,
+        EventKind.EVALUATED,
     }
 )
 """Kinds of events that are worth a line; the others are steps of these, or said at the end, and all are in the log."""

@@ -25,6 +25,7 @@ from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
+from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
@@ -93,17 +94,19 @@ def make_runner(
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots))
 
 
-def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> tuple[Shard, ...] | None:
-    """Index the training data and return its shards; None if the model file has a reader of its own, which only workers run."""
+def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
+    """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
     from elasticdl.data.readers.reader import shards_of
     from elasticdl.data.readers.recordfiles import open_reader
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
         return None
-    return shards_of(
-        open_reader(spec.training_data, spec.data_reader_params, place.path / "data", None, progress)
-    )
+
+    def shards(origin: str) -> tuple[Shard, ...]:
+        return shards_of(open_reader(origin, spec.data_reader_params, place.path / "data", None, progress))
+
+    return DataFound(shards(spec.training_data), shards(spec.validation_data) if spec.validation_data else ())
 
 
 def _replica_sets(

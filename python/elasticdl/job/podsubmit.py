@@ -128,7 +128,14 @@ def _check(spec: JobSpec) -> None:
     check_pods(spec.num_workers.maximum, spec.num_workers.minimum, "--num_workers")
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
-    for flag in ("training_data", "output", "audit", "checkpoint_dir", "checkpoint_dir_for_init"):
+    for flag in (
+        "training_data",
+        "validation_data",
+        "output",
+        "audit",
+        "checkpoint_dir",
+        "checkpoint_dir_for_init",
+    ):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:
             raise BadSetting(

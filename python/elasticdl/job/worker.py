@@ -79,7 +79,7 @@ class WorkerProcess:
         self._connected = False
         self._draining = False
         self._verdict: Received | None = None
-        self._shards: Future[tuple[Shard, ...]] = Future()
+        self._data: Future[Data] = Future()
         self._model: Future[str] = Future()
         """What the job has on parameter servers, as the master says it."""
         self._found: FoundShards | None = None
@@ -99,15 +99,15 @@ class WorkerProcess:
 
     def _on_stream(self, event: StreamEvent) -> None:
         match event:
-            case StreamReceived(Data(shards)):
-                if not self._shards.done():
-                    self._shards.set_result(shards)
+            case StreamReceived(Data() as data):
+                if not self._data.done():
+                    self._data.set_result(data)
             case StreamReceived(Model(catalog)) if not self._model.done():
                 self._model.set_result(catalog)
                 self._give(Received(Model(catalog)))
             case StreamReceived(message):
-                if isinstance(message, Verdict) and not self._shards.done():
-                    self._shards.set_exception(Cancelled(getattr(message, "reason", "")))
+                if isinstance(message, Verdict) and not self._data.done():
+                    self._data.set_exception(Cancelled(getattr(message, "reason", "")))
                 if isinstance(message, Verdict) and not self._model.done():
                     self._model.set_exception(Cancelled(getattr(message, "reason", "")))
                 self._give(Received(message))
@@ -115,7 +115,7 @@ class WorkerProcess:
                 with self._lock:
                     self._connected = True
                     found = self._found
-                if found is not None and not self._shards.done():
+                if found is not None and not self._data.done():
                     self._stream.send(found)
                 self._send_warning()
                 self._give(Connected())
@@ -227,14 +227,15 @@ class WorkerProcess:
         reserved = pods.gpus(spec.worker_resource_request, spec.worker_resource_limit)
         self._warn(framework.unused_gpus(reserved))
         user = framework.load(spec)
-        reader = self._open_reader(user.custom_data_reader)
+        readers = self._open_readers(user.custom_data_reader)
+        reader = readers[0]
         process = process_name(self._name)
         if spec.num_ps_pods:
             return self._build_ps(
                 framework.ps_adapter(user, spec, reader.metadata, process), reader, form, place
             )
         adapter = framework.adapter(user, spec, reader.metadata, process)
-        return self._build(adapter, reader, self._schedule(), form, place)
+        return self._build(adapter, readers, self._schedule(), form, place)
 
     def _warn(self, text: str) -> None:
         """Tell the job what all its workers would say: the first one as soon as it is connected, the others their logs."""
@@ -251,7 +252,8 @@ class WorkerProcess:
         if text and not self._note(f"warning: {text}"):
             self._warning = text
 
-    def _open_reader(self, custom: Callable[..., Any] | None) -> Reader:
+    def _open_readers(self, custom: Callable[..., Any] | None) -> tuple[Reader, Reader | None]:
+        """Return readers of the training data and of what is evaluated, if anything is."""
         from elasticdl.data.readers.custom import open_custom_reader
         from elasticdl.data.readers.reader import BadRecords, shards_of
         from elasticdl.data.readers.recordfiles import open_reader
@@ -259,17 +261,25 @@ class WorkerProcess:
         spec = self._spec
         if custom is not None:
             per_task = spec.minibatch_size * spec.num_minibatches_per_task
-            own = open_custom_reader(custom, spec.training_data, per_task, spec.data_reader_params)
+
+            def open_own(origin: str) -> Reader:
+                return open_custom_reader(custom, origin, per_task, spec.data_reader_params)
+
+            own = open_own(spec.training_data)
+            other = open_own(spec.validation_data) if spec.validation_data else None
             with self._lock:
-                self._found = FoundShards(shards_of(own))
+                self._found = FoundShards(shards_of(own), () if other is None else shards_of(other))
             self._stream.send(self._found)
-            return own
-        self._shards.result()  # the master has indexed the files; this worker then finds the indexes
-        return open_reader(
-            spec.training_data,
-            spec.data_reader_params,
-            self._place.path / "data",
-            BadRecords(spec.max_bad_records, self._tell_bad_record),
+            return own, other
+        self._data.result()  # the master has indexed the files; this worker then finds the indexes
+        bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
+
+        def open_files(origin: str) -> Reader:
+            return open_reader(origin, spec.data_reader_params, self._place.path / "data", bad_records)
+
+        return (
+            open_files(spec.training_data),
+            open_files(spec.validation_data) if spec.validation_data else None,
         )
 
     def _tell_bad_record(self, what: str) -> bool:
@@ -279,15 +289,18 @@ class WorkerProcess:
         return self._stream.send(Note(EventKind.NOTE, ViewId(0), 0, text))
 
     def _schedule(self) -> Schedule:
-        from elasticdl.data.plan.order import ledger_of
-        from elasticdl.data.plan.schedule import Schedule
+        from elasticdl.data.plan.order import schedule_of
 
-        return Schedule(
-            ledger_of(self._spec, self._shards.result()), self._spec.num_epochs, self._spec.max_step
-        )
+        data = self._data.result()
+        return schedule_of(self._spec, data.shards, data.validation)
 
     def _build(
-        self, adapter: Adapter, reader: Reader, schedule: Schedule, form: str, place: Place
+        self,
+        adapter: Adapter,
+        readers: tuple[Reader, Reader | None],
+        schedule: Schedule,
+        form: str,
+        place: Place,
     ) -> AllReduceWorker:
         """`form` is the name of the output format."""
         from elasticdl._core import Endpoint
@@ -295,21 +308,33 @@ class WorkerProcess:
         from elasticdl.worker.allreduce.machine import Member
         from elasticdl.worker.allreduce.runner import AllReduceWorker
         from elasticdl.worker.auditlog import AuditLog
+        from elasticdl.worker.evaluating import prepared
         from elasticdl.worker.settings import AHEAD, LoopSettings
 
-        spec = self._spec
-        ledger = schedule.ledger
+        spec, ledger = self._spec, schedule.ledger
+        reader, validation = readers
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
+        evaluating = None
+        if validation is not None and schedule.evaluation is not None:
+            evaluating = prepared(adapter.evaluator(validation.metadata), validation, schedule.evaluation)
         key = place.key(Key.DATA)
         endpoint = Endpoint(place.data_address(self._id), self._id, key, place.identity)
         self._refusals = RefusalLog(endpoint, "data plane")
         output = Path(spec.output) if spec.output else None
         return AllReduceWorker(
-            member=Member(self._id, self._name, endpoint.address, schedule, spec.checkpoint_steps),
+            member=Member(
+                self._id,
+                self._name,
+                endpoint.address,
+                schedule,
+                spec.checkpoint_steps,
+                "" if evaluating is None else evaluating.metrics,
+            ),
             adapter=adapter,
             endpoint=endpoint,
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
+            evaluating=evaluating,
             schedule=schedule,
             audit=AuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
             heart=self._heart,
@@ -338,7 +363,7 @@ class WorkerProcess:
         from elasticdl.worker.settings import AHEAD, LoopSettings
 
         spec, key = self._spec, place.key(Key.DATA)
-        order = tasks_of(spec, self._shards.result())
+        order = tasks_of(spec, self._data.result().shards)
         ledger = order.ledger
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))

@@ -25,9 +25,10 @@ from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.keras.internals import layers_of
 from elasticdl.keras.loss import ChunkLoss
+from elasticdl.keras.monitored import monitored
 from elasticdl.keras.step import TrainingStep
 from elasticdl.spec.jobspec import JitCompile, JobSpec, Mode
-from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
+from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -77,7 +78,13 @@ class KerasAdapter:
             user.path,
         )
         self._callbacks = GroupCallbacks(
-            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path, self._process
+            user.callbacks,
+            self.model,
+            self.optimizer,
+            self._spec.num_epochs,
+            user.path,
+            self._process,
+            monitored(user, self._spec),
         )
         self.dtype: npt.DTypeLike = self._step.dtype.as_numpy_dtype
         try:
@@ -183,6 +190,10 @@ class KerasAdapter:
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop."""
         return self._callbacks.logs(logs)
+
+    def gate(self, logs: GateLogs) -> str | None:
+        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
+        return self._callbacks.gate(logs)
 
     def end_training(self) -> None:
         """Run what callbacks do at the end of training, on the weights that are exported; the committed state stays as it is."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from elasticdl.cluster.cluster import ProcessName
+from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.errors import BadModel, TransferFailed
-from elasticdl.worker.contract.allreduce import StepLogs
+from elasticdl.keras.monitored import LOSS_ALONE
+from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.modelfile import describe
 
 _REFUSED = {
@@ -30,8 +32,27 @@ _REFUSED = {
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
 _LINES = ("on_epoch_end", "on_train_end")
 """The hooks in which CSVLogger needs its file; opened earlier, another member's file would get a second header."""
-Entry = tuple[int, int, float | None, bool, float | None]
-"""Step, epoch, loss, epoch ended?, the epoch's loss: what one commit tells the callbacks."""
+
+
+class CommitEntry(NamedTuple):
+    """What one commit tells the callbacks; the names are those of `StepLogs`."""
+
+    step: int
+    epoch: int
+    loss: float | None
+    epoch_ended: bool
+    epoch_loss: float | None
+    at_gate: bool
+
+
+class GateEntry(NamedTuple):
+    """What an evaluation tells them; the names are those of `GateLogs`."""
+
+    step: int
+    epoch: int
+    values: MetricValues | None
+    epoch_ended: bool
+    epoch_loss: float | None
 
 
 class GroupCallbacks:
@@ -45,13 +66,18 @@ class GroupCallbacks:
         epochs: int,
         path: Path,
         process: ProcessName,
+        monitored: Mapping[str, str] = LOSS_ALONE,
     ) -> None:
-        """Make the callbacks and begin training, in the life `process` of a worker."""
+        """Make the callbacks and begin training, in the life `process` of a worker.
+
+        `monitored`: names that are known at the end of an epoch, each with the way that is better.
+        """
         self._make = make
         self._model = model
         self._optimizer = optimizer
         self._epochs = epochs
         self._path = path
+        self._monitored = monitored
         self._rate = _rate(optimizer)
         # No view is known yet. Worker 0 writes in each view that it is in, so it is the one that may open files now.
         self._begins_files = process.index == 0
@@ -62,7 +88,7 @@ class GroupCallbacks:
         """Make the callbacks anew, with an empty history; `writing`: whether this member writes at the beginning of the first epoch."""
         self._callbacks = self._made()
         self._batches = any(overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
-        self._history: list[Entry] = []
+        self._history: list[CommitEntry | GateEntry] = []
         self._epoch = self._batch = 0
         self._epoch_logs: dict[str, float] = {}
         # one object for all callbacks, which keep it as `self.params`
@@ -99,15 +125,32 @@ class GroupCallbacks:
                 raise BadModel(
                     f"{self._path}: the callback {name} is not possible in a group of workers; {instead}"
                 )
-        monitored = getattr(callback, "monitor", "loss")
-        if monitored != "loss":
-            raise BadModel(
-                f"{self._path}: the callback {name} monitors {monitored!r}; while training, only 'loss' is known (write monitor='loss')"
-            )
+        self._check_monitored(callback, name)
         if getattr(callback, "restore_best_weights", False):
             raise BadModel(
                 f"{self._path}: {name}(restore_best_weights=True) needs weights that a joining worker never had; leave it out"
             )
+
+    def _check_monitored(self, callback: Any, name: str) -> None:
+        wanted, known = getattr(callback, "monitor", "loss"), self._monitored
+        if wanted not in known:
+            more = (
+                ""
+                if len(known) > 1
+                else "; --validation_data adds val_loss and the metrics of eval_metrics_fn"
+            )
+            raise BadModel(
+                f"{self._path}: the callback {name} monitors {wanted!r}; known at the end of an epoch: {', '.join(known)}{more}"
+            )
+        if getattr(callback, "mode", "") != "auto":
+            return
+        if not known[wanted]:
+            raise BadModel(
+                f"{self._path}: the callback {name} monitors {wanted!r}, of which nobody knows whether more is better; "
+                "write mode='max' or mode='min'"
+            )
+        # as Keras finds it for a compiled model
+        callback.mode = known[wanted]
 
     # ------------------------------------------------------------------ commits
 
@@ -124,15 +167,27 @@ class GroupCallbacks:
         """Run the hooks of one commit; return a reason if a callback asks for the end."""
         if not self._callbacks:
             return None
-        entry = (logs.step, logs.epoch, logs.loss, logs.epoch_ended, logs.epoch_loss)
+        entry = CommitEntry(logs.step, logs.epoch, logs.loss, logs.epoch_ended, logs.epoch_loss, logs.at_gate)
         # epochs alone are replayed unless a callback looks at every batch
         if logs.epoch_ended or self._batches:
             self._history.append(entry)
         self._run(entry, writing=self._writes)
+        return self._wish(logs.step)
+
+    def gate(self, logs: GateLogs) -> str | None:
+        """Run the hooks of an evaluation, and those of the end of an epoch; return a reason if a callback asks for the end."""
+        if not self._callbacks:
+            return None
+        entry = GateEntry(logs.step, logs.epoch, logs.values, logs.epoch_ended, logs.epoch_loss)
+        self._history.append(entry)
+        self._run_gate(entry, writing=self._writes)
+        return self._wish(logs.step)
+
+    def _wish(self, step: int) -> str | None:
         if not self._model.stop_training:
             return None
         names = ", ".join(self._stopped_by) or "a callback"
-        return f"{names} asked for the end of training after step {logs.step}"
+        return f"{names} asked for the end of training after step {step}"
 
     @property
     def act_at_end(self) -> bool:
@@ -143,8 +198,8 @@ class GroupCallbacks:
         """Run the hooks of the end of training, with the logs of the last whole epoch as in `fit`."""
         self._call("on_train_end", logs=self._epoch_logs, writing=self._writes)
 
-    def _run(self, entry: Entry, writing: bool) -> None:
-        step, epoch, loss, ended, mean = entry
+    def _run(self, entry: CommitEntry, writing: bool) -> None:
+        step, epoch, loss, ended, mean, at_gate = entry
         self._params["global_step"] = step
         if epoch != self._epoch:
             self._enter(epoch, 0, writing)
@@ -152,8 +207,27 @@ class GroupCallbacks:
             logs = {} if loss is None else {"loss": loss}
             self._call("on_train_batch_end", self._batch, logs=logs, writing=writing)
         if ended:
-            self._epoch_logs = {} if mean is None else {"loss": mean}
-            self._call("on_epoch_end", epoch, logs=self._epoch_logs, writing=writing)
+            self._end_epoch(epoch, mean, {}, writing)
+        if not at_gate:
+            self._go_on(epoch, ended, writing)
+
+    def _run_gate(self, entry: GateEntry, writing: bool) -> None:
+        step, epoch, values, ended, mean = entry
+        self._params["global_step"] = step
+        if values is not None:
+            self._call("on_test_begin", writing=writing)
+            bare = {name.removeprefix("val_"): value for name, value in values}
+            self._call("on_test_end", logs=bare, writing=writing)
+        if ended:
+            self._end_epoch(epoch, mean, dict(values or ()), writing)
+        self._go_on(epoch, ended, writing)
+
+    def _end_epoch(self, epoch: int, mean: float | None, values: Mapping[str, float], writing: bool) -> None:
+        self._epoch_logs = {**({} if mean is None else {"loss": mean}), **values}
+        self._call("on_epoch_end", epoch, logs=self._epoch_logs, writing=writing)
+
+    def _go_on(self, epoch: int, ended: bool, writing: bool) -> None:
+        """Begin the next batch, or the next epoch if one has ended."""
         if self._callbacks and self._model.stop_training:
             return  # as in `fit`, nothing begins after it
         if not ended:
@@ -185,7 +259,7 @@ class GroupCallbacks:
     def _begin_writer(self, callback: Any, hook: str) -> None:
         """Open the log file at the first line that this member writes; the first line of the job begins the file, as in `fit`."""
         if getattr(callback, "csv_file", None) is None:
-            ended = sum(entry[3] for entry in self._history)
+            ended = sum(entry.epoch_ended for entry in self._history)
             if ended > (
                 hook == "on_epoch_end"
             ):  # another member, or an earlier life of this one, has written
@@ -204,9 +278,7 @@ class GroupCallbacks:
         The variables of the model are replaced after it: hooks may change the learning rate on the way.
         """
         try:
-            history = [
-                (int(step), int(epoch), loss, bool(ended), mean) for step, epoch, loss, ended, mean in state
-            ]
+            history = [_read_entry(entry) for entry in state]
         except (TypeError, ValueError):
             raise TransferFailed("the state's callback history can't be read") from None
         if self._make is None:
@@ -217,7 +289,20 @@ class GroupCallbacks:
             self._begin(writing=False)
         for entry in history[len(self._history) :]:
             self._history.append(entry)
-            self._run(entry, writing=False)
+            if isinstance(entry, GateEntry):
+                self._run_gate(entry, writing=False)
+            else:
+                self._run(entry, writing=False)
+
+
+def _read_entry(body: Any) -> CommitEntry | GateEntry:
+    """Read an entry of a history. Raises TypeError or ValueError for what is none."""
+    if len(body) == len(CommitEntry._fields):
+        step, epoch, loss, ended, mean, at_gate = body
+        return CommitEntry(int(step), int(epoch), loss, bool(ended), mean, bool(at_gate))
+    step, epoch, values, ended, mean = body
+    read = None if values is None else tuple((str(name), float(value)) for name, value in values)
+    return GateEntry(int(step), int(epoch), read, bool(ended), mean)
 
 
 def _rate(optimizer: Any) -> float | None:

@@ -48,3 +48,8 @@ def decays(optimizer: Any) -> Callable[[Any], bool]:
 def follows_schedule(optimizer: Any) -> bool:
     """Tell whether the learning rate is a schedule: the public `learning_rate` is its value at the present step already."""
     return isinstance(optimizer._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+
+
+def direction_of(metric: Any) -> str:
+    """Return `max` or `min`, the way that is better of a metric, empty if it does not say: callbacks of mode `auto` look there, too."""
+    return {"up": "max", "down": "min"}.get(getattr(metric, "_direction", None) or "", "")

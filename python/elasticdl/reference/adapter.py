@@ -28,7 +28,7 @@ from elasticdl.reference.evaluation import ReferenceEvaluator, Rows
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec
-from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
+from elasticdl.worker.contract.allreduce import ChunkResult, GateLogs, StepLogs
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelstate import ModelState
@@ -175,6 +175,10 @@ class ReferenceAdapter:
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop."""
         return self._callbacks.logs(logs)
+
+    def gate(self, logs: GateLogs) -> str | None:
+        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
+        return self._callbacks.gate(logs)
 
     def end_training(self) -> None:
         """Run what callbacks do at the end of training."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from elasticdl.errors import BadModel
-from elasticdl.worker.contract.allreduce import StepLogs
+from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
@@ -20,6 +20,10 @@ class Callback:
 
     def on_epoch_end(self, logs: StepLogs) -> bool | None:
         """Do something after the last step of an epoch; true ends the job."""
+        return None
+
+    def on_evaluated(self, logs: GateLogs) -> bool | None:
+        """Do something after an evaluation, at an epoch's end before that; true ends the job."""
         return None
 
     def on_train_end(self, step: int, writes: bool) -> None:
@@ -49,14 +53,29 @@ class Callbacks:
         asked = [type(one).__name__ for one in self._all if one.on_step_end(logs)]
         if logs.epoch_ended:
             asked += [type(one).__name__ for one in self._all if one.on_epoch_end(logs)]
-        if not asked:
-            return None
-        return f"{', '.join(dict.fromkeys(asked))} asked for the end of training after step {logs.step}"
+        return _reason(asked, logs.step)
+
+    def gate(self, logs: GateLogs) -> str | None:
+        """Run what follows an evaluation, and an epoch's end; return a reason if one wants the job to end."""
+        asked = (
+            [] if logs.values is None else [type(one).__name__ for one in self._all if one.on_evaluated(logs)]
+        )
+        if logs.epoch_ended:
+            ended = StepLogs(logs.step, logs.epoch, None, True, logs.epoch_loss)
+            asked += [type(one).__name__ for one in self._all if one.on_epoch_end(ended)]
+        return _reason(asked, logs.step)
 
     def end(self, step: int, writes: bool) -> None:
         """Run what comes at the end of training."""
         for one in self._all:
             one.on_train_end(step, writes)
+
+
+def _reason(asked: Sequence[str], step: int) -> str | None:
+    """Return why the job should end, if some callbacks asked for it."""
+    if not asked:
+        return None
+    return f"{', '.join(dict.fromkeys(asked))} asked for the end of training after step {step}"
 
 
 def _made(user: UserModel) -> Sequence[Callback]:

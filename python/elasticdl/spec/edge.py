@@ -116,7 +116,7 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
 
     Args:
         spec: the job.
-        custom_reader: the model file has a reader of its own, so only that knows what `training_data` means.
+        custom_reader: the model file has a reader of its own, so only that knows what `training_data` and `validation_data` mean.
         directory: the result is a directory, and not one file.
 
     Raises BadSetting, or BadData if there is no data.
@@ -124,7 +124,9 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
     if not custom_reader:
-        _check_data(spec.training_data)
+        _check_data("training_data", spec.training_data)
+        if spec.validation_data:
+            _check_data("validation_data", spec.validation_data)
     if spec.output:
         check_output(spec.output, directory=directory)
     check_summary(spec)
@@ -165,12 +167,15 @@ def absolute(spec: JobSpec) -> JobSpec:
             raise BadSetting(f"the working directory of {path!r} is not text in UTF-8: {whole!r}; rename it")
         return whole
 
-    data = spec.training_data
-    local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))
+    def full_data(data: str) -> str:
+        local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))
+        return full(data) if local else data
+
     return replace(
         spec,
         model_zoo=full(spec.model_zoo),
-        training_data=full(data) if local else data,
+        training_data=full_data(spec.training_data),
+        validation_data=full_data(spec.validation_data),
         output=full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
@@ -222,34 +227,34 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
     return replace(spec, job_name=name)
 
 
-def _check_data(origin: str) -> None:
+def _check_data(name: str, origin: str) -> None:
     if "://" in origin:
         return
     path = Path(origin)
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
-        raise BadData(f"--training_data: the directory {origin!r} can't be read: permission denied")
+        raise BadData(f"--{name}: the directory {origin!r} can't be read: permission denied")
     try:
         files = folders.find(origin)
     except BadData as error:
-        raise BadData(f"--training_data: {error}") from None
+        raise BadData(f"--{name}: {error}") from None
     except OSError as error:
-        raise BadData(f"--training_data: can't look for data at {origin!r}: {error.strerror}") from None
+        raise BadData(f"--{name}: can't look for data at {origin!r}: {error.strerror}") from None
     if glob.has_magic(origin) and not os.path.lexists(origin):
         if not files and (instead := folders.advice(origin)):
-            raise BadData(f"--training_data: only directories match {origin!r}: {instead}")
+            raise BadData(f"--{name}: only directories match {origin!r}: {instead}")
         if not files:
-            raise BadData(f"--training_data: no file matches {origin!r} (looked from {Path.cwd()})")
+            raise BadData(f"--{name}: no file matches {origin!r} (looked from {Path.cwd()})")
         return
     if not path.exists():
-        raise BadData(f"--training_data: {origin!r} does not exist (looked from {Path.cwd()})")
+        raise BadData(f"--{name}: {origin!r} does not exist (looked from {Path.cwd()})")
     if path.is_dir() and not any(path.iterdir()):
-        raise BadData(f"--training_data: the directory {origin!r} is empty")
+        raise BadData(f"--{name}: the directory {origin!r} is empty")
     if path.is_dir() and not files and (instead := folders.advice(origin)):
-        raise BadData(f"--training_data: no file in the directory {origin!r}: {instead}")
+        raise BadData(f"--{name}: no file in the directory {origin!r}: {instead}")
     if path.is_file() and path.stat().st_size == 0:
-        raise BadData(f"--training_data: the file {origin!r} is empty")
+        raise BadData(f"--{name}: the file {origin!r} is empty")
     if not os.access(path, os.R_OK):
-        raise BadData(f"--training_data: {origin!r} can't be read: permission denied")
+        raise BadData(f"--{name}: {origin!r} can't be read: permission denied")
 
 
 def _check_apart(spec: JobSpec) -> None:

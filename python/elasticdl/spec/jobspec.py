@@ -159,6 +159,19 @@ class JobSpec:
         kinds.path("DATA"), group="data", what="File, directory or glob to train on, or what the custom reader takes.",
         why="There is no data to guess.",
     )  # fmt: skip
+    validation_data: str = setting(
+        kinds.path("DATA"), "", group="data",
+        what="File, directory or glob on which the model is evaluated while it is trained: its loss, and the metrics of eval_metrics_fn.",
+        why="Evaluation takes time, and data that is not trained on.",
+    )  # fmt: skip
+    evaluation_steps: int = setting(
+        kinds.integer(0), 0, group="data", unit="steps", what="Steps from one evaluation to the next; 0: none within an epoch.",
+        why="Each one evaluates all of validation_data, and training waits for it.",
+    )  # fmt: skip
+    evaluate_at_epoch_end: bool = setting(
+        kinds.flag(), True, group="data", what="Evaluate after the last step of each epoch; in any case after the last step of all.",
+        why="Keras does so.",
+    )  # fmt: skip
     data_reader_params: Mapping[str, object] = setting(
         kinds.parameters(), {}, group="data", what="Keyword arguments of the reader, as Python literals.",
         why="Literals only: a command line never runs code.",
@@ -564,6 +577,7 @@ def check(spec: JobSpec) -> None:
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
     _check_servers(spec)
+    _check_evaluation(spec)
     _check_checkpoints(spec)
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
@@ -576,6 +590,21 @@ def check(spec: JobSpec) -> None:
         raise BadSetting(
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"
+        )
+
+
+def _check_evaluation(spec: JobSpec) -> None:
+    if spec.evaluation_steps and not spec.validation_data:
+        raise BadSetting("--evaluation_steps: there is nothing to evaluate; name it with --validation_data")
+    if spec.validation_data and spec.num_ps_pods:
+        raise BadSetting(
+            "--validation_data: models on parameter servers are not evaluated while they are trained; evaluate the exported model, or "
+            "train without --num_ps_pods"
+        )
+    if 0 < spec.max_step < spec.evaluation_steps:
+        raise BadSetting(
+            f"--evaluation_steps: the job ends after {spec.max_step} steps (--max_step), before the first evaluation after "
+            f"{spec.evaluation_steps}; leave it out for one evaluation at the end"
         )
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
+from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, MetricValues
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position
 
@@ -115,11 +115,15 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """Work done: the state is in place (transferred, loaded from a snapshot or made)."""
+    """Work done: the state is in place (transferred, loaded from a snapshot or made).
+
+    `passed`: the member that gave it had passed the state's gate, so that what callbacks did there is part of it (G2).
+    """
 
     view: ViewId
     state: StateId
     position: Position
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +141,31 @@ class HealeeLeft:
     view: ViewId
     member: MemberId
     acknowledged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkEvaluated:
+    """Work done: a minibatch is in the sums of its task; with the last one of the task these sums are in `body`, else that is None."""
+
+    state: StateId
+    task: int
+    chunk: int
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsComputed:
+    """Work done: the metrics of `state`."""
+
+    state: StateId
+    values: MetricValues
+
+
+@dataclass(frozen=True, slots=True)
+class GatePassed:
+    """Work done: callbacks have had the metrics of `state`."""
+
+    state: StateId
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +222,8 @@ class Tick:
 
 Event = (
     Connected | Disconnected | Received | ChunkComputed | RingCompleted | RingFailed | Applied | Healed | HealFailed
-    | HealeeLeft | ExportWritten | SnapshotWritten | WorkCancelled | DrainRequested | StopRequested | ProgramError | Tick
+    | HealeeLeft | ChunkEvaluated | MetricsComputed | GatePassed | ExportWritten | SnapshotWritten | WorkCancelled | DrainRequested
+    | StopRequested | ProgramError | Tick
 )  # fmt: skip
 
 News = Connected | Disconnected | Received | DrainRequested | Tick
@@ -334,6 +364,34 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Evaluate:
+    """Work: add a minibatch of an evaluation task to the task's sums, which its first one begins; outcome ChunkEvaluated or WorkCancelled.
+
+    The sums of a task that was cancelled between two minibatches stay while `state` does.
+    """
+
+    state: StateId
+    task: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeMetrics:
+    """Work: make metrics of what all tasks of an evaluation have added up (`body`); outcome MetricsComputed or WorkCancelled."""
+
+    state: StateId
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class PassGate:
+    """Work: give the metrics of `state` to callbacks; None: the job stops without. Outcome GatePassed; can't be cancelled."""
+
+    state: StateId
+    values: MetricValues | None
+
+
+@dataclass(frozen=True, slots=True)
 class Export:
     """Work: write the result of the base `state` under a name that contains it; outcome ExportWritten or WorkCancelled."""
 
@@ -341,7 +399,7 @@ class Export:
     state: StateId
 
 
-Work = Heal | Compute | Contribute | Commit | Export
+Work = Heal | Compute | Contribute | Commit | Evaluate | ComputeMetrics | PassGate | Export
 Instruction = (
     Send
     | OpenView

@@ -102,7 +102,7 @@ class World:
             workers=plan.workers,
             minimum=1,
             relaunches=1,
-            plan=lambda _: self.order,
+            plan=lambda *_: self.order,
             times=TIMES,
             servers=plan.servers,
             replicas=plan.replicas,

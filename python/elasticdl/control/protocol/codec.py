@@ -15,12 +15,15 @@ from typing import Any
 from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    AtGate,
     Data,
+    Evaluated,
     Evicted,
     Exported,
     Failed,
     Finished,
     FoundShards,
+    GateOpen,
     Lost,
     MasterMessage,
     MemberMessage,
@@ -34,8 +37,12 @@ from elasticdl.control.protocol.messages import (
     Released,
     Report,
     Saved,
+    Stable,
     Stop,
     StopJob,
+    TaskKind,
+    TaskLeased,
+    TaskResult,
     Welcome,
 )
 from elasticdl.control.protocol.psmessages import (
@@ -97,6 +104,9 @@ _FROM_MEMBER: dict[type, str] = {
     Accounts: "accounts",
     SlotsCut: "slots_cut",
     Leave: "leave",
+    AtGate: "at_gate",
+    TaskResult: "task_result",
+    Evaluated: "evaluated",
 }
 _TO_MEMBER: dict[type, str] = {
     Welcome: "welcome",
@@ -124,8 +134,16 @@ _TO_MEMBER: dict[type, str] = {
     DrainRequest: "drain_request",
     WriteResult: "write_result",
     EndTraining: "end_training",
+    TaskLeased: "task_leased",
+    GateOpen: "gate_open",
+    Stable: "stable",
 }
-_NOT_PLAIN = frozenset({FoundShards, Register, NextView, Progress, Saved, Exported, Data, NewView})
+_NOT_PLAIN = frozenset(
+    {
+        FoundShards, Register, NextView, Progress, Saved, Exported, AtGate, TaskResult, Evaluated, Data, NewView, TaskLeased, GateOpen,
+        Stable,
+    }
+)  # fmt: skip
 _BY_NAME: dict[str, type] = {
     name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
 }
@@ -141,8 +159,8 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
     name = _FROM_MEMBER[type(message)]
     body: Any
     match message:
-        case FoundShards(shards):
-            body = wire.FoundShards(shards=_shards(shards))
+        case FoundShards(shards, validation):
+            body = wire.FoundShards(shards=_shards(shards), validation=_shards(validation))
         case Register(member, called, address, epoch, report):
             body = wire.Register(
                 member=member, name=called, address=address, epoch=epoch, report=_report(report)
@@ -164,6 +182,12 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
             body = wire.Exported(
                 view=view, state=_state(state), path=path, digest=digest, metrics=_figures(metrics)
             )
+        case AtGate(view, state, metrics):
+            body = wire.AtGate(view=view, state=_state(state), metrics=metrics)
+        case TaskResult(state, task, result):
+            body = wire.TaskResult(state=_state(state), task=task, body=result)
+        case Evaluated(state, values):
+            body = wire.Evaluated(state=_state(state), values=_figures(values))
         case _:
             body = _plain(getattr(wire, type(message).__name__), message)
     return wire.FromMember(**{name: body})
@@ -175,7 +199,7 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
     decoded: MemberMessage
     match name:
         case "found_shards":
-            decoded = FoundShards(_read_shards(body.shards))
+            decoded = FoundShards(_read_shards(body.shards), _read_shards(body.validation))
         case "register":
             decoded = Register(
                 MemberId(body.member), body.name, body.address, body.epoch, _read_report(body.report)
@@ -205,6 +229,12 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
                 body.digest,
                 _read_figures(body.metrics),
             )
+        case "at_gate":
+            decoded = AtGate(ViewId(body.view), _read_state(body.state), body.metrics)
+        case "task_result":
+            decoded = TaskResult(_read_state(body.state), body.task, body.body)
+        case "evaluated":
+            decoded = Evaluated(_read_state(body.state), _read_figures(body.values))
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded
@@ -218,11 +248,18 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
     name = _TO_MEMBER[type(message)]
     body: Any
     match message:
-        case Data(shards):
-            body = wire.Data(shards=_shards(shards))
+        case Data(shards, validation):
+            body = wire.Data(shards=_shards(shards), validation=_shards(validation))
         case NewView(view):
             record = canonical(view)
             body = wire.NewView(record=record, digest=_digest(record))
+        case TaskLeased(kind, state, task, given):
+            body = wire.TaskLeased(kind=kind, state=_state(state), task=task, body=given)
+        case GateOpen(state, values):
+            known = () if values is None else values
+            body = wire.GateOpen(state=_state(state), evaluated=values is not None, values=_figures(known))
+        case Stable(view, state):
+            body = wire.Stable(view=view, state=_state(state))
         case _:
             body = _plain(getattr(wire, type(message).__name__), message)
     return wire.ToMember(**{name: body})
@@ -234,9 +271,16 @@ def decode_master(message: wire.ToMember) -> MasterMessage:
     decoded: MasterMessage
     match name:
         case "data":
-            decoded = Data(_read_shards(body.shards))
+            decoded = Data(_read_shards(body.shards), _read_shards(body.validation))
         case "view":
             decoded = NewView(_read_view(body))
+        case "task_leased":
+            decoded = TaskLeased(_read_task_kind(body.kind), _read_state(body.state), body.task, body.body)
+        case "gate_open":
+            values = _read_figures(body.values) if body.evaluated else None
+            decoded = GateOpen(_read_state(body.state), values)
+        case "stable":
+            decoded = Stable(ViewId(body.view), _read_state(body.state))
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded
@@ -287,6 +331,13 @@ def _read_kind(kind: str) -> EventKind:
         return EventKind(kind)
     except ValueError as error:
         raise Malformed(f"an event that this version does not know: {error}") from error
+
+
+def _read_task_kind(kind: str) -> TaskKind:
+    try:
+        return TaskKind(kind)
+    except ValueError as error:
+        raise Malformed(f"a task that this version does not know: {error}") from error
 
 
 def _one_of(message: Any) -> tuple[str, Any]:

@@ -7,11 +7,25 @@ note in `docs/design/`. Nothing here decides anything.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from elasticdl.control.protocol.psmessages import PsMasterMessage, PsMemberMessage
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
+
+MetricValues = tuple[tuple[str, float], ...]
+"""Metrics of one evaluation: names and values, in the order of the model file."""
+
+
+class TaskKind(StrEnum):
+    """What a task leased to a member is."""
+
+    EVALUATE = "evaluate"
+    """Some minibatches of the validation data are evaluated."""
+    METRICS = "metrics"
+    """Metrics are made of what all tasks of an evaluation have added up."""
+
 
 # ------------------------------------------------------------------ member → master
 
@@ -167,15 +181,46 @@ class ProgramFailed:
 class FoundShards:
     """What `create_shards` of a custom reader returned; sent before `Register`, and only by workers of jobs with such a reader.
 
-    The first one counts and is journalled; every member gets it back as `Data`, so that all order the same data.
+    The first one counts and is journalled; every member gets it back as `Data`, so that all order the same data. `validation`: those of the
+    validation data, none without it.
     """
 
     shards: tuple[Shard, ...]
+    validation: tuple[Shard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AtGate:
+    """This member of `view` waits at the gate of `state`; said once on each connection and in each view (G3).
+
+    `metrics`: what a task's result consists of, equal in all members (`MetricCatalog.text`).
+    """
+
+    view: ViewId
+    state: StateId
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What an evaluation task of `state` has added up; said again on each connection and in each view while the gate is closed (G3)."""
+
+    state: StateId
+    task: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """Metrics made of the results of all tasks of `state`; repeated as results are."""
+
+    state: StateId
+    values: MetricValues
 
 
 MemberMessage = (
     FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
-    | PsMemberMessage
+    | AtGate | TaskResult | Evaluated | PsMemberMessage
 )  # fmt: skip
 
 # ------------------------------------------------------------------ master → member
@@ -190,9 +235,13 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """The job's data, equal for all members; sent on every connection as soon as it is known, also before `Register`."""
+    """The job's data, equal for all members; sent on every connection as soon as it is known, also before `Register`.
+
+    `validation`: what is evaluated while the model is trained, if anything is.
+    """
 
     shards: tuple[Shard, ...]
+    validation: tuple[Shard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +277,32 @@ def saved_as(state: StateId) -> str:
     return f"saved {state.step} {state.view}"
 
 
+@dataclass(frozen=True, slots=True)
+class TaskLeased:
+    """A member at the gate of `state` is to do this task; `body`: of `METRICS`, what all tasks have added up, else empty."""
+
+    kind: TaskKind
+    state: StateId
+    task: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GateOpen:
+    """The gate of `state` is open: `values` are journalled; None: the job stops, and this state is not evaluated any more (G5)."""
+
+    state: StateId
+    values: MetricValues | None
+
+
+@dataclass(frozen=True, slots=True)
+class Stable:
+    """All members of `view` are at the gate of `state`: its snapshot may be kept without a further step (G7)."""
+
+    view: ViewId
+    state: StateId
+
+
 class Verdict:
     """Base of the four answers that end a member."""
 
@@ -261,6 +336,6 @@ class Failed(Verdict):
 
 
 MasterMessage = (
-    Welcome | Data | NewView | Pending | Stop | Acknowledged | Evicted | Released | Finished | Failed
+    Welcome | Data | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Stable | Evicted | Released | Finished | Failed
     | PsMasterMessage
 )  # fmt: skip

@@ -117,6 +117,8 @@ class EventKind(StrEnum):
     DIGEST = "digest"
     """The bits that a member of a final view holds."""
 
+    EVALUATED = "evaluated"
+    """Metrics of a state are journalled."""
     STEP = "step"
     """A step is committed or settled."""
     RECOVERED = "recovered"

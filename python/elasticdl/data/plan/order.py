@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.spec.jobspec import JobSpec
@@ -70,6 +72,15 @@ def dealing_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Dealing:
 def ledger_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Ledger:
     """Return the order of a job's data. Raises BadInput for data that can't be trained on."""
     return dealing_of(spec, shards).ledger()
+
+
+def schedule_of(spec: JobSpec, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Schedule:
+    """Return the order of a synchronous job, and when it is evaluated. Raises BadInput for data that can't be used."""
+    plan = None
+    if spec.validation_data:
+        at_epoch_end = spec.evaluate_at_epoch_end
+        plan = EvaluationPlan(validation, spec.minibatch_size, spec.evaluation_steps, at_epoch_end)
+    return Schedule(ledger_of(spec, shards), spec.num_epochs, spec.max_step, plan)
 
 
 def tasks_of(spec: JobSpec, shards: tuple[Shard, ...]) -> TaskOrder:

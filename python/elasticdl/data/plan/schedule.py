@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Position, Task
 from elasticdl.errors import BadSetting
@@ -41,12 +42,16 @@ class Schedule:
         ledger: the order of the tasks.
         num_epochs: passes over the data; 0 = endless.
         max_step: committed steps after which training ends; 0 = no limit.
+        evaluation: of the model while it is trained, None if there is none.
     """
 
-    def __init__(self, ledger: Ledger, num_epochs: int, max_step: int) -> None:
+    def __init__(
+        self, ledger: Ledger, num_epochs: int, max_step: int, evaluation: EvaluationPlan | None = None
+    ) -> None:
         self.ledger = ledger
         self.num_epochs = num_epochs
         self.max_step = max_step
+        self.evaluation = evaluation
         # The same wave is asked for once per step of it.
         self._wave_length = lru_cache(maxsize=4)(self._find_wave_length)
 
@@ -78,6 +83,21 @@ class Schedule:
     def ended(self, position: Position, step: int) -> bool:
         """Tell whether a state at `position` with `step` committed steps is the last of the job."""
         return self._data_ended(position.epoch) or 0 < self.max_step <= step
+
+    def is_gate(self, position: Position, step: int) -> bool:
+        """Tell whether a state is evaluated before anything is computed from it: after so many steps, at an epoch's end, or at the end."""
+        plan = self.evaluation
+        if plan is None or step == 0:
+            return False
+        return (
+            (plan.every > 0 and step % plan.every == 0)
+            or (plan.at_epoch_end and self.begins_epoch(position))
+            or self.ended(position, step)
+        )
+
+    def begins_epoch(self, position: Position) -> bool:
+        """Tell whether the step at `position` is the first of an epoch, or would be if the data had not ended."""
+        return position.first_task == 0 and position.chunk == 0
 
     def is_wave_start(self, position: Position) -> bool:
         """Tell whether the step at `position` is the first of its wave, where K may be chosen anew."""

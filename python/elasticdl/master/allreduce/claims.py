@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.control.protocol.messages import (
+    AtGate,
+    Evaluated,
     Lost,
     MemberMessage,
     NextView,
@@ -17,10 +19,14 @@ from elasticdl.control.protocol.messages import (
     Register,
     Report,
     Saved,
+    TaskResult,
 )
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
+
+MOST_BYTES = 64 << 20
+"""Of the results of all tasks of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,12 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             if known.snapshots is None or Path(path).parent != known.snapshots:
                 return f"a snapshot lies at {path[:200]!r}, and they belong to {known.snapshots}"
             return _in_view(known, view) or _bad_state(known, state, position)
+        case AtGate(view, state):
+            return _in_view(known, view) or _bad_gate(known, state)
+        case TaskResult(state, task, body):
+            return _bad_gate(known, state) or _bad_result(known, task, body)
+        case Evaluated(state):
+            return _bad_gate(known, state)
     return None
 
 
@@ -91,6 +103,24 @@ def _bad_report(known: Known, report: Report) -> str | None:
     if any(lane >= lanes for lane in report.holds):
         return f"it holds a lane of a step that has {lanes}"
     return _bad_state(known, report.state, report.position)
+
+
+def _bad_gate(known: Known, state: StateId) -> str | None:
+    """Return why no member waits at the gate of a state."""
+    if known.view is None or known.schedule is None or state.step == 0:
+        return "a gate of a state that nobody has trained"
+    if known.schedule.evaluation is None:
+        return "a gate, and nothing is evaluated in this job"
+    return _later_view(known, ViewId(state.view))
+
+
+def _bad_result(known: Known, task: int, body: bytes) -> str | None:
+    plan = None if known.schedule is None else known.schedule.evaluation
+    if plan is None or task >= plan.num_tasks:
+        return f"a result of evaluation task {task}, which there is not"
+    if len(body) > MOST_BYTES // plan.num_tasks:
+        return f"a result of {len(body):,} bytes, one of {plan.num_tasks}, and all of them may have {MOST_BYTES:,}"
+    return None
 
 
 def _bad_state(known: Known, state: StateId, position: Position) -> str | None:

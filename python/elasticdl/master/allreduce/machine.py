@@ -2,8 +2,9 @@
 
 It takes what happens, asks its values in order, and says what is journalled and what each connection is sent. Each value knows one thing:
 `liveness.py` (who is there, and who is suspected), `steps.py` (how far the group has come), `viewend.py` (when a view ends),
-`viewchange.py` (who may be in the next one), `snapshots.py` (what was saved), `kills.py` (who is killed), `recovery.py` (how long losses
-last). What every master does is in `master/core/machine.py`. Rule numbers are those of the note on the protocol.
+`viewchange.py` (who may be in the next one), `gates.py` (what is evaluated), `snapshots.py` (what was saved), `kills.py` (who is killed),
+`recovery.py` (how long losses last). What every master does is in `master/core/machine.py`. Rule numbers are those of the notes on the
+protocol.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from typing import Self
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    AtGate,
+    Evaluated,
     Evicted,
     Exported,
     Failed,
     Finished,
     FoundShards,
+    GateOpen,
     Lost,
     MemberMessage,
     NewView,
@@ -35,17 +39,20 @@ from elasticdl.control.protocol.messages import (
     Released,
     Report,
     Saved,
+    Stable,
     Stop,
     StopJob,
+    TaskResult,
     Welcome,
     saved_as,
 )
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId, Peer, View
+from elasticdl.control.protocol.view import MemberId, Peer, StateId, View
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import claims
 from elasticdl.master.allreduce.announcing import announced
+from elasticdl.master.allreduce.gates import AddUp, Gates
 from elasticdl.master.allreduce.kills import Kills
 from elasticdl.master.allreduce.liveness import Liveness
 from elasticdl.master.allreduce.recovery import Recovery
@@ -62,10 +69,12 @@ from elasticdl.master.core.events import (
 )
 from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
+    EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
     Journal,
     Record,
+    ShardsRecord,
     SnapshotRecord,
     ViewRecord,
 )
@@ -79,10 +88,12 @@ class Settings(core.Settings):
     Attributes:
         policy_lanes: the batch policy, number of members → K.
         snapshots: the folder in which members save states, None if there is none.
+        add_up: adds up what evaluation tasks have found.
     """
 
     policy_lanes: PolicyLanes
     snapshots: Path | None = None
+    add_up: AddUp = lambda metrics, results: b"".join(results)
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -97,6 +108,7 @@ class AllReduceMaster(MasterCore):
         steps: steps of the current view.
         view_end: when that ends.
         view_change: who may be in the next one.
+        gates: what is evaluated.
         snapshots: what members have saved.
         kills: processes that are to end.
         recovery: losses.
@@ -110,6 +122,7 @@ class AllReduceMaster(MasterCore):
     steps: Steps = field(default_factory=Steps)
     view_end: ViewEnd = field(default_factory=ViewEnd)
     view_change: ViewChange = field(default_factory=ViewChange)
+    gates: Gates = field(default_factory=Gates)
     snapshots: Snapshots = field(default_factory=Snapshots)
     kills: Kills = field(default_factory=Kills)
     recovery: Recovery = field(default_factory=Recovery)
@@ -134,6 +147,9 @@ class AllReduceMaster(MasterCore):
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
+        return self._lease_tasks(now, out)._kill(now, out)
+
+    def _kill(self, now: float, out: Out) -> Self:
         times = self.settings.times
         kills, overdue = self.kills.overdue(now, times.alone)
         kills, holding_up = kills.held_up(now, self._holding_up(now), times.stall)
@@ -156,8 +172,8 @@ class AllReduceMaster(MasterCore):
         kills = master.kills.with_left_out(now, journal.evicted)
         return replace(master, liveness=master.liveness.in_view(now), kills=kills)
 
-    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
-        return replace(self, schedule=self.settings.plan(shards))
+    def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
+        return replace(self, schedule=self.settings.plan(shards, validation))
 
     def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
         match record:
@@ -165,11 +181,13 @@ class AllReduceMaster(MasterCore):
                 return self._after_view(now, before.view, view, out)
             case SnapshotRecord():
                 return self._after_snapshot(record, out)
+            case EvaluatedRecord():
+                return self._after_evaluation(record, out)
             case _:
                 return super()._appended(now, before, record, out)
 
     def _wanted_own(self, now: float) -> Record | None:
-        return self.snapshots.record(self.journal) or self._wanted_view(now)
+        return self.snapshots.record(self.journal) or self.gates.record(now, self) or self._wanted_view(now)
 
     def _wanted_view(self, now: float) -> Record | None:
         schedule, view, change = self.schedule, self.view, self.view_change
@@ -202,7 +220,7 @@ class AllReduceMaster(MasterCore):
             return None
         if journal.shards is None:
             return f"view {journal.view.id} is of no data"
-        return claims.contradiction(journal.view, self.settings.plan(journal.shards))
+        return claims.contradiction(journal.view, self.settings.plan(journal.shards, journal.validation))
 
     # ------------------------------------------------------------------ what comes in
 
@@ -223,7 +241,7 @@ class AllReduceMaster(MasterCore):
         return replace(self, links=links, liveness=self.liveness.disconnected(now, link.member, connection))
 
     def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
-        is_report = isinstance(message, Register | NextView)
+        is_report = isinstance(message, Register | NextView | AtGate)
         if is_report and self.liveness.has_registered_since(connection, link.member):
             return self
         match message:
@@ -242,12 +260,19 @@ class AllReduceMaster(MasterCore):
                 return self._take_saved(connection, link, message, out)
             case Exported():
                 return self._take_exported(link, message)
+            case AtGate():
+                return self._take_at_gate(now, connection, link, message)
+            case TaskResult():
+                gates = self.gates.heard(now, self.view, link.member, message, self.settings.add_up)
+                return replace(self, gates=gates)
+            case Evaluated():
+                return replace(self, gates=self.gates.evaluated(self.view, link.member, message))
             case StopJob(reason):
                 return self._hear_stop(connection, reason, out)
             case ProgramFailed():
                 return self._take_failure(connection, link, message, out)
-            case FoundShards(shards):
-                return self._find(shards)
+            case FoundShards(shards, validation):
+                return self._find(ShardsRecord(shards, validation))
         return self  # said by those whom other masters serve
 
     def _register(self, now: float, connection: int, register: Register) -> Self:
@@ -332,6 +357,36 @@ class AllReduceMaster(MasterCore):
             self._tell(seen.connection, Acknowledged(saved_as(record.state)), out)
         return replace(self, snapshots=self.snapshots.journalled(record))
 
+    # ------------------------------------------------------------------ gates
+
+    def _take_at_gate(self, now: float, connection: int, link: Link, said: AtGate) -> Self:
+        plan = None if self.schedule is None else self.schedule.evaluation
+        if plan is None:
+            return self
+        gates = self.gates.arrived(now, self.journal, link.member, said, plan.num_tasks)
+        link = replace(link, at_gate=said.state, gate_told=None)
+        return replace(self, gates=gates, links={**self.links, connection: link})
+
+    def _lease_tasks(self, now: float, out: Out) -> Self:
+        """Give each member at the gate something to do, as long as there is something."""
+        gates = self.gates
+        if gates.evaluation is None:
+            return self
+        for member, _ in gates.at:
+            seen = self.liveness.seen[member]
+            if seen.connection is None or seen.connection not in self.links:
+                continue
+            gates, leased = gates.lease(now, self.journal, member)
+            if leased is not None:
+                self._tell(seen.connection, leased, out)
+        return self if gates is self.gates else replace(self, gates=gates)
+
+    def _after_evaluation(self, record: EvaluatedRecord, out: Out) -> Self:
+        shown = ", ".join(f"{name} {value:z.4g}" for name, value in record.values)
+        text = f"evaluation of step {record.state.step}: {shown}"
+        out.append(Announce(EventKind.EVALUATED, "", 0, record.state.step, text, record.seconds))
+        return replace(self, gates=self.gates.journalled(record))
+
     # ------------------------------------------------------------------ the end
 
     def _take_exported(self, link: Link, exported: Exported) -> Self:
@@ -401,6 +456,7 @@ class AllReduceMaster(MasterCore):
             liveness=liveness.in_view(now),
             view_end=self.view_end.in_view(),
             view_change=self.view_change.in_view(before, view, liveness.accusations),
+            gates=self.gates.in_view(view),
             kills=self.kills.with_left_out(now, left_out),
             recovery=recovery,
             exported=None,
@@ -411,9 +467,13 @@ class AllReduceMaster(MasterCore):
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         view = self.view
         liveness, suspects = self.liveness, partial(self._suspects, now)
-        stop = view is not None and self.view_end.stop_reason(now, self, liveness, suspects, view) is not None
+        stop = view is not None and (
+            self.view_end.stop_reason(now, self, liveness, suspects, view) is not None
+            or self.gates.parts(self, liveness, view) is not None
+        )
+        stable = None if view is None else self.gates.stable(view)
         pending = view is not None and self.view_end.pending_reason(self, liveness, view) is not None
-        common = (self.journal, self.appending, self.gone, self.failures, stop, pending)
+        common = (self.journal, self.appending, self.gone, self.failures, stop, pending, stable)
         if all(map(operator.is_, (*common, self.links, liveness.seen), self.told)):
             return self
         is_for_one = concerned in self.links and all(map(operator.is_, common, self.told))
@@ -422,13 +482,21 @@ class AllReduceMaster(MasterCore):
         told = {
             connection: after
             for connection, link in links.items()
-            if (after := self._tell_one(now, connection, link, view, stop, pending, out)) is not link
+            if (after := self._tell_one(now, connection, link, view, stop, pending, stable, out)) is not link
         }
         master = replace(self, links={**self.links, **told}) if told else self
         return master if is_for_one else replace(master, told=(*common, master.links, liveness.seen))
 
     def _tell_one(
-        self, now: float, connection: int, link: Link, view: View | None, stop: bool, pending: bool, out: Out
+        self,
+        now: float,
+        connection: int,
+        link: Link,
+        view: View | None,
+        stop: bool,
+        pending: bool,
+        stable: StateId | None,
+        out: Out,
     ) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
         link = self._tell_everybody(connection, link, out)
@@ -437,6 +505,7 @@ class AllReduceMaster(MasterCore):
         if not link.welcomed:
             self._tell(connection, Welcome(self.journal.epoch), out)
             link = replace(link, welcomed=True)
+        link = self._open_gate(connection, link, view, out)
         if view is None or view.rank(link.member) is None:
             return link
         report = self.liveness.seen[link.member].report
@@ -446,11 +515,26 @@ class AllReduceMaster(MasterCore):
             return replace(link, stop=view.id, stop_at=now)
         if not sealed and not stop and report.current < view.id and link.view < view.id:
             self._tell(connection, NewView(view), out)
-            link = replace(link, view=view.id)
+            link = replace(link, view=view.id, stable=None)
         if pending and not sealed and link.pending < view.id:
             self._tell(connection, Pending(view.id), out)
             link = replace(link, pending=view.id)
+        if stable is not None and stable != link.stable:
+            self._tell(connection, Stable(view.id, stable), out)
+            link = replace(link, stable=stable)
         return link
+
+    def _open_gate(self, connection: int, link: Link, view: View | None, out: Out) -> Link:
+        """Tell a member at a gate that it is open; without metrics only in a final view of a job that stops (G5)."""
+        state = link.at_gate
+        if state is None or state == link.gate_told:
+            return link
+        values = self.gates.values_of(self.journal, state)
+        ends = view is not None and view.final and view.base == state and self.journal.stopping is not None
+        if values is None and not ends:
+            return link
+        self._tell(connection, GateOpen(state, values), out)
+        return replace(link, gate_told=state)
 
     def _may_stop(self) -> bool:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.control.protocol.messages import Report
-from elasticdl.control.protocol.view import Peer, ViewId
+from elasticdl.control.protocol.view import Peer, StateId, ViewId
 from elasticdl.master.core import machine as core
 
 NO_VIEW = ViewId(0)
@@ -20,12 +20,18 @@ class Link(core.Link):
         pending: view of the last `Pending`.
         stop: view of the last `Stop`.
         stop_at: when that was sent.
+        at_gate: state at whose gate the member is, as it said last on this connection.
+        gate_told: state whose gate is open, as it was told last.
+        stable: state of which it was told last that all of the view are at its gate.
     """
 
     view: ViewId = NO_VIEW
     pending: ViewId = NO_VIEW
     stop: ViewId = NO_VIEW
     stop_at: float = 0.0
+    at_gate: StateId | None = None
+    gate_told: StateId | None = None
+    stable: StateId | None = None
 
 
 @dataclass(frozen=True, slots=True)

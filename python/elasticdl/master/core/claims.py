@@ -27,6 +27,8 @@ LONGEST_TEXT = 1 << 17
 """Characters of a text; the longest are tracebacks, of which a worker sends half as many."""
 MOST_FIGURES = 1000
 """Metrics in one message."""
+LARGEST_RESULT = 4 << 20
+"""Bytes of what one evaluation task has added up."""
 BEFORE_REGISTRATION = (FoundShards, FoundModel, Note, ProgramFailed, Register, Enroll)
 """What a process may say before it has registered; what else comes then was meant for the connection before, and is said again."""
 
@@ -34,9 +36,11 @@ BEFORE_REGISTRATION = (FoundShards, FoundModel, Note, ProgramFailed, Register, E
 def impossible(name: str, member: MemberId, output: Path | None, message: MemberMessage) -> str | None:
     """Return why no process of any job with this output says this on its connection, None if one may."""
     match message:
-        case FoundShards(shards):
+        case FoundShards(shards, validation):
             # Their numbers are the user's reader's: what is wrong with them ends the job, with the reason.
-            return _out_of_bounds(tuple(shard.name for shard in shards), "the name of a shard")
+            return _out_of_bounds(
+                tuple(shard.name for shard in (*shards, *validation)), "the name of a shard"
+            )
         case FoundModel():
             return None  # it is read as a whole
         case Register() | Enroll() if (message.name, message.member) != (name, member):
@@ -63,13 +67,15 @@ def _out_of_bounds(value: object, what: str) -> str | None:
     """Return which number, text or list is none that a process of a job has."""
     if isinstance(value, bool | float | None):
         return None
+    if isinstance(value, bytes):
+        return None if len(value) <= LARGEST_RESULT else f"{what} has {len(value):,} bytes"
     if isinstance(value, int):
         return None if 0 <= value <= LARGEST else f"{what} is {value}"
     if isinstance(value, str):
         if len(value) > LONGEST_TEXT:
             return f"{what} has {len(value):,} characters"
         return None if is_utf8(value) else f"{what} is no text"
-    if what == "metrics" and isinstance(value, tuple) and len(value) > MOST_FIGURES:
+    if what in ("metrics", "values") and isinstance(value, tuple) and len(value) > MOST_FIGURES:
         return f"{len(value):,} metrics"
     parts: list[tuple[str, object]]
     if is_dataclass(value):

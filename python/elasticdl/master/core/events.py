@@ -130,6 +130,7 @@ class DataFound:
     """The master's own reader has opened the data (custom readers run in workers: `FoundShards`); the first finding is journalled."""
 
     shards: tuple[Shard, ...]
+    validation: tuple[Shard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

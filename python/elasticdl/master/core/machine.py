@@ -98,7 +98,7 @@ class Settings:
         workers: how many workers the job wants (until `scale` says otherwise).
         minimum: with fewer members no step begins.
         relaunches: program errors per worker index that do not fail the job.
-        plan: the job's data → the order in which it is consumed. Raises BadInput for data that can't be.
+        plan: the job's data, and what is evaluated of it → the order in which it is consumed. Raises BadInput for data that can't be.
         output: where the result is wanted, None if nowhere.
         times: of the protocol.
     """
@@ -106,7 +106,7 @@ class Settings:
     workers: int
     minimum: int
     relaunches: int
-    plan: Callable[[tuple[Shard, ...]], Any]
+    plan: Callable[[tuple[Shard, ...], tuple[Shard, ...]], Any]
     output: Path | None = None
     times: Times = field(default_factory=Times)
 
@@ -152,7 +152,7 @@ class MasterCore:
         failures: program errors, by member.
         launched: lives of processes whose names are not journalled yet.
         requests: what clients and members ask for.
-        found: shards that were found and are not journalled yet.
+        found: data that was found and is not journalled yet.
         give_up: the job can't go on.
         exported: the export report that waits for its record.
         ended_at: when the terminal record was appended or read.
@@ -174,7 +174,7 @@ class MasterCore:
     failures: Mapping[MemberId, Failure] = field(default_factory=dict)
     launched: tuple[ProcessName, ...] = ()
     requests: Requests = field(default_factory=Requests)
-    found: tuple[Shard, ...] | None = None
+    found: ShardsRecord | None = None
     give_up: GiveUp | None = None
     exported: Exported | None = None
     ended_at: float | None = None
@@ -231,8 +231,8 @@ class MasterCore:
                 return self._replaced("another master has appended to the journal", out)
             case Launched(lives):
                 return self._note_launches(lives)
-            case DataFound(shards):
-                return self._find(shards)
+            case DataFound(shards, validation):
+                return self._find(ShardsRecord(shards, validation))
             case StopAsked(request, reason):
                 requests, said = self.requests.with_stop(self.journal, request, reason)
                 out += said
@@ -344,7 +344,7 @@ class MasterCore:
         if why := self._contradiction(journal):
             raise BadData(why)
         if journal.shards is not None:
-            master = master._with_data(journal.shards)
+            master = master._with_data(journal.shards, journal.validation)
         if (journal.wanted, journal.wanted_servers) != (None, None):
             out.append(Scale(journal.wanted, journal.wanted_servers))
         if journal.terminal is not None:
@@ -356,7 +356,7 @@ class MasterCore:
         """Return why a journal can't say what it says of this job, None if it may."""
 
     @abstractmethod
-    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
+    def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
         """Return what holds once the job's data is known."""
 
     def _append(self, now: float, record: Record, out: Out) -> Self:
@@ -411,8 +411,8 @@ class MasterCore:
         match record:
             case EpochRecord():
                 return replace(self, opened=True)
-            case ShardsRecord(shards):
-                return replace(self._with_data(shards), found=None)
+            case ShardsRecord(shards, validation):
+                return replace(self._with_data(shards, validation), found=None)
             case StoppingRecord(reason):
                 return self._after_stopping(reason, out)
             case WantedRecord():
@@ -435,7 +435,7 @@ class MasterCore:
             or self._wanted_finish()
             or self.requests.stop_record(self.journal)
             or self.requests.scale_record()
-            or (None if self.found is None else ShardsRecord(self.found))
+            or self.found
             or self._wanted_own(now)
             # names in use, for a master that comes later: the cluster may forget processes that have ended
             or (LaunchedRecord(self.launched) if self.launched else None)
@@ -467,7 +467,7 @@ class MasterCore:
         if link.verdict:
             return link
         if self.journal.shards is not None and not link.data:
-            self._tell(connection, Data(self.journal.shards), out)
+            self._tell(connection, Data(self.journal.shards, self.journal.validation), out)
             link = replace(link, data=True)
         verdict = self._verdict(link)
         if verdict is not None:
@@ -487,15 +487,15 @@ class MasterCore:
 
     # ------------------------------------------------------------------ data, an early end, names in use
 
-    def _find(self, shards: tuple[Shard, ...]) -> Self:
+    def _find(self, found: ShardsRecord) -> Self:
         """Take the first finding; data that can't be trained on ends the job."""
         if self.journal.shards is not None or self.found is not None:
             return self
         try:
-            self.settings.plan(shards)
+            self.settings.plan(found.shards, found.validation)
         except BadInput as error:
             return replace(self, give_up=self.give_up or GiveUp(str(error), "bad-input"))
-        return replace(self, found=shards)
+        return replace(self, found=found)
 
     def _hear_stop(self, connection: int, reason: str, out: Out) -> Self:
         """Take a member's wish that the job ends."""
@@ -540,7 +540,9 @@ class MasterCore:
         exported = self.exported
         if exported is None or not self._may_finish(exported):
             return None
-        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, exported.metrics)
+        evaluated = self.journal.evaluated.get(exported.state)
+        metrics = exported.metrics if evaluated is None else evaluated.values
+        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, metrics)
 
     @abstractmethod
     def _may_finish(self, exported: Exported) -> bool:

@@ -21,6 +21,7 @@ from elasticdl.master.core.records import (
     DoneRecord,
     EpochRecord,
     ErrorRecord,
+    EvaluatedRecord,
     FailedRecord,
     FinishedRecord,
     KnownRecord,
@@ -40,7 +41,7 @@ from elasticdl.master.core.records import (
     WorkersRecord,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Format number of the journal; another one is refused and left untouched."""
 _MOST_SLOTS = 1 << 16
 """Of any model, in the core."""
@@ -53,8 +54,12 @@ def record_to_json(record: Record) -> dict[str, Any]:
     match record:
         case EpochRecord(epoch):
             return {"type": "epoch", "epoch": epoch}
-        case ShardsRecord(shards):
-            return {"type": "shards", "shards": [[shard.name, shard.start, shard.count] for shard in shards]}
+        case ShardsRecord(shards, validation):
+            return {
+                "type": "shards",
+                "shards": _shards_to_json(shards),
+                "validation": _shards_to_json(validation),
+            }
         case ViewRecord(view, evicted):
             return {"type": "view", "view": view.to_json(), "evicted": list(evicted)}
         case SnapshotRecord(view_id, state, position, path):
@@ -62,6 +67,13 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "type": "snapshot", "view": view_id, "state": [state.step, state.view],
                 "position": [position.epoch, position.first_task, position.lanes, position.chunk], "path": path,
             }  # fmt: skip
+        case EvaluatedRecord(state, values, seconds):
+            return {
+                "type": "evaluated",
+                "state": [state.step, state.view],
+                "values": [list(item) for item in values],
+                "seconds": seconds,
+            }
         case WantedRecord(workers, servers):
             return {"type": "wanted", "workers": workers, "servers": servers}
         case ErrorRecord(worker, signature):
@@ -125,6 +137,10 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "step": step,
             }
     assert_never(record)
+
+
+def _shards_to_json(shards: tuple[Shard, ...]) -> list[Any]:
+    return [[shard.name, shard.start, shard.count] for shard in shards]
 
 
 def _done_to_json(done: Done) -> list[Any]:
@@ -199,7 +215,9 @@ class _Body:
 
 _READERS: dict[str, Callable[[_Body], Record]] = {
     "epoch": lambda b: EpochRecord(integer(b["epoch"])),
-    "shards": lambda b: ShardsRecord(tuple(map(_read_shard, items(b["shards"])))),
+    "shards": lambda b: ShardsRecord(
+        tuple(map(_read_shard, items(b["shards"]))), tuple(map(_read_shard, items(b["validation"])))
+    ),
     "view": lambda b: ViewRecord(view_from_json(b["view"]), _names(b["evicted"])),
     "launched": lambda b: LaunchedRecord(tuple(map(process_name, _names(b["lives"])))),
     "workers": lambda b: WorkersRecord(_names(b["joined"]), _names(b["left"]), _names(b["evicted"])),
@@ -208,6 +226,11 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         _read_state(b["state"]),
         Position(*map(integer, items(b["position"], 4))),
         text(b["path"]),
+    ),
+    "evaluated": lambda b: EvaluatedRecord(
+        _read_state(b["state"]),
+        tuple(map(_read_metric, items(b["values"]))),
+        number(b["seconds"]),
     ),
     "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
     "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from elasticdl.cluster.cluster import ProcessName, Role
+from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
@@ -28,9 +29,10 @@ class EpochRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardsRecord:
-    """The job's data, for all members and for ever."""
+    """The job's data, for all members and for ever; `validation`: what is evaluated while the model is trained, if anything is."""
 
     shards: tuple[Shard, ...]
+    validation: tuple[Shard, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,21 @@ class StoppingRecord:
     """An early end was asked for: every view decided from now on is final (D7)."""
 
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedRecord:
+    """Metrics of `state`, once and for ever: nobody acts on others (G4).
+
+    Attributes:
+        state: of the model.
+        values: its metrics.
+        seconds: how long the evaluation took.
+    """
+
+    state: StateId
+    values: MetricValues
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +260,12 @@ class ResumedRecord:
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
-    | CutRecord | SavedRecord | ResumedRecord | LaunchedRecord | WorkersRecord
+    | CutRecord | SavedRecord | ResumedRecord | LaunchedRecord | WorkersRecord | EvaluatedRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
+
+MOST_EVALUATED = 256
+"""States whose metrics are kept: a job without snapshots would keep all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,9 +276,11 @@ class Journal:
         length: number of records that exist; the next one is `length + 1`.
         epoch: highest master epoch.
         shards: the job's data, None until it is known.
+        validation: the data that is evaluated.
         view: the current view, None before the first.
         known: ids that ever stood in a view, oldest first (D8).
         snapshot: the last snapshot.
+        evaluated: metrics of states that a member may still be at, by state.
         stopping: the reason of an early end, or None.
         terminal: the last record of a job that has ended.
         wanted: how many workers `scale` asked for, or None.
@@ -282,9 +304,11 @@ class Journal:
     length: int = 0
     epoch: int = 0
     shards: tuple[Shard, ...] | None = None
+    validation: tuple[Shard, ...] = ()
     view: View | None = None
     known: Mapping[MemberId, None] = field(default_factory=dict)
     snapshot: SnapshotRecord | None = None
+    evaluated: Mapping[StateId, EvaluatedRecord] = field(default_factory=dict)
     stopping: str | None = None
     terminal: Terminal | None = None
     wanted: int | None = None
@@ -315,11 +339,14 @@ class Journal:
         match record:
             case EpochRecord(epoch):
                 return replace(after, epoch=max(self.epoch, epoch))
-            case ShardsRecord(shards):
-                return replace(after, shards=shards)
+            case ShardsRecord(shards, validation):
+                return replace(after, shards=shards, validation=validation)
             case ViewRecord(view, evicted):
                 known = {**self.known, **dict.fromkeys(peer.id for peer in view.members)}
-                return replace(after, view=view, known=known, evicted=self.evicted.union(evicted))
+                evaluated = self._still_evaluated(view)
+                return replace(
+                    after, view=view, known=known, evicted=self.evicted.union(evicted), evaluated=evaluated
+                )
             case LaunchedRecord(lives):
                 last = dict(self.launched)
                 for life in lives:
@@ -334,6 +361,8 @@ class Journal:
                 )
             case SnapshotRecord():
                 return replace(after, snapshot=record)
+            case EvaluatedRecord(state):
+                return replace(after, evaluated={**self.evaluated, state: record})
             case WantedRecord(workers, servers):
                 return replace(
                     after,
@@ -378,6 +407,14 @@ class Journal:
                 )
         assert_never(record)
 
+    def _still_evaluated(self, view: View) -> Mapping[StateId, EvaluatedRecord]:
+        """J3: return the metrics from a view's base on, and of the last snapshot's state and those that a later snapshot may be of."""
+        oldest = 0 if self.snapshot is None else self.snapshot.state.step
+        kept = {
+            state: one for state, one in self.evaluated.items() if state.step >= min(oldest, view.base.step)
+        }
+        return dict(list(kept.items())[-MOST_EVALUATED:])
+
     def _placed(self, record: PlacementRecord) -> Journal:
         servers = {**self.servers, **{server.number: server for server in record.joined}}
         following = max((self.next_server, *(server.number + 1 for server in record.joined)))
@@ -417,9 +454,10 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     """Return fewer records that say the same (J3): the last of each kind that replaces what was before, of others the sum."""
     journal = read_journal(records)
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
-    kept += [] if journal.shards is None else [ShardsRecord(journal.shards)]
+    kept += [] if journal.shards is None else [ShardsRecord(journal.shards, journal.validation)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.snapshot is None else [journal.snapshot]
+    kept += journal.evaluated.values()
     kept += [] if journal.resumed is None else [journal.resumed]
     kept += [] if journal.model is None else [ModelRecord(journal.model)]
     if journal.next_server:

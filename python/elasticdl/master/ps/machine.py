@@ -59,6 +59,7 @@ from elasticdl.master.core.records import (
     ResumedRecord,
     SavedRecord,
     Server,
+    ShardsRecord,
 )
 from elasticdl.master.ps import claims, losses, placement
 from elasticdl.master.ps.ending import Ending
@@ -164,8 +165,8 @@ class PsMaster(MasterCore):
         pending_kills = dict.fromkeys(journal.evicted, now)
         return replace(master, liveness=replace(master.liveness, pending_kills=pending_kills))
 
-    def _with_data(self, shards: tuple[Shard, ...]) -> Self:
-        order: TaskOrder = self.settings.plan(shards)
+    def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
+        order: TaskOrder = self.settings.plan(shards, validation)
         snapshots = self.snapshots.of_job(self.settings, order)
         return replace(
             self,
@@ -231,7 +232,9 @@ class PsMaster(MasterCore):
         return True
 
     def _contradiction(self, journal: Journal) -> str | None:
-        order: TaskOrder | None = None if journal.shards is None else self.settings.plan(journal.shards)
+        order: TaskOrder | None = (
+            None if journal.shards is None else self.settings.plan(journal.shards, journal.validation)
+        )
         return claims.contradiction(journal, order)
 
     # ------------------------------------------------------------------ what comes in
@@ -261,8 +264,8 @@ class PsMaster(MasterCore):
         match message:
             case Enroll():
                 return self._enroll(now, connection, link, message, out)
-            case FoundShards(shards):
-                return self._find(shards)
+            case FoundShards(shards, validation):
+                return self._find(ShardsRecord(shards, validation))
             case FoundModel(catalog):
                 return self if self._has_model else replace(self, model=catalog)
             case Settled():

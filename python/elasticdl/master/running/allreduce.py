@@ -6,7 +6,7 @@ import contextlib
 import functools
 import shutil
 import time
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,8 @@ from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage, NextView, Register
 from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId, View
-from elasticdl.data.plan.order import ledger_of
-from elasticdl.data.plan.schedule import Schedule, policy_lanes
-from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.order import schedule_of
+from elasticdl.data.plan.schedule import policy_lanes
 from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core import auditmark
 from elasticdl.master.core.events import Announce
@@ -165,17 +164,29 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
+def _add_up(metrics: str, results: Sequence[bytes]) -> bytes:
+    """Add up what evaluation tasks have found. Raises ValueError for what is no result of these metrics."""
+    from elasticdl.control.protocol.metricstates import (
+        combine,
+        pack,
+        read_metrics,
+        unpack,
+    )  # NumPy, which few masters need
+
+    catalog = read_metrics(metrics)
+    arrays = catalog.task_arrays()
+    return pack(combine(catalog, (unpack(arrays, body) for body in results)))
+
+
 def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
     """Return what the machine takes from the job's settings; `snapshots`: the folder of its members' snapshots, if there is one."""
-
-    def plan(shards: tuple[Shard, ...]) -> Schedule:
-        return Schedule(ledger_of(spec, shards), spec.num_epochs, spec.max_step)
 
     return Settings(
         workers=spec.num_workers.maximum,
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
-        plan=plan,
+        plan=functools.partial(schedule_of, spec),
+        add_up=_add_up,
         output=Path(spec.output) if spec.output else None,
         snapshots=snapshots,
         policy_lanes=functools.partial(policy_lanes, spec.global_batch_size or None, spec.minibatch_size),

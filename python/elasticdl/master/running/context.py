@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent
 from elasticdl.cluster.local.place import Place
-from elasticdl.data.plan.shard import Shard
+from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.journal import Journal
 from elasticdl.master.core.records import Record
 from elasticdl.master.processes.replicas import ReplicaSet
@@ -48,7 +48,7 @@ class JobContext:
         journal: its journal.
         store: what its master keeps for people.
         monitor: opens the heartbeats' socket.
-        open_data: opens the data and returns its shards, None if only a worker can; told bytes indexed and bytes in all.
+        open_data: opens the data and says what it is, None if only a worker can; told bytes indexed and bytes in all.
         facts: what the summary says beside what the master knows.
     """
 
@@ -58,7 +58,7 @@ class JobContext:
     journal: Journal
     store: StatusStore
     monitor: Callable[[], Monitor]
-    open_data: Callable[[Callable[[int, int], None]], tuple[Shard, ...] | None]
+    open_data: Callable[[Callable[[int, int], None]], DataFound | None]
     facts: Callable[[], Mapping[str, Any]]
 
 

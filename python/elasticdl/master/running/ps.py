@@ -243,7 +243,8 @@ def settings(
         assert checkpoint is not None, "asked for if there is one"
         return resuming.resume(checkpoint, order(shards), dealing_of(spec, shards), highest)
 
-    def plan(shards: tuple[Shard, ...]) -> TaskOrder:
+    def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> TaskOrder:
+        assert not validation, "nothing is evaluated in such jobs (spec/jobspec.py)"
         if checkpoint is not None:
             resume(shards)  # refused before anything is journalled
         return order(shards)

@@ -44,7 +44,6 @@ from elasticdl.control.transport.stream import (
     ServerEvent,
     StopWanted,
 )
-from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.journal import REPLACED
@@ -65,11 +64,6 @@ from elasticdl.spec.machine import check_scale
 _log = logging.getLogger(__name__)
 
 _BEAT_SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class _DataOpened:
-    shards: tuple[Shard, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +88,7 @@ _Incoming = (
     ServerEvent
     | ClusterEvent
     | Outcome
-    | _DataOpened
+    | machine_events.DataFound
     | _DataLeft
     | _DataRefused
     | _Indexing
@@ -224,14 +218,14 @@ class Runner(Generic[Machine]):
         if any(isinstance(record, ShardsRecord) for record in self._past.records):
             return
         try:
-            shards = self._job.open_data(lambda done, total: self._inbox.put(_Indexing(done, total)))
+            found = self._job.open_data(lambda done, total: self._inbox.put(_Indexing(done, total)))
         except BadInput as error:
             self._inbox.put(_DataRefused(str(error), "bad-input"))
         except Exception as error:
             text = traceback.format_exc()
             self._inbox.put(_DataRefused(f"the data can't be opened: {error}", "program", text))
         else:
-            self._inbox.put(_DataLeft() if shards is None else _DataOpened(shards))
+            self._inbox.put(_DataLeft() if found is None else found)
 
     # ------------------------------------------------------------------ events in
 
@@ -260,11 +254,11 @@ class Runner(Generic[Machine]):
                 self._wait_for_journal(event)
             case Overtaken():
                 self._handle(machine_events.Conflict())
-            case _DataOpened(shards):
-                for shard in shards:
+            case machine_events.DataFound(shards, validation):
+                for shard in (*shards, *validation):
                     if not shard.count:
                         self._reporter.note(f"{shard.name} has no records")
-                self._handle(machine_events.DataFound(shards))
+                self._handle(event)
             case _DataLeft():
                 self._data_since = time.monotonic()
             case _DataRefused(reason, kind, text):

@@ -1,10 +1,10 @@
 """The synchronous member as a pure state machine: events in, instructions out (`worker/events.py` has both vocabularies).
 
-It holds every rule of a member (M1–M8, S1 and the member's side of D5, D7, D10, as the note on the protocol numbers them) and nothing
-else: no I/O, no thread, no clock. The loop of the worker process and the simulator drive the same class. Each rule is a small
+It holds every rule of a member (M1–M8, S1, G1–G7 and the member's side of D5, D7, D10, as the notes on the protocol number them) and
+nothing else: no I/O, no thread, no clock. The loop of the worker process and the simulator drive the same class. Each rule is a small
 method of its own, so that a test can replace one of them by a mistake and see that the simulator finds it. What can be known without
-the rest is in values: `accumulator.py` (what is added up), `outstanding.py` (work that has not come back), `snapshots.py` (a snapshot on
-its way).
+the rest is in values: `accumulator.py` (what is added up), `gate.py` (the evaluation of a state), `outstanding.py` (work that has not come
+back), `snapshots.py` (a snapshot on its way).
 
 One file because the rules bind each other: what was promised (S1) decides what may be installed, contributed, committed and said, and each
 of these changes what may be promised, so that no rule can be checked without the others beside it.
@@ -19,11 +19,13 @@ from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    AtGate,
     Data,
     Evicted,
     Exported,
     Failed,
     Finished,
+    GateOpen,
     Lost,
     MasterMessage,
     MemberMessage,
@@ -35,8 +37,11 @@ from elasticdl.control.protocol.messages import (
     Register,
     Released,
     Report,
+    Stable,
     Stop,
     StopJob,
+    TaskKind,
+    TaskLeased,
     Verdict,
     Welcome,
 )
@@ -44,31 +49,38 @@ from elasticdl.control.protocol.view import SNAPSHOT, MemberId, StateId, View, V
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.worker.allreduce.accumulator import NOTHING, Accumulator
+from elasticdl.worker.allreduce.gate import StateGate
 from elasticdl.worker.allreduce.outstanding import Outstanding, Work
 from elasticdl.worker.allreduce.snapshots import Snapshots
 from elasticdl.worker.events import (
     Applied,
     ChunkComputed,
+    ChunkEvaluated,
     CloseView,
     Commit,
     Compute,
+    ComputeMetrics,
     Connected,
     Contribute,
     Contribution,
     Disconnected,
     DrainRequested,
     EndTraining,
+    Evaluate,
     Event,
     Exit,
     Export,
     ExportWritten,
+    GatePassed,
     Heal,
     Healed,
     HealeeLeft,
     HealFailed,
     Instruction,
     KeepSnapshot,
+    MetricsComputed,
     OpenView,
+    PassGate,
     ProgramError,
     Received,
     RingCompleted,
@@ -102,6 +114,7 @@ class Member:
         address: where its data plane listens.
         schedule: the order of the data, equal in all members.
         checkpoint_steps: committed steps between snapshots; 0 = one at the end of each epoch.
+        metrics: what the result of an evaluation task consists of, as text.
         epoch: highest master epoch seen.
         connected: there is a control stream, to a master whose epoch is not lower than `epoch`.
         view: the view installed last.
@@ -114,6 +127,7 @@ class Member:
         position: position of that state.
         whole: my state is the view's base or a later one of this view.
         accumulator: what is added up for step `state.step + 1`.
+        gate: that of my state, if it has one.
         contributed: my contribution to the step under way has been handed over (M3: once).
         result: trailer of the completed ring that waits to be committed.
         healees: members that heal from me in this view (M5, M7).
@@ -132,6 +146,7 @@ class Member:
     address: str
     schedule: Schedule
     checkpoint_steps: int = 0
+    metrics: str = ""
     epoch: int = 0
     connected: bool = False
     view: View | None = None
@@ -144,6 +159,7 @@ class Member:
     position: Position | None = None
     whole: bool = False
     accumulator: Accumulator = NOTHING
+    gate: StateGate = field(default_factory=StateGate)
     contributed: bool = False
     result: Trailer | None = None
     healees: frozenset[MemberId] = frozenset()
@@ -186,6 +202,12 @@ class Member:
     def _owned(self, view: View) -> frozenset[int]:
         return view.owned(self.rank, self._step(view), self._at(view).lanes)
 
+    def _is_closed(self) -> bool:
+        """G1: nothing is computed from my state, or committed, before its gate has been passed."""
+        if self.gate.passed or self.state is None or self.position is None:
+            return False
+        return self.schedule.is_gate(self.position, self.state.step)
+
     def _ended_data(self) -> bool:
         return (
             self.state is not None
@@ -216,6 +238,9 @@ class Member:
                 | Applied()
                 | Healed()
                 | HealFailed()
+                | ChunkEvaluated()
+                | MetricsComputed()
+                | GatePassed()
                 | ExportWritten()
             ):
                 return self._come_back(event, out)
@@ -226,7 +251,7 @@ class Member:
             case SnapshotWritten():
                 return self._written(event, out)
             case Connected():
-                return replace(self, connected=True)._greet(out)
+                return replace(self, connected=True, gate=self.gate.unsaid())._greet(out)
             case Disconnected():
                 return replace(self, connected=False)
             case DrainRequested():
@@ -301,6 +326,12 @@ class Member:
                 return self._stop(view_id, out)
             case Acknowledged(what):
                 return self._acknowledge(what, out)
+            case TaskLeased():
+                return self._lease(message, out)
+            case GateOpen():
+                return replace(self, gate=self.gate.open(message))
+            case Stable(view_id, state):
+                return self._stabilize(view_id, state, out)
             case Data():
                 return self  # the loop has built `schedule` from it
         raise AssertionError(f"not a message of a master: {message}")
@@ -456,16 +487,25 @@ class Member:
 
     def _come_back(
         self,
-        event: ChunkComputed | RingCompleted | RingFailed | Applied | Healed | HealFailed | ExportWritten,
+        event: ChunkComputed
+        | RingCompleted
+        | RingFailed
+        | Applied
+        | Healed
+        | HealFailed
+        | ChunkEvaluated
+        | MetricsComputed
+        | GatePassed
+        | ExportWritten,
         out: Out,
     ) -> Member:
         """Take the outcome of a piece of work; one whose view was sealed meanwhile has no effect but what it left in memory."""
         work, heal = self.outstanding.work, self.outstanding.heal
         match event:
-            case Healed(view, state, position):
+            case Healed(view):
                 if heal is None or heal.view != view:
                     return self
-                return self._back(heal=True)._healed(state, position, out)
+                return self._back(heal=True)._healed(event, out)
             case HealFailed(view, how):
                 if heal is None or heal.view != view:
                     return self
@@ -489,6 +529,15 @@ class Member:
                 if not isinstance(work, Commit) or work.state != state:
                     return self
                 return self._back(heal=False)._after_commit(work, out)
+            case ChunkEvaluated():
+                return self._back(heal=False)._evaluated(event, out) if isinstance(work, Evaluate) else self
+            case MetricsComputed():
+                is_mine = isinstance(work, ComputeMetrics)
+                return self._back(heal=False)._computed_metrics(event, out) if is_mine else self
+            case GatePassed(state):
+                if not isinstance(work, PassGate) or work.state != state:
+                    return self
+                return replace(self._back(heal=False), gate=StateGate(state, passed=True))
             case ExportWritten(view, path, digest, metrics):
                 if not isinstance(work, Export) or work.view != view:
                     return self
@@ -517,12 +566,13 @@ class Member:
         chunk = Contribution(event.lane, task, self.position.chunk, event.records, event.bad)
         return replace(self, accumulator=self.accumulator.with_chunk(chunk, event.examples, event.loss))
 
-    def _healed(self, state: StateId, position: Position, out: Out) -> Member:
+    def _healed(self, event: Healed, out: Out) -> Member:
         """Hold the view's base now; a healed member starts with an empty accumulator (M2)."""
-        view = self.view
+        view, state, position = self.view, event.state, event.position
         if self.active and view is not None and state == view.base:
             position = view.position  # K of the view's first step may differ from the donor's
-        member = replace(self, state=state, position=position, whole=True, accumulator=NOTHING)
+        gate = StateGate(state, passed=event.passed)
+        member = replace(self, state=state, position=position, whole=True, accumulator=NOTHING, gate=gate)
         if member.active and view is not None:
             _serve(view, member.healees, out)  # the maker of the first weights has healees from the start
             progress = Progress(view.id, state, position, None, member._records(position))
@@ -560,16 +610,45 @@ class Member:
         view = self.view
         assert view is not None
         if view.final:
+            if self._waits_to_export():
+                return self._wait_at_gate(view, out)
             member = self._end_training(out)
             return member._give(Export(view.id, view.base), out) if member._may_export(view) else member
         if self.contributed:
             return self
         if self._is_last(view):
             return self._leave_last(view, out)
+        if self._waits_to_compute():
+            return self._wait_at_gate(view, out)
         missing = self._owned(view) - self.accumulator.lanes
         if missing:
             return self._compute(min(missing), out) if self.whole else self
         return self._contribute(view, out) if self._may_contribute(view) else self
+
+    def _waits_to_compute(self) -> bool:
+        """G1: the gate of my state is closed."""
+        return self.whole and self._is_closed()
+
+    def _waits_to_export(self) -> bool:
+        """G5: who writes the result passes first."""
+        return self.whole and self._is_closed()
+
+    def _wait_at_gate(self, view: View, out: Out) -> Member:
+        """G3: say that I am here, and what I have, and do what is leased to me until the gate opens."""
+        member = self
+        if self.connected and self.gate.said != view.id:
+            member = replace(self, gate=self.gate.told(view.id))
+            member._say_at_gate(view, out)
+        work = member.gate.work()
+        return member if work is None else member._give(work, out)
+
+    def _say_at_gate(self, view: View, out: Out) -> None:
+        assert self.state is not None
+        self._send(AtGate(view.id, self.state, self.metrics), out)
+        for result in self.gate.results:
+            self._send(result, out)
+        if self.gate.evaluated is not None:
+            self._send(self.gate.evaluated, out)
 
     def _give(self, work: Work, out: Out) -> Member:
         out.append(work)
@@ -581,9 +660,14 @@ class Member:
         return self._give(Compute(self.state.step + 1, self.position, lane), out)
 
     def _may_contribute(self, view: View) -> bool:
-        """M3: the accumulator is exactly my lanes of the step; or I own none of them, and give zeros before I am healed."""
+        """M3: the accumulator is exactly my lanes of the step; or I own none of them, and give zeros before I am healed.
+
+        Not where the view begins at a gate: zeros that wait for the others would be in the way of my own passing.
+        """
         owned = self._owned(view)
-        return self.accumulator.lanes == owned if self.whole else not owned
+        if self.whole:
+            return self.accumulator.lanes == owned
+        return not owned and not self.schedule.is_gate(view.position, view.base.step)
 
     def _contribute(self, view: View, out: Out) -> Member:
         lanes = self._at(view).lanes
@@ -608,7 +692,7 @@ class Member:
         view, trailer = self.view, self.result
         assert view is not None
         assert trailer is not None
-        if not self.whole or self._serves():
+        if not self.whole or self._serves() or self._is_closed():
             return self
         assert self.state is not None
         assert self.position is not None
@@ -626,6 +710,7 @@ class Member:
             state=new,
             position=after,
             accumulator=NOTHING,
+            gate=StateGate(new),
             contributed=False,
             result=None,
             snapshots=snapshots,
@@ -652,6 +737,41 @@ class Member:
     def _records(self, position: Position) -> int:
         ledger = self.schedule.ledger
         return position.epoch * ledger.num_records + self.schedule.records_done(position)
+
+    # ------------------------------------------------------------------ the gate
+
+    def _lease(self, lease: TaskLeased, out: Out) -> Member:
+        """Take a task; one that is done is answered at once."""
+        result = self.gate.has(lease.task) if lease.kind == TaskKind.EVALUATE else None
+        if lease.state == self.state and result is not None:
+            self._send(result, out)
+            return self
+        return replace(self, gate=self.gate.leased(lease))
+
+    def _evaluated(self, event: ChunkEvaluated, out: Out) -> Member:
+        if event.state != self.state:
+            return self
+        member = replace(self, gate=self.gate.with_chunk(event))
+        result = None if event.body is None else member.gate.has(event.task)
+        if result is not None:
+            member._send(result, out)
+        return member
+
+    def _computed_metrics(self, event: MetricsComputed, out: Out) -> Member:
+        if event.state != self.state:
+            return self
+        member = replace(self, gate=self.gate.with_metrics(event))
+        if member.gate.evaluated is not None:
+            member._send(member.gate.evaluated, out)
+        return member
+
+    def _stabilize(self, view: ViewId, state: StateId, out: Out) -> Member:
+        """G7: all of the view are at this gate, so nobody stays behind its state: a copy of it may be kept now."""
+        if not self.active or view != self.current or self.snapshots.copy != state:
+            return self
+        snapshots, kept = self.snapshots.committed(view)
+        out += kept
+        return replace(self, snapshots=snapshots)
 
     # ------------------------------------------------------------------ snapshots, the last member, the end
 

@@ -6,9 +6,18 @@ from dataclasses import dataclass
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT
-from elasticdl.worker.events import Commit, Compute, Contribute, Export, Heal
+from elasticdl.worker.events import (
+    Commit,
+    Compute,
+    ComputeMetrics,
+    Contribute,
+    Evaluate,
+    Export,
+    Heal,
+    PassGate,
+)
 
-Work = Compute | Contribute | Commit | Export
+Work = Compute | Contribute | Commit | Evaluate | ComputeMetrics | PassGate | Export
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen

@@ -32,20 +32,24 @@ from elasticdl.errors import Cancelled, RingBroken, TransferFailed
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
-from elasticdl.worker.contract.allreduce import Adapter, StepLogs
+from elasticdl.worker.contract.allreduce import Adapter, GateLogs, StepLogs
+from elasticdl.worker.evaluating import Evaluating
 from elasticdl.worker.events import (
     Applied,
     ChunkComputed,
     CloseView,
     Commit,
     Compute,
+    ComputeMetrics,
     Contribute,
     DropSnapshot,
     EndTraining,
+    Evaluate,
     Event,
     Exit,
     Export,
     ExportWritten,
+    GatePassed,
     Heal,
     Healed,
     HealeeLeft,
@@ -53,6 +57,7 @@ from elasticdl.worker.events import (
     Instruction,
     KeepSnapshot,
     OpenView,
+    PassGate,
     ProgramError,
     RingCompleted,
     RingFailed,
@@ -93,6 +98,7 @@ class AllReduceWorker:
         adapter: Adapter,
         endpoint: Endpoint,
         chunks: ChunkSource,
+        evaluating: Evaluating | None,
         schedule: Schedule,
         audit: AuditLog | None,
         heart: Heart,
@@ -100,12 +106,16 @@ class AllReduceWorker:
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
     ) -> None:
-        """`leaving` is called at once when the member ends, while the main thread may still be at work."""
+        """`leaving` is called at once when the member ends, while the main thread may still be at work.
+
+        Without validation data nothing is `evaluating`.
+        """
         self._machine = member
         self._member = member.id
         self._adapter = adapter
         self._endpoint = endpoint
         self._chunks = chunks
+        self._evaluating = evaluating
         self._schedule = schedule
         self._audit = audit
         self._heart = heart
@@ -129,6 +139,8 @@ class AllReduceWorker:
         self._zeros: npt.NDArray[Any] | None = None
         self._position: Position | None = None
         self._sums = RunningSums()
+        self._passed = False
+        """The gate of the state was passed."""
         self._needs: deque[Need] = deque()
         self._plan: Iterator[Need] = iter(())
         self._plan_of: tuple[int, int] | None = None
@@ -226,6 +238,8 @@ class AllReduceWorker:
         match instruction:
             case Commit():
                 self._commit(instruction)
+            case PassGate():
+                self._pass_gate(instruction)
             case OpenView():
                 self._begin_view(instruction)
             case _Load(state):
@@ -245,7 +259,9 @@ class AllReduceWorker:
             case ServeState():
                 if not self._stale(item):
                     self._serve(instruction)
-            case Heal() | Compute() | Contribute() | Export():
+            case Evaluate() | ComputeMetrics() if not self._stale(item):
+                self._evaluate(instruction)
+            case Heal() | Compute() | Contribute() | Evaluate() | ComputeMetrics() | Export():
                 if self._stale(item):
                     self.feed(WorkCancelled())
                 elif isinstance(instruction, Heal):
@@ -254,7 +270,7 @@ class AllReduceWorker:
                     self._compute(instruction)
                 elif isinstance(instruction, Contribute):
                     self._contribute(instruction, item)
-                else:
+                elif isinstance(instruction, Export):
                     self._export(instruction)
             case Send() | CloseView() | Exit():
                 raise AssertionError(f"{instruction} is carried out elsewhere")
@@ -376,10 +392,14 @@ class AllReduceWorker:
         examples = commit.trailer.examples
         self._adapter.apply(self._result, examples)
         self._sums = RunningSums(self._sums.loss + commit.trailer.loss, self._sums.examples + examples)
-        reason = self._adapter.logs(self._logs(commit))
-        if commit.epoch_ended:
+        at_gate = self._schedule.is_gate(commit.position, commit.state.step)
+        # At a gate the end of an epoch waits for the metrics that belong to it.
+        ends = commit.epoch_ended and not at_gate
+        reason = self._adapter.logs(self._logs(commit, ends, at_gate))
+        if ends:
             self._sums = RunningSums()
         self._position = commit.position
+        self._passed = False
         if self._sealed_at is not None:
             seconds = time.monotonic() - self._sealed_at
             self._sealed_at = None
@@ -394,27 +414,56 @@ class AllReduceWorker:
         if reason is not None:
             self.feed(StopRequested(reason))
 
-    def _logs(self, commit: Commit) -> StepLogs:
+    def _logs(self, commit: Commit, ends: bool, at_gate: bool) -> StepLogs:
         trailer, sums = commit.trailer, self._sums
         epoch = commit.position.epoch - 1 if commit.epoch_ended else commit.position.epoch
         return StepLogs(
             step=commit.state.step,
             epoch=epoch,
             loss=trailer.loss / trailer.examples if trailer.examples else None,
-            epoch_ended=commit.epoch_ended,
+            epoch_ended=ends,
+            epoch_loss=sums.loss / sums.examples if sums.examples else None,
+            at_gate=at_gate,
+        )
+
+    # ------------------------------------------------------------------ gates
+
+    def _evaluate(self, work: Evaluate | ComputeMetrics) -> None:
+        evaluating = self._evaluating
+        assert evaluating is not None, "nothing is evaluated without validation data"
+        self.feed(evaluating.evaluate(work) if isinstance(work, Evaluate) else evaluating.compute(work))
+
+    def _pass_gate(self, work: PassGate) -> None:
+        """Give callbacks the metrics; where an epoch has ended, that is over only now."""
+        position, sums = self._position, self._sums
+        assert position is not None
+        ended = self._schedule.begins_epoch(position)
+        logs = GateLogs(
+            step=work.state.step,
+            epoch=position.epoch - 1 if ended else position.epoch,
+            values=work.values,
+            epoch_ended=ended,
             epoch_loss=sums.loss / sums.examples if sums.examples else None,
         )
+        reason = self._adapter.gate(logs)
+        if ended:
+            self._sums = RunningSums()
+        self._passed = True
+        self.feed(GatePassed(work.state))
+        if reason is not None:
+            self.feed(StopRequested(reason))
 
     # ------------------------------------------------------------------ states
 
     def _encode(self, state: StateId, position: Position) -> bytearray:
-        return encode(State(state, position, self._sums, self._adapter.image()))
+        return encode(State(state, position, self._sums, self._adapter.image(), self._passed))
 
     def _load(self, state: State) -> None:
         self._adapter.load(state.image)
         self._adapter.zero()
         self._sums = state.sums
         self._position = state.position
+        self._passed = state.passed
 
     def _heal(self, heal: Heal) -> None:
         """Get a state; a transfer runs on a thread of its own, so that this one can give zeros to the first step meanwhile."""
@@ -427,7 +476,7 @@ class AllReduceWorker:
             if state.id != heal.state:
                 raise TransferFailed(f"{heal.path} holds state {state.id}, the view wants {heal.state}")
             self._load(state)
-            self.feed(Healed(heal.view, heal.state, state.position))
+            self.feed(Healed(heal.view, heal.state, state.position, state.passed))
         else:
             with self._lock:
                 view = self._view
@@ -470,7 +519,7 @@ class AllReduceWorker:
             seconds = time.monotonic() - began
             text = f"received step {heal.state.step} from {donor} in {seconds:.2f} s"
             self._note(EventKind.HEALED, heal.view, heal.state.step, text, seconds)
-            self.feed(Healed(heal.view, heal.state, state.position))
+            self.feed(Healed(heal.view, heal.state, state.position, state.passed))
 
     def _serve(self, serve: ServeState) -> None:
         image = self._encode(serve.state, serve.position)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
+from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.records import Records
 
@@ -38,13 +39,34 @@ class StepLogs:
         step: committed steps, this one included.
         epoch: the epoch that the step belongs to.
         loss: mean loss of the step, None if it had no example.
-        epoch_ended: the step was the last of its epoch.
+        epoch_ended: the step was the last of its epoch, and nothing is evaluated before that ends.
         epoch_loss: mean loss over the epoch's examples so far.
+        at_gate: the state is evaluated before another step begins: `gate` follows.
     """
 
     step: int
     epoch: int
     loss: float | None
+    epoch_ended: bool
+    epoch_loss: float | None
+    at_gate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GateLogs:
+    """What callbacks get of an evaluation; equal in all members.
+
+    Attributes:
+        step: committed steps; their state was evaluated.
+        epoch: the epoch that the last of them belongs to.
+        values: metrics; None: the job stops, and this state is not evaluated.
+        epoch_ended: that step was the last of its epoch.
+        epoch_loss: mean loss over the epoch's examples so far.
+    """
+
+    step: int
+    epoch: int
+    values: MetricValues | None
     epoch_ended: bool
     epoch_loss: float | None
 
@@ -92,6 +114,9 @@ class Adapter(Protocol):
 
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop, the same in all members."""
+
+    def gate(self, logs: GateLogs) -> str | None:
+        """Run callbacks after an evaluation, and at the end of an epoch; return a reason if they want the job to stop."""
 
     def end_training(self) -> None:
         """Run what callbacks do at the end of training; called once at most. The committed state stays as it is."""

@@ -1,0 +1,18 @@
+"""The names that callbacks may monitor at the end of an epoch, and which way each of them is better."""
+
+from __future__ import annotations
+
+from elasticdl.keras.internals import direction_of
+from elasticdl.spec.jobspec import JobSpec
+from elasticdl.worker.contract.usermodel import UserModel
+from elasticdl.worker.usermetrics import LOSS, user_metrics
+
+LOSS_ALONE = {"loss": "min"}
+
+
+def monitored(user: UserModel, spec: JobSpec) -> dict[str, str]:
+    """Return names with `min`, `max`, or nothing where that can't be told. Raises BadModel for what are no metrics."""
+    if not (spec.validation_data and spec.evaluate_at_epoch_end):
+        return LOSS_ALONE
+    own = {one.name: direction_of(one.metric) for one in user_metrics(user)}
+    return {**LOSS_ALONE, LOSS: "min", **own}

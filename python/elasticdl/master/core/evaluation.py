@@ -1,0 +1,134 @@
+"""One evaluation of a state: its tasks, who does them, and what has come back. Pure; time is an argument.
+
+A task's first result counts: results of equal states have equal bits. All of it is memory that may be lost at any moment, because members
+repeat their results, and what died with a member is computed again.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.control.protocol.frozen import replace
+from elasticdl.control.protocol.messages import Evaluated, TaskKind, TaskLeased
+from elasticdl.control.protocol.view import MemberId, StateId
+
+COPIES = 2
+"""Members that may do the same task at a time: the second one if the first takes long."""
+LONG = 3.0
+"""Medians of what tasks take, after which an idle member gets a copy of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A task that a member is to do.
+
+    Attributes:
+        member: who.
+        since: when it was leased.
+    """
+
+    member: MemberId
+    since: float
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class Evaluation:
+    """The evaluation of one state.
+
+    Attributes:
+        state: which.
+        tasks: how many there are.
+        began_at: when.
+        metrics: what the result of each consists of, as text.
+        results: of tasks.
+        leases: of tasks without a result.
+        makers: who makes metrics of all results.
+        took: seconds of tasks that are done.
+        evaluated: the metrics, until they are journalled.
+    """
+
+    state: StateId
+    tasks: int
+    began_at: float
+    metrics: str = ""
+    results: Mapping[int, bytes] = field(default_factory=dict)
+    leases: Mapping[int, tuple[Lease, ...]] = field(default_factory=dict)
+    makers: tuple[Lease, ...] = ()
+    took: tuple[float, ...] = ()
+    evaluated: Evaluated | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether every task has a result."""
+        return len(self.results) == self.tasks
+
+    # ------------------------------------------------------------------ what comes in
+
+    def with_result(self, now: float, member: MemberId, task: int, body: bytes) -> Evaluation:
+        """Return what holds when a task's result comes; the first one counts."""
+        held = self.leases.get(task, ())
+        leases = {number: lease for number, lease in self.leases.items() if number != task}
+        took = tuple(now - lease.since for lease in held if lease.member == member)
+        results = self.results if task in self.results else {**self.results, task: body}
+        return replace(self, results=results, leases=leases, took=(*self.took, *took))
+
+    def with_metrics(self, evaluated: Evaluated) -> Evaluation:
+        """Return what holds when somebody has made metrics; the first ones count."""
+        return self if self.evaluated is not None or not self.is_whole else replace(self, evaluated=evaluated)
+
+    def free(self, member: MemberId) -> Evaluation:
+        """Return what holds when a member says anew what it has: nothing is leased to it."""
+        leases = {
+            task: left
+            for task, held in self.leases.items()
+            if (left := tuple(lease for lease in held if lease.member != member))
+        }
+        makers = tuple(lease for lease in self.makers if lease.member != member)
+        return replace(self, leases=leases, makers=makers)
+
+    def free_all(self) -> Evaluation:
+        """Return what holds in another group: nothing is leased, and results stay."""
+        return replace(self, leases={}, makers=())
+
+    # ------------------------------------------------------------------ decisions
+
+    def next_for(self, now: float, member: MemberId, body: bytes | None) -> TaskLeased | None:
+        """Return what an idle member is to do, None if nothing; `body`: what all tasks have added up, None before all have.
+
+        It is a task that nobody does, or else one that somebody has had for long.
+        """
+        if body is not None:
+            if self.evaluated is not None or not self._may_copy(now, member, self.makers):
+                return None
+            return TaskLeased(TaskKind.METRICS, self.state, 0, body)
+        free = next((task for task in range(self.tasks) if self._is_free(task)), None)
+        if free is None:
+            copied = (task for task, held in self.leases.items() if self._may_copy(now, member, held))
+            free = next(copied, None)
+        return None if free is None else TaskLeased(TaskKind.EVALUATE, self.state, free, b"")
+
+    def with_lease(self, now: float, member: MemberId, leased: TaskLeased) -> Evaluation:
+        """Return what holds when a task is leased."""
+        lease = Lease(member, now)
+        if leased.kind == TaskKind.METRICS:
+            return replace(self, makers=(*self.makers, lease))
+        held = self.leases.get(leased.task, ())
+        return replace(self, leases={**self.leases, leased.task: (*held, lease)})
+
+    def is_busy(self, member: MemberId) -> bool:
+        """Tell whether something is leased to a member."""
+        held = (lease for leases in (*self.leases.values(), self.makers) for lease in leases)
+        return any(lease.member == member for lease in held)
+
+    def _is_free(self, task: int) -> bool:
+        return task not in self.results and task not in self.leases
+
+    def _may_copy(self, now: float, member: MemberId, held: tuple[Lease, ...]) -> bool:
+        """Tell whether one more member may do what some have under way."""
+        if not held:
+            return True
+        if len(held) >= COPIES or not self.took or any(lease.member == member for lease in held):
+            return False
+        return now - held[0].since >= LONG * statistics.median(self.took)

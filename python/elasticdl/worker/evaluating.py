@@ -1,0 +1,75 @@
+"""The evaluation work of a worker: minibatches of the validation data are read ahead and added up, and metrics are made of the sums.
+
+It decides nothing: which minibatch comes next is the machine's affair, and what is added up is the framework's.
+"""
+
+from __future__ import annotations
+
+from elasticdl.control.protocol.messages import MetricValues
+from elasticdl.control.protocol.metricstates import pack, unpack
+from elasticdl.data.plan.evaluation import EvaluationPlan
+from elasticdl.data.prefetch import ChunkKey, ChunkSource
+from elasticdl.data.readers.reader import Reader
+from elasticdl.worker.contract.evaluation import Evaluator, MetricValue
+from elasticdl.worker.events import ChunkEvaluated, ComputeMetrics, Evaluate, MetricsComputed
+from elasticdl.worker.settings import AHEAD
+
+
+def prepared(evaluator: Evaluator, reader: Reader, plan: EvaluationPlan) -> Evaluating:
+    """Try the metrics on the first minibatch; return what evaluates. Raises BadModel or BadData for what only running shows."""
+    first = plan.task_by_id(0, 0)
+    evaluator.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
+    return Evaluating(evaluator, ChunkSource(reader, plan, evaluator.convert, AHEAD), plan)
+
+
+class Evaluating:
+    """Evaluates the model of one worker."""
+
+    def __init__(self, evaluator: Evaluator, chunks: ChunkSource, plan: EvaluationPlan) -> None:
+        """`evaluator` is prepared; `chunks` are those of the plan."""
+        self._evaluator = evaluator
+        self._catalog = evaluator.catalog()
+        self._chunks = chunks
+        self._plan = plan
+
+    @property
+    def metrics(self) -> str:
+        """Return what the result of a task consists of, as text."""
+        return self._catalog.text()
+
+    def evaluate(self, work: Evaluate) -> ChunkEvaluated:
+        """Add a minibatch to the sums of its task, which the first one begins."""
+        count = self._plan.num_chunks(work.task)
+        if work.chunk == 0:
+            self._evaluator.begin_task(work.task)
+        keys = [self._key(work.task, chunk) for chunk in range(work.chunk, min(work.chunk + AHEAD, count))]
+        self._chunks.want(keys)
+        _, _, batch = self._chunks.get(keys[0])
+        if batch is not None:  # else every record of it was bad, and may be
+            self._evaluator.evaluate(batch)
+        body = pack(self._evaluator.task_state()) if work.chunk + 1 == count else None
+        return ChunkEvaluated(work.state, work.task, work.chunk, body)
+
+    def compute(self, work: ComputeMetrics) -> MetricsComputed:
+        """Make metrics of what all tasks have added up."""
+        combined = unpack(self._catalog.combined_arrays(self._plan.num_tasks), work.body)
+        found = self._evaluator.metric_values(combined)
+        return MetricsComputed(work.state, tuple(flat(found)))
+
+    def close(self) -> None:
+        """Read no more."""
+        self._chunks.close()
+
+    def _key(self, task: int, chunk: int) -> ChunkKey:
+        return 0, self._plan.number(task, chunk), 0
+
+
+def flat(values: dict[str, MetricValue]) -> MetricValues:
+    """Return metrics as names and numbers; those of several numbers are `NAME_0`, `NAME_1`, …"""
+    found: list[tuple[str, float]] = []
+    for name, value in values.items():
+        if isinstance(value, list):
+            found += flat({f"{name}_{place}": one for place, one in enumerate(value)})
+        else:
+            found.append((name, float(value)))
+    return tuple(found)
