@@ -57,6 +57,7 @@ from elasticdl.master.core.events import (
     Launched,
     Publish,
     Published,
+    Refuse,
     Reply,
     Scale,
     ScaleAsked,
@@ -639,6 +640,44 @@ def test_the_last_holders_of_a_state_are_not_given_up_on_suspicion() -> None:
     assert control.view.id == 2
     control.give(WorkerEnded(name("a"), "killed by SIGKILL"))
     assert control.members == ["b"]
+
+
+def killed(said: list[Instruction]) -> list[str]:
+    return [one.worker for one in said if isinstance(one, Kill)]
+
+
+def test_the_last_holder_that_hangs_is_killed_if_the_others_of_its_view_wait_for_it() -> None:
+    control = group("a")
+    control.join("b")
+    control.seal("a")
+    control.give(ConnectionLost(ord("a")))
+    control.seal("b", state=None)
+    assert killed(control.wait(60.0)) == []
+    assert killed(control.wait(60.0)) == [name("a")]
+
+
+def test_a_member_that_hangs_since_before_this_master_began_is_killed_if_others_have_come() -> None:
+    before = group("a")
+    control = Control(*before.journal)
+    assert killed(control.wait(600.0)) == [], "this master may be the one that is cut off"
+    control.join("b")
+    control.wait(5.0)
+    control.wait(60.0)
+    assert killed(control.wait(60.0)) == [name("a")]
+
+
+def test_a_master_that_may_be_late_refuses_nobody() -> None:
+    """Another master has appended view 2, and its member comes here, before this one finds out."""
+    journal = group("a").journal
+    control = Control()
+    control.master = AllReduceMaster(settings())
+    control.hold = True
+    control.give(JournalRead(tuple(journal), len(journal)))
+    said = control.come_back("a", 500, 2, S1)
+    assert not [one for one in said if isinstance(one, Refuse)]
+    assert [one.status for one in control.give(Conflict()) if isinstance(one, End)] == ["replaced"]
+    control = Control(*journal)
+    assert [one for one in control.come_back("a", 500, 2, S1) if isinstance(one, Refuse)]
 
 
 def test_a_member_that_has_not_healed_yet_may_be_given_up() -> None:

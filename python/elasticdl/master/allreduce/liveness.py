@@ -173,8 +173,8 @@ class Liveness:
         ]
         if not doubtful:
             return {}
-        # While nobody has found this master, it is the one that can't be reached.
-        found_at = min((seen.registered_at for seen in self.present(core, view)), default=math.inf)
+        # While nobody has found this master, be it a member or one that wants to join, it is the one that can't be reached.
+        found_at = min((seen.registered_at for seen in self.seen.values()), default=math.inf)
         grace = max(core.started_at, found_at) + times.alone
         limit = steps.limit(view, times)
         found = {}

@@ -131,13 +131,15 @@ class ViewChange:
     def holding_up(self, core: MasterCore, liveness: Liveness, suspects: Suspects, view: View) -> list[str]:
         """Return the suspected members of a view that can't be replaced, if nobody else is waited for and others wait for them.
 
-        That others have come shows that the master itself can be reached: cut off from all, it lets them train.
+        That others have come, or answer, shows that the master itself can be reached: cut off from all, it lets them train.
         """
-        if not liveness.joiners(core):
-            return []
         suspected = suspects()
+        if not suspected:
+            return []
         others = [peer for peer in view.members if not is_gone(core, peer) and peer.id not in suspected]
-        if not suspected or not all(liveness.has_sealed(peer.id, view) for peer in others):
+        if not others and not liveness.joiners(core):
+            return []
+        if not all(liveness.has_sealed(peer.id, view) for peer in others):
             return []
         if self.stay(core, liveness, suspects, view) is not None:
             return []

@@ -272,6 +272,9 @@ class MasterCore:
         why = why or self._impossible(link, message)
         if why is None:
             return self._hear(now, connection, link, message, out)
+        if not self.opened:
+            # Until my epoch is journalled another master may have appended what this process has seen and I have not.
+            return self
         out.append(Refuse(connection, f"{link.name} says {type(message).__name__}, which can't be: {why}"))
         return self._disconnect(now, connection)
 
