@@ -309,6 +309,17 @@ def test_a_result_may_be_a_dict_or_a_vector(adapter: Make) -> None:
     assert found["val_both_mean"] == pytest.approx(found["val_both_sums"][0] / 23)
 
 
+def test_states_of_half_width_are_added_in_full(adapter: Make) -> None:
+    source = """
+    def eval_metrics_fn():
+        return {"half": keras.metrics.MeanSquaredError(dtype="bfloat16"), "whole": keras.metrics.MeanSquaredError()}
+    """
+    evaluator = evaluator_of(adapter(source))
+    assert {array.dtype for array in evaluator.catalog().metrics[1].state} == {"float32"}
+    found = values_of(evaluator)
+    assert found["val_half"] == pytest.approx(found["val_whole"], rel=0.02)
+
+
 def test_without_metrics_there_is_the_loss(adapter: Make) -> None:
     assert values_of(evaluator_of(adapter())).keys() == {"val_loss"}
 
