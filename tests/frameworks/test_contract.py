@@ -281,6 +281,22 @@ def test_what_is_evaluated_is_the_present_state_without_dropout(adapter: Callabl
     assert trained["val_loss"] < first["val_loss"]
 
 
+def test_feed_hears_that_it_is_for_an_evaluation(found: Framework) -> None:
+    spec, heard = job(found), []
+    user = found.load(spec)
+
+    def feed(data: Any, mode: str, metadata: Any) -> Any:
+        heard.append((mode, metadata))
+        return user.feed(data, mode, metadata)
+
+    made = found.adapter(replace(user, feed=feed), spec, "of training", LIFE)
+    made.prepare(records(8))
+    assert set(heard) == {("training", "of training")}
+    heard.clear()
+    made.evaluator("of evaluation").prepare(records(8))
+    assert set(heard) == {("evaluation", "of evaluation")}
+
+
 def test_evaluation_data_without_an_example_is_refused(adapter: Callable[..., Adapter]) -> None:
     evaluator = evaluator_of(adapter())
     with pytest.raises(BadData, match="feed made no example of the evaluation data"):

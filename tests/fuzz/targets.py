@@ -18,12 +18,13 @@ from elasticdl.audit import records
 from elasticdl.checkpoint import manifest
 from elasticdl.cluster.local import wire
 from elasticdl.control.generated.control_pb2 import FromMember
-from elasticdl.control.protocol import codec
+from elasticdl.control.protocol import codec, metricstates
 from elasticdl.control.protocol.psmessages import PsMemberMessage
 from elasticdl.control.transport.credentials import Admitted
 from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.rights import objection
 from elasticdl.errors import AuditFailed, BadData, BadInput
+from elasticdl.files import reading
 from elasticdl.master.core.events import Refuse
 from tests.fuzz.mutation import damage, lie, text
 from tests.master import psrig, test_machine
@@ -151,6 +152,12 @@ def _read_marks(name: str, read: Callable[[Path], object]) -> Callable[[bytes, P
     return reads
 
 
+def _read_metrics(given: bytes, folder: Path) -> object:
+    found = metricstates.MetricCatalog.from_json(reading.load(given))
+    state = metricstates.unpack(found.task_arrays(), bytes(found.nbytes))
+    return metricstates.combine(found, [state, state])
+
+
 def _line(body: dict[str, Any]) -> bytes:
     return text(body) + b"\n"
 
@@ -161,6 +168,7 @@ TARGETS = {
         Target("checkpoint", _read_checkpoint, (BadData,), _sealed),
         Target("requests", _read_requests, (wire.Malformed,), _line),
         Target("events", _read_events, (wire.Malformed,), _line),
+        Target("metrics", _read_metrics, (ValueError,), text),
         Target("member", _read_member, (DecodeError, codec.Malformed, Refused)),
         Target("audit", _read_audit, (AuditFailed,)),
         Target("damaged-audit", _read_damaged_audit, (AuditFailed,)),

@@ -52,7 +52,8 @@ def loss(labels, predictions):
 NUMBERS = """
 def custom_model():
     inputs = keras.Input((3,))
-    return keras.Model(inputs, keras.layers.Dense(3, activation="softplus", kernel_regularizer="l2")(inputs))
+    x = keras.layers.ActivityRegularization(l1=0.1)(keras.layers.Dense(3, kernel_regularizer="l2")(inputs))
+    return keras.Model(inputs, keras.layers.Activation("softplus")(x))
 
 def labelled(values):
     return tf.abs(values[1:]) + 0.5
@@ -309,6 +310,17 @@ def test_a_result_may_be_a_dict_or_a_vector(adapter: Make) -> None:
     assert found["val_both_mean"] == pytest.approx(found["val_both_sums"][0] / 23)
 
 
+def test_states_of_half_width_are_added_in_full(adapter: Make) -> None:
+    source = """
+    def eval_metrics_fn():
+        return {"half": keras.metrics.MeanSquaredError(dtype="bfloat16"), "whole": keras.metrics.MeanSquaredError()}
+    """
+    evaluator = evaluator_of(adapter(source))
+    assert {array.dtype for array in evaluator.catalog().metrics[1].state} == {"float32"}
+    found = values_of(evaluator)
+    assert found["val_half"] == pytest.approx(found["val_whole"], rel=0.02)
+
+
 def test_without_metrics_there_is_the_loss(adapter: Make) -> None:
     assert values_of(evaluator_of(adapter())).keys() == {"val_loss"}
 
@@ -423,6 +435,17 @@ def test_values_have_the_same_bits_whichever_worker_computes_which_task(adapter:
     assert all(one == found[0] for one in found)
 
 
+def test_randomness_is_of_the_jobs_seed_the_task_and_the_chunk(adapter: Make) -> None:
+    chunk = CHUNKS[0]
+    evaluator, other = evaluator_of(adapter(RESTLESS)), evaluator_of(adapter(RESTLESS, seed=8))
+    first, twice, second = (
+        state_of(evaluator, task, chunks)
+        for task, chunks in ((0, [chunk]), (0, [chunk, chunk]), (1, [chunk]))
+    )
+    assert len({float(state[0]) for state in (first, second, state_of(other, 0, [chunk]))}) == 3
+    assert twice[0] != 2 * first[0]
+
+
 def test_a_task_that_is_begun_again_is_begun_at_zero(adapter: Make) -> None:
     evaluator = evaluator_of(adapter(RESTLESS))
     whole = state_of(evaluator, 3, CHUNKS)
@@ -464,15 +487,27 @@ class Last(keras.metrics.Metric):
         for metric in metrics:
             self.last.assign(metric.last)
 
+class Product(keras.metrics.Metric):
+    def __init__(self):
+        super().__init__()
+        self.product = self.add_variable((), "ones")
+    def update_state(self, labels, predictions):
+        self.product.assign(self.product * tf.exp(tf.reduce_sum(labels) / 64))
+    def result(self):
+        return self.product
+    def merge_state(self, metrics):
+        for metric in metrics:
+            self.product.assign(self.product * metric.product)
+
 def eval_metrics_fn():
-    return {"mse": keras.metrics.MeanSquaredError(), "largest": Largest(), "last": Last()}
+    return {"mse": keras.metrics.MeanSquaredError(), "largest": Largest(), "last": Last(), "product": Product()}
 """
 
 
 def test_other_states_are_merged_in_the_order_of_the_tasks(adapter: Make) -> None:
     made = adapter(MERGED)
     evaluator = evaluator_of(made)
-    assert [one.adds for one in evaluator.catalog().metrics] == [True, True, False, False]
+    assert [one.adds for one in evaluator.catalog().metrics] == [True, True, False, False, False]
     labels = [float(row.rpartition(b",")[2]) for chunk in CHUNKS for row in chunk]
     for grouping in GROUPINGS[:2]:
         states = [
@@ -485,6 +520,7 @@ def test_other_states_are_merged_in_the_order_of_the_tasks(adapter: Make) -> Non
             found = evaluator.metric_values(combined)
             assert found["val_largest"] == max(map(abs, labels))
             assert found["val_last"] == labels[-1]
+            assert found["val_product"] == pytest.approx(np.exp(sum(labels) / 64))
 
 
 @pytest.mark.parametrize(
@@ -677,4 +713,4 @@ def test_data_without_an_example_is_bad_data(adapter: Make) -> None:
 
 def test_metrics_may_be_tried_on_one_record(adapter: Make) -> None:
     evaluator = evaluator_of(adapter(MERGED), records(1))
-    assert [one.adds for one in evaluator.catalog().metrics] == [True, True, False, False]
+    assert [one.adds for one in evaluator.catalog().metrics] == [True, True, False, False, False]

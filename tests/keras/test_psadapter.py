@@ -12,12 +12,14 @@ import pytest
 import tensorflow as tf
 
 from elasticdl.catalog.catalog import InitialKind
+from elasticdl.control.protocol.metricstates import combine
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras import internals
 from elasticdl.keras.embedding import PsEmbedding
 from elasticdl.keras.layers import Embedding
 from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.worker.contract.ps import PsBatch
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.ps.tablereader import ServerTableReader
 
@@ -72,11 +74,11 @@ def adapter_of(
     model: Callable[[], keras.Model],
     optimizer: Callable[[], Any] = keras.optimizers.Adagrad,
     callbacks: Callable[[], Any] | None = None,
+    metrics: Callable[[], Any] | None = None,
     **settings: Any,
 ) -> KerasPsAdapter:
-    user = UserModel(
-        Path("m.py"), model, {}, keras.losses.mean_squared_error, optimizer, feed, callbacks, None
-    )
+    loss = keras.losses.mean_squared_error
+    user = UserModel(Path("m.py"), model, {}, loss, optimizer, feed, callbacks, None, metrics)
     given = {"model_def": "m.model", "training_data": "x", "num_ps_pods": 1, "embedding_threshold": 0}
     adapter = KerasPsAdapter(user, build(from_arguments({**given, **settings})))
     adapter.prepare(RECORDS)
@@ -95,11 +97,7 @@ def test_gradients_are_those_of_keras(model: Callable[[], keras.Model]) -> None:
     assert served == {"shared", "other"}
     assert not any("embedding" in one.path for one in adapter.model.variables)
     batch = adapter.convert(RECORDS)
-    rows = [
-        np.ones(len(ids) * table.width, np.float32)
-        for ids, table in zip(batch.batches, adapter.catalog.tables, strict=True)
-    ]
-    found = adapter.compute(batch, rows, 0, 0)
+    found = adapter.compute(batch, ones(adapter, batch), 0, 0)
 
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
@@ -127,6 +125,59 @@ def test_gradients_are_those_of_keras(model: Callable[[], keras.Model]) -> None:
         whole[np.frombuffer(ids.ids(), np.uint64).astype(int)] = slope.reshape(-1, table.width)
         np.testing.assert_allclose(whole, expected, rtol=1e-4, atol=1e-6)
     assert [one.adds for one in adapter.catalog.variables].count(True) == (2 if model is Own else 0)
+
+
+def figures() -> dict[str, Any]:
+    return {"mae": keras.metrics.MeanAbsoluteError(name="mae"), "auc": keras.metrics.AUC(name="auc")}
+
+
+@pytest.mark.parametrize("model", [functional, Own])
+def test_evaluation_is_that_of_keras(model: Callable[[], keras.Model]) -> None:
+    adapter = adapter_of(model, metrics=figures)
+    gradients = adapter.compute(adapter.convert(RECORDS), ones(adapter, adapter.convert(RECORDS)), 0, 0)
+    evaluator = adapter.evaluator(None)
+    evaluator.prepare(RECORDS)
+    states = []
+    for task, records in enumerate((RECORDS[:2], RECORDS[2:])):
+        evaluator.begin_task(task)
+        batch = evaluator.convert(records)
+        evaluator.evaluate(batch, ones(adapter, batch))
+        states.append(evaluator.task_state())
+    found = evaluator.metric_values(combine(evaluator.catalog(), states))
+
+    keras.utils.clear_session()
+    keras.utils.set_random_seed(0)
+    plain = model()
+    data = feed(tf.data.Dataset.from_tensor_slices(tf.constant(RECORDS)), "evaluation", None).batch(2)
+    plain(next(iter(data))[0])
+    plain.compile(loss="mean_squared_error", metrics=list(figures().values()))
+    for name, value in plain.evaluate(data, return_dict=True, verbose=0).items():
+        assert found[f"val_{name}"] == pytest.approx(value, abs=1e-6), name
+    again = adapter.compute(adapter.convert(RECORDS), ones(adapter, adapter.convert(RECORDS)), 0, 0)
+    for one, other in zip((*gradients.dense, *gradients.rows), (*again.dense, *again.rows), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def ones(adapter: KerasPsAdapter, batch: PsBatch) -> list[Any]:
+    pairs = zip(batch.batches, adapter.catalog.tables, strict=True)
+    return [np.ones(len(ids) * table.width, np.float32) for ids, table in pairs]
+
+
+def test_rows_that_only_evaluation_looks_up_are_refused() -> None:
+    class Sometimes(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.trained = keras.layers.Embedding(IDS, WIDTH)
+            self.other = keras.layers.Embedding(IDS, WIDTH, name="other")
+            self.other.build()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs: Any, training: bool = False) -> Any:
+            return self.dense((self.trained if training else self.other)(inputs["first"])[:, 0])
+
+    evaluator = adapter_of(Sometimes).evaluator(None)
+    with pytest.raises(BadModel, match="the embedding other is looked up in evaluation only"):
+        evaluator.prepare(RECORDS)
 
 
 def test_small_tables_stay_whole() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from types import SimpleNamespace
 
 import keras
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.control.protocol.metricstates import combine
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.framework import FRAMEWORK
 from tests.keras.conftest import ZOO, job
@@ -53,11 +53,14 @@ def train(model_def: str, records: list, epochs: int) -> KerasAdapter:
 
 
 def accuracy(adapter: KerasAdapter, records: list) -> float:
-    features, labels = adapter.convert(records).data
-    model_file = sys.modules[adapter._user.model.__module__]
-    metric = model_file.eval_metrics_fn()["accuracy"]
-    metric.update_state(labels, adapter.model(features, training=False))
-    return float(metric.result())
+    evaluator = adapter.evaluator(None)
+    evaluator.prepare(records[:64])
+    evaluator.begin_task(0)
+    evaluator.evaluate(evaluator.convert(records))
+    values = evaluator.metric_values(combine(evaluator.catalog(), [evaluator.task_state()]))
+    found = values["val_accuracy"]
+    assert isinstance(found, float)
+    return found
 
 
 @pytest.mark.parametrize("model", ["mnist_functional_api", "mnist_subclass"])

@@ -117,6 +117,12 @@ def test_symbols_of_other_files(tmp_path: Path) -> None:
             "/modle.py: No such file or directory; --model_def=zoo.modle.custom_model",
         ),
         (GOOD, {"callbacks": "mine"}, "/model.py: does not define 'mine' (--callbacks)"),
+        (GOOD, {"eval_metrics_fn": "mine"}, "/model.py: does not define 'mine' (--eval_metrics_fn)"),
+        (
+            GOOD + "def eval_metrics_fn(labels): ...\n",
+            {},
+            "expected eval_metrics_fn(), received eval_metrics_fn(labels), which needs 'labels', which nothing gives",
+        ),
         (
             GOOD,
             {"model_params": "unit=3"},

@@ -107,10 +107,14 @@ class KerasEvaluator:
             forward.trace(spec[0])
             batches = [forward.converted(one) for one in samples]
             rows = [forward.any_rows(one) for one in batches]
-            chunks = [forward.arguments(one, of_it) for one, of_it in zip(batches, rows, strict=True)]
-            self._metrics.try_out(*(self._see(data, given, seeds) for data, given in chunks))
+            chunks = [
+                (*forward.arguments(one, of_it), tf.constant(one.examples), seeds)
+                for one, of_it in zip(batches, rows, strict=True)
+            ]
+            self._metrics.try_out(*(self._see(*chunk) for chunk in chunks))
         states = [tf.TensorSpec(value.shape, value.dtype) for value in self._metrics.begin()]
-        signature = (spec, forward.signature(), tf.TensorSpec(seeds.shape, seeds.dtype), states)
+        scalar = tf.TensorSpec([], tf.int32)
+        signature = (spec, forward.signature(), scalar, tf.TensorSpec(seeds.shape, seeds.dtype), states)
         self._compiled = Compiled(self._trace, signature)
         self.begin_task(0)
         with _refusing(self._user, spec):
@@ -136,7 +140,8 @@ class KerasEvaluator:
         chunk, self._chunks = self._chunks, self._chunks + 1
         if batch.examples:
             data, given = self._forward.arguments(batch, rows)
-            self._states = self._compiled(data, given, self._seeds(self._task, chunk), self._states)
+            examples, seeds = tf.constant(batch.examples), self._seeds(self._task, chunk)
+            self._states = self._compiled(data, given, examples, seeds, self._states)
         return int(batch.examples)
 
     def task_state(self) -> list[npt.NDArray[Any]]:
@@ -150,10 +155,10 @@ class KerasEvaluator:
     def _seeds(self, task: int, chunk: int) -> Any:
         return tf.constant(chunk_seeds(self._spec.seed, task, chunk, len(self._forward.seeded)))
 
-    def _trace(self, data: Any, given: Any, seeds: Any, states: list[Any]) -> list[Any]:
-        return self._metrics.updated(states, self._see(data, given, seeds))
+    def _trace(self, data: Any, given: Any, examples: Any, seeds: Any, states: list[Any]) -> list[Any]:
+        return self._metrics.updated(states, self._see(data, given, examples, seeds))
 
-    def _see(self, data: tuple[Any, ...], given: Any, seeds: Any) -> Seen:
+    def _see(self, data: tuple[Any, ...], given: Any, examples: Any, seeds: Any) -> Seen:
         """Call the model, not in training mode, and its losses; nothing is assigned."""
         features, labels, weights = (*data, None) if len(data) == 2 else data
         seeded = [(state, seeds[index]) for index, state in enumerate(self._forward.seeded)]
@@ -166,7 +171,7 @@ class KerasEvaluator:
             for own in self._model.losses:
                 mean += tf.cast(tf.reduce_sum(own), tf.float64)
         clear_losses(self._model)
-        return Seen(labels, predictions, weights, mean, tf.shape(tf.nest.flatten(labels)[0])[0])
+        return Seen(labels, predictions, weights, mean, examples)
 
 
 def _trial_batches(user: UserModel, pipeline: FeedPipeline, sample: Records) -> tuple[Batch, Batch]:

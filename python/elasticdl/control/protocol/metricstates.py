@@ -76,6 +76,11 @@ class MetricCatalog:
         """Return the arrays of one task's state."""
         return tuple(array for metric in self.metrics for array in metric.state)
 
+    @property
+    def nbytes(self) -> int:
+        """Return the bytes of one task's state."""
+        return sum(array.nbytes for array in self.task_arrays())
+
     def combined_arrays(self, tasks: int) -> tuple[StateArray, ...]:
         """Return the arrays that `combine` makes of so many tasks."""
         return tuple(
@@ -88,12 +93,11 @@ class MetricCatalog:
 
     def check_size(self, where: str) -> None:
         """Raise BadModel if a task's state is too large to be sent; `where`: what defines the metrics."""
-        size = sum(array.nbytes for array in self.task_arrays())
-        if size > LARGEST_STATE:
+        if self.nbytes > LARGEST_STATE:
             largest = max(self.metrics, key=lambda one: sum(array.nbytes for array in one.state))
             raise BadModel(
-                f"{where}: the metrics keep {size / 2**20:,.1f} MiB, most of it {largest.name}, and may keep {LARGEST_STATE >> 20} MiB; "
-                "use fewer thresholds or classes, or leave it out"
+                f"{where}: the metrics keep {self.nbytes / 2**20:,.1f} MiB, most of it {largest.name}, and may keep "
+                f"{LARGEST_STATE >> 20} MiB; use fewer thresholds or classes, or leave it out"
             )
 
     def to_json(self) -> dict[str, Any]:
@@ -104,7 +108,7 @@ class MetricCatalog:
     def from_json(cls, body: object) -> MetricCatalog:
         """Read what `to_json` returned. Raises ValueError for anything else, and for a state that is too large."""
         found = cls(tuple(_metric(one) for one in reading.items(reading.field(body, "metrics"))))
-        reading.integer(sum(array.nbytes for array in found.task_arrays()), most=LARGEST_STATE)
+        reading.integer(found.nbytes, most=LARGEST_STATE)
         return found
 
     def text(self) -> str:
