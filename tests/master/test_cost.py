@@ -135,6 +135,25 @@ def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int, wav
     assert costs[0] == costs[1]
 
 
+def test_a_worker_that_enrolls_is_news_to_servers_and_to_no_other_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, _ = with_servers(16, replicas=2, wave=0)
+    looked_at: set[int] = set()
+    tell_one = PsMaster._tell_one
+
+    def look(self: PsMaster, now: float, connection: int, *others: Any) -> Any:
+        looked_at.add(connection)
+        return tell_one(self, now, connection, *others)
+
+    monkeypatch.setattr(PsMaster, "_tell_one", look)
+    for name in map(MemberId, ("worker-1-1", "worker-2-1")):
+        looked_at.clear()
+        new = job.connect(name, Enroll(name, name, "", 0, None, (), 0, False))
+    servers = {connection for connection, link in job.master.links.items() if link.is_server}
+    assert looked_at == servers | {new}
+
+
 def begin(number: int, later: float = 0.0, members: int = 0) -> int:
     """Return what it costs when so many workers register.
 
