@@ -12,7 +12,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ from elasticdl.master.ps.settings import Settings
 
 SHARDS = (Shard("data", 0, 10_000_000),)
 LEDGER = Ledger(SHARDS, 64 * 8, 64, 1, False)
-FEW = 16
+FEW = 64
 """Slots of the smaller job."""
 SERVERS = 4
 BATCH = 256
@@ -65,7 +65,7 @@ class Sizes:
     Attributes:
         events: of each kind in one turn.
         rounds: turns.
-        workers: that begin together.
+        workers: that join together.
         flights: records of DeepFM's data.
         trainers: workers of the whole job.
         seconds: for which it is watched.
@@ -88,7 +88,7 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="edl-") as folder:
         directory = Path(folder)
         os.environ["XDG_STATE_HOME"] = str(directory / "state")
-        return [*events(sizes), begin_together(sizes), share(directory, sizes)]
+        return [*events(sizes), *joins(sizes), share(directory, sizes)]
 
 
 # ------------------------------------------------------------------ decisions
@@ -172,10 +172,10 @@ def events(sizes: Sizes) -> list[Row]:
     return found
 
 
-def together(number: int) -> float:
-    """Return the processor seconds in which a synchronous master takes workers that begin together."""
+def joining(number: int, members: int) -> float:
+    """Return the processor seconds in which a synchronous master takes workers that join; `members`: of a group, 0: they begin one."""
     settings = allreduce.Settings(
-        workers=number,
+        workers=members or number,
         minimum=1,
         relaunches=1,
         plan=lambda *_: Schedule(LEDGER, num_epochs=1, max_step=0),
@@ -183,25 +183,34 @@ def together(number: int) -> float:
     )
     one = Decisions(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+
+    def register(names: Iterable[str]) -> None:
+        for name in names:
+            one.say(name, Register(MemberId(name), name, f"unix:/{name}", 0, blank))
+
+    register(f"worker-{index}-1" for index in range(members))
     began = time.process_time()
-    for name in (f"worker-{index}-1" for index in range(number)):
-        one.say(name, Register(MemberId(name), name, f"unix:/{name}", 0, blank))
+    register(f"worker-{members + index}-1" for index in range(number))
     return time.process_time() - began
 
 
-def begin_together(sizes: Sizes) -> Row:
-    """Return the row on a large group's beginning."""
-    few = sizes.workers // 10
-    took = [(together(few), together(sizes.workers)) for _ in range(sizes.rounds)]
-    small, large = (statistics.median(one) for one in zip(*took, strict=True))
-    return Row(
-        f"synchronous master: {sizes.workers:,} workers begin together",
-        f"{large:.2f} s, {large / sizes.workers * 1e6:.0f} µs each",
-        f"{few} workers: {small / few * 1e6:.0f} µs each",
-        (large / sizes.workers) / (small / few),
-        5,
-        2,
-    )
+def joins(sizes: Sizes) -> list[Row]:
+    """Return the rows on many workers that come at once."""
+    few, found = sizes.workers // 10, []
+    for what, members in (("begin together", 0), ("ask to join a group", 1)):
+        took = [(joining(few, members), joining(sizes.workers, members)) for _ in range(sizes.rounds)]
+        small, large = (statistics.median(one) for one in zip(*took, strict=True))
+        found.append(
+            Row(
+                f"synchronous master: {sizes.workers:,} workers {what}",
+                f"{large:.2f} s, {large / sizes.workers * 1e6:.0f} µs each",
+                f"{few} workers: {small / few * 1e6:.0f} µs each",
+                (large / sizes.workers) / (small / few),
+                5,
+                2,
+            )
+        )
+    return found
 
 
 # ------------------------------------------------------------------ a whole job

@@ -164,6 +164,44 @@ def test_a_worker_that_answers_but_hangs_in_its_input_is_replaced(begin: Start, 
     assert summary["members"]["joined"] >= 3
 
 
+def held(directory: Path, *names: str) -> dict[str, str]:
+    """Return the environment in which these processes wait when they would register: nothing ends their start but what is done to them."""
+    places = {"GO": str(directory / "go"), "HELD": " ".join(names), "HELD_AT": str(directory)}
+    return {**places, "PYTHONPATH": str(Path(__file__).parent / "surroundings")}
+
+
+def stop_held(job: Job, directory: Path, name: str) -> None:
+    """Stop a process that is held."""
+    while not (found := list(directory.glob(f"{name}.*"))):
+        assert job.process.poll() is None, f"the job ended before {name} had started"
+        wait_a_moment(job)
+    os.kill(int(found[0].suffix[1:]), signal.SIGSTOP)
+
+
+def replaced(job: Job, *names: str) -> dict[str, str]:
+    """Wait until processes that hang while they start are replaced, and those after them have joined; return why."""
+    why: dict[str, str] = {}
+    following = {f"{name[:-1]}{int(name[-1]) + 1}" for name in names}
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == EventKind.REPLACED:
+            why[item.worker] = item.text
+        elif isinstance(item, JobEvent) and item.kind == EventKind.JOINED:
+            following.discard(item.worker)
+        if why.keys() == set(names) and not following:
+            return why
+    pytest.fail(f"the job ended before {', '.join(names)} were replaced")
+
+
+def test_a_worker_that_hangs_while_it_starts_is_replaced(begin: Start, tmp_path: Path) -> None:
+    job = begin(environment=held(tmp_path, "worker-1-2"))
+    at_step(job, 10, lambda status: kill(training(status)[-1]))
+    stop_held(job, tmp_path, "worker-1-2")
+    why = replaced(job, "worker-1-2")["worker-1-2"]
+    assert why.startswith("worker-1-2 is killed while it starts: its heartbeats are missing for 2.")
+    summary = check(job, tmp_path)
+    assert summary["members"] == {"joined": 3, "drained": 0, "lost": 1}
+
+
 def test_the_master_is_killed_and_training_goes_on(long_job: Job, tmp_path: Path) -> None:
     def kill_master(status: JobStatus) -> bool:
         import psutil

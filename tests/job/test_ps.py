@@ -19,7 +19,7 @@ from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadSetting
 
 from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, SmallDisk, Start
-from .test_faults import at_step, kill, seen, training
+from .test_faults import at_step, held, kill, replaced, seen, stop_held, training
 
 
 @pytest.fixture
@@ -173,6 +173,33 @@ def test_a_hung_server_is_replaced(begin: Start, tmp_path: Path, ids: np.ndarray
     summary = check(job, tmp_path, ids)
     assert summary["roll_backs"] == 0
     assert [one["member"] for one in summary["recoveries"]] == ["ps-1-1"]
+
+
+def stops_waiting(status: JobStatus, name: str) -> bool:
+    """Stop a process that has registered and takes no part yet; tell whether it has."""
+    waiting = [one for one in status.workers if one.name == name and one.state == "joining"]
+    return any(kill(one, signal.SIGSTOP) for one in waiting)
+
+
+def test_a_worker_and_servers_that_hang_before_they_join_are_replaced(
+    begin: Start, tmp_path: Path, ids: np.ndarray
+) -> None:
+    """Before the job has begun: as long as a server is missing, no slot is placed, and the other one waits for its number."""
+    job = begin(environment=held(tmp_path, "worker-1-1", "ps-1-1"), stall_seconds=10)
+    for item in seen(job):
+        if isinstance(item, JobStatus) and stops_waiting(item, "ps-0-1"):
+            break
+    for name in ("worker-1-1", "ps-1-1"):
+        stop_held(job, tmp_path, name)
+    why = replaced(job, "worker-1-1", "ps-0-1", "ps-1-1")
+    assert {name: text.partition(":")[0] for name, text in why.items()} == {
+        "worker-1-1": "worker-1-1 is killed while it starts",
+        "ps-0-1": "ps-0-1 is killed while it waits to join",
+        "ps-1-1": "ps-1-1 is killed while it starts",
+    }
+    summary = check(job, tmp_path, ids)
+    assert summary["members"] == {"joined": 2, "drained": 0, "lost": 0}
+    assert summary["servers"] == {"joined": 2, "drained": 0, "lost": 0, "at_the_end": 2}
 
 
 def test_a_hung_server_with_the_only_copy_is_waited_for(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -38,6 +38,8 @@ from tests.master.models import model_of
 
 SHARDS = (Shard("data", 0, 80_000),)
 TIMES: dict[str, Any] = {"minimum": 1, "relaunches": 1}
+LONG = 6.0
+"""Seconds after the last record in which a master that waits looks whether it is still in charge."""
 
 
 def ledger() -> Ledger:
@@ -88,13 +90,14 @@ def instructions(call: Callable[[], None]) -> int:
     return count
 
 
-def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
-    """Return a job that trains, with one worker's connection."""
+def with_servers(slots: int, replicas: int, wave: int) -> tuple[Job, int]:
+    """Return a job that trains, with one worker's connection; `wave`: tasks whose gradients make steps together, 0: none do."""
     settings = Settings(
         workers=1,
-        plan=lambda *_: TaskOrder(ledger(), 1, 0, 1),
+        plan=lambda *_: TaskOrder(ledger(), 1, 0, max(1, wave)),
         servers=4,
         replicas=replicas,
+        accumulates=wave > 0,
         **TIMES,
     )
     job = Job(PsMaster(settings))
@@ -110,11 +113,11 @@ def with_servers(slots: int, replicas: int = 2) -> tuple[Job, int]:
     return job, connection
 
 
-@pytest.mark.parametrize("replicas", [1, 2])
-def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> None:
+@pytest.mark.parametrize(("replicas", "wave"), [(1, 0), (2, 0), (2, 2)])
+def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int, wave: int) -> None:
     costs = []
     for slots in (16, 1024):
-        job, connection = with_servers(slots, replicas)
+        job, connection = with_servers(slots, replicas, wave)
         events: dict[str, tuple[Event, ...]] = {
             "time": (Tick(),),
             "a chunk": (Heard(connection, Settled(0, 1, 0, 0.5)),),
@@ -132,27 +135,64 @@ def test_an_event_costs_the_same_however_many_slots_there_are(replicas: int) -> 
     assert costs[0] == costs[1]
 
 
-def join(number: int) -> int:
-    """Return what it costs when so many workers register and begin together."""
+def test_a_worker_that_enrolls_is_news_to_servers_and_to_no_other_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job, _ = with_servers(16, replicas=2, wave=0)
+    looked_at: set[int] = set()
+    tell_one = PsMaster._tell_one
+
+    def look(self: PsMaster, now: float, connection: int, *others: Any) -> Any:
+        looked_at.add(connection)
+        return tell_one(self, now, connection, *others)
+
+    monkeypatch.setattr(PsMaster, "_tell_one", look)
+    for name in map(MemberId, ("worker-1-1", "worker-2-1")):
+        looked_at.clear()
+        new = job.connect(name, Enroll(name, name, "", 0, None, (), 0, False))
+    servers = {connection for connection, link in job.master.links.items() if link.is_server}
+    assert looked_at == servers | {new}
+
+
+def begin(number: int, later: float = 0.0, members: int = 0) -> int:
+    """Return what it costs when so many workers register.
+
+    Args:
+        number: how many.
+        later: seconds from one to the next.
+        members: of a group that trains already; 0: they begin together, and all are needed.
+    """
     schedule = Schedule(ledger(), num_epochs=1, max_step=0)
     settings = allreduce.Settings(
-        workers=number, plan=lambda *_: schedule, policy_lanes=lambda members: members, **TIMES
+        workers=members or number,
+        minimum=members or number,
+        relaunches=1,
+        plan=lambda *_: schedule,
+        policy_lanes=lambda members: members,
     )
     job = Job(AllReduceMaster(settings))
     blank = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
 
-    def register() -> None:
-        for name in map(MemberId, (f"worker-{index}-1" for index in range(number))):
+    def register(names: Iterable[str]) -> None:
+        for name in map(MemberId, names):
             job.connect(name, Register(name, name, f"unix:/{name}", 0, blank))
+            job.now += later
 
-    cost = instructions(register)
-    assert job.master.journal.view is not None
-    assert len(job.master.journal.view.members) == number
+    register(f"worker-{index}-1" for index in range(members))
+    job.now += LONG
+    job.give(*(Beat(MemberId(f"worker-{index}-1"), 1, 1, 1, 0.0) for index in range(members)))
+    cost = instructions(lambda: register(f"worker-{members + index}-1" for index in range(number)))
+    master = job.master
+    assert isinstance(master, AllReduceMaster)
+    assert master.journal.view is not None
+    assert len(master.journal.view.members) == (members or number)
+    assert len(master.liveness.joiners(master)) == (number if members else 0)
     return cost
 
 
-def test_workers_that_begin_together_cost_as_much_each_however_many_there_are() -> None:
-    assert join(200) < 2.5 * join(100)
+@pytest.mark.parametrize("how", [{}, {"later": 0.2}, {"members": 1}], ids=["together", "slowly", "later"])
+def test_workers_that_join_cost_as_much_each_however_many_there_are(how: dict[str, Any]) -> None:
+    assert begin(200, **how) < 2.5 * begin(100, **how)
 
 
 def test_nobody_waits_for_what_others_must_hear(monkeypatch: pytest.MonkeyPatch) -> None:

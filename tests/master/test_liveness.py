@@ -136,6 +136,13 @@ def test_a_worker_makes_no_progress_only_while_it_has_work_under_way(
     assert bool(liveness.suspected_workers(TIMES.stall, CORE)) == is_suspected
 
 
+def test_a_worker_whose_stream_is_broken_is_lost_although_it_beats() -> None:
+    liveness = enroll(Liveness(), 0.0, WORKER).disconnected(1.0, member(WORKER), 1)
+    liveness = beat(liveness, 1.0 + TIMES.alone, WORKER)
+    assert not liveness.suspected_workers(0.9 + TIMES.alone, CORE)
+    assert liveness.suspected_workers(1.0 + TIMES.alone, CORE)
+
+
 def test_a_server_may_take_its_time_and_a_process_that_was_just_started_beats_late() -> None:
     liveness = beat(enroll(Liveness(), 0.0, SERVER, server=0), 0.0, SERVER, 1)
     liveness = beat(liveness, TIMES.stall, SERVER, 1)
@@ -153,7 +160,7 @@ def test_who_has_failed_leaves_or_is_left_out_has_no_work() -> None:
     liveness = liveness.leaves(1.0, member("worker-1-1")).evicted(1.0, "worker-2-1")
     failed = Failure("worker-3-1", ProgramFailed("program", "", "", ""))
     core = core_of(JOURNAL, failures={member("worker-3-1"): failed}, gone={"worker-4-1": "killed"})
-    assert [one.name for one in liveness.workers_at_work(core)] == ["worker-0-1"]
+    assert [one.name for one in liveness.workers_at_work(core, lambda _: True)] == ["worker-0-1"]
 
 
 def test_a_worker_that_left_because_the_job_stops_may_write_its_result() -> None:

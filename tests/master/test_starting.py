@@ -1,18 +1,34 @@
-"""Processes that take too long to start are replaced: the decision, and jobs whose workers hang before they have joined."""
+"""Processes that hang before they take part, or take too long, are replaced: the decision, and jobs whose workers do."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from elasticdl.control.protocol.psmessages import FoundModel
 from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core import events
 from elasticdl.master.core.witnesses import Times
-from elasticdl.master.processes.starting import Limits, Overdue, Start, explain, overdue, with_beats
+from elasticdl.master.processes.starting import (
+    Limits,
+    Overdue,
+    Stage,
+    Start,
+    explain,
+    on_the_way,
+    overdue,
+    with_beats,
+)
+from elasticdl.master.running.context import Past
+from elasticdl.master.running.ps import PsStrategy
+from elasticdl.spec.edge import build, from_arguments
 
 from .conftest import Job
+from .psrig import MODEL, Rig
 from .test_shell import READER, finished
 
 MEMBER = MemberId("m")
@@ -51,6 +67,31 @@ def test_whoever_waits_for_the_data_is_not_late() -> None:
     assert late(5100.0, replace(start, beat_at=5100.0), replace(LIMITS, data_since=4500.0)) != []
 
 
+def test_one_that_waits_for_others_is_never_late_but_may_hang() -> None:
+    start = Start(since=100.0, member=MEMBER, beat_at=9999.9, stage=Stage.WAITING)
+    assert late(9999.9, start) == []
+    (found,) = late(9999.9 + 1.5 + 5.0, start)
+    assert found.hangs
+
+
+def test_who_takes_part_is_judged_by_the_machine() -> None:
+    starts = {name: Start(0.0) for name in ("a", "b", "c")}
+    after = on_the_way(starts, {"b": Stage.WAITING, "c": Stage.JUDGED})
+    assert after == {"a": Start(0.0), "b": Start(0.0, stage=Stage.WAITING)}
+
+
+def test_a_server_waits_for_its_number_and_a_worker_for_nothing() -> None:
+    spec = build(from_arguments({"model_def": "m.model", "training_data": "data", "num_ps_pods": 2}))
+    strategy, rig = PsStrategy(spec, "job", None, Past((), 0, (), (), ())), Rig()
+    for name in ("ps-0-1", "worker-0-1"):
+        rig.connect(name)
+    assert strategy.stages(rig.master) == {"ps-0-1": Stage.WAITING, "worker-0-1": Stage.JUDGED}
+    rig.event(events.DataFound(rig.shards))
+    rig.say("worker-0-1", FoundModel(MODEL))
+    rig.connect("ps-1-1")
+    assert set(strategy.stages(rig.master).values()) == {Stage.JUDGED}
+
+
 def test_one_that_does_not_end_is_killed_again_after_a_while() -> None:
     start = Start(since=0.0, killed_at=100.0)
     assert late(104.9, start) == []
@@ -86,6 +127,27 @@ def test_a_worker_that_does_not_get_ready_is_replaced(
     replaced = job.happened("replaced")
     assert replaced.worker == "worker-1-1"
     job.until(lambda job: "worker-1-2" in [event.worker for event in job.of("joined")])
+    summary = finished(job, tmp_path)
+    assert summary["members"] == {"joined": 2, "drained": 0, "lost": 0}
+
+
+def test_a_worker_that_hangs_while_it_waits_for_others_is_replaced(
+    start: Callable[..., Job], tmp_path: Path
+) -> None:
+    job = start(
+        num_workers="2:2",
+        faults={"worker-1-1": "never ready"},
+        heartbeat_seconds=0.2,
+        witness_seconds=1.5,
+        start_seconds=8,
+        rows=4000,
+    )
+    job.until(lambda job: job.status and "joining" in [worker.state for worker in job.status.workers])
+    job.kill("worker-0-1", signal.SIGSTOP)
+    first = job.happened("replaced")
+    assert first.text.startswith("worker-0-1 is killed while it waits to join: its heartbeats are missing")
+    second = job.happened("replaced", 2)
+    assert second.text == "worker-1-1 is killed while it starts: it is not ready after 8 s (start_seconds)"
     summary = finished(job, tmp_path)
     assert summary["members"] == {"joined": 2, "drained": 0, "lost": 0}
 

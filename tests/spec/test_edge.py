@@ -43,6 +43,7 @@ def test_defaults() -> None:
     assert spec.on_nan is OnNaN.FAIL
     assert (spec.heartbeat_seconds, spec.witness_seconds, spec.silence_seconds) == (0.5, 5.0, 5.0)
     assert (spec.stall_seconds, spec.stall_steps, spec.moment_seconds) == (60.0, 10.0, 0.05)
+    assert spec.start_seconds == 600.0
 
 
 def test_the_three_ways_agree(tmp_path: Path) -> None:
@@ -171,6 +172,7 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"minibatch_size": True}, "minibatch_size=: expected a whole number of at least 1, received True"),
         ({"minibatch_size": 1.5}, "minibatch_size=: expected a whole number of at least 1, received 1.5"),
         ({"stall_seconds": "nan"}, "stall_seconds=: expected a number above 0, received 'nan'"),
+        ({"start_seconds": 0}, "start_seconds=: expected a number above 0, received 0"),
         ({"moment_seconds": -1}, "moment_seconds=: expected a number of at least 0, received -1"),
         ({"shuffle": "maybe"}, "shuffle=: expected true or false, received 'maybe'"),
         ({"on_nan": "fial"}, "on_nan=: expected fail or skip_step, received 'fial'; did you mean fail?"),

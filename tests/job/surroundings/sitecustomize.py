@@ -1,13 +1,17 @@
 """Loaded by every Python process whose PYTHONPATH has this folder: surroundings that a test gives to the processes of a job.
 
 CLOCK names a file with seconds by which the clock of the day is off. HOST is an address at which the processes of a local job listen and
-reach each other by TCP, as in pods, instead of by sockets of the file system.
+reach each other by TCP, as in pods, instead of by sockets of the file system. HELD names processes that never register: when one would,
+it leaves a file `NAME.PID` in the directory HELD_AT, and waits.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import time
+from pathlib import Path
+from typing import Any
 
 if path := os.environ.get("CLOCK"):
     true_time = time.time
@@ -24,3 +28,18 @@ if host := os.environ.get("HOST"):
     JobPlace.control_address = property(lambda self: f"tcp:{host}:50001")
     JobPlace.heart_address = property(lambda self: f"tcp:{host}:50002")
     JobPlace.data_address = lambda self, member: f"tcp:{host}:0"
+
+if os.environ.get("ELASTICDL_PROCESS", "") in os.environ.get("HELD", "").split():
+    from elasticdl.control.protocol.messages import Register
+    from elasticdl.control.protocol.psmessages import Enroll
+    from elasticdl.control.transport.memberstream import MemberStream
+
+    true_send = MemberStream.send
+
+    def send_but_register(self: MemberStream, message: Any) -> bool:
+        if isinstance(message, Register | Enroll):
+            (Path(os.environ["HELD_AT"]) / f"{os.environ['ELASTICDL_PROCESS']}.{os.getpid()}").touch()
+            threading.Event().wait()
+        return true_send(self, message)
+
+    MemberStream.send = send_but_register

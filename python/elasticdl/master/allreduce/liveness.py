@@ -118,12 +118,17 @@ class Liveness:
 
     def joiners(self, core: MasterCore) -> list[Stander]:
         """Return who may join: registered, blank, connected, never stood in a view, not leaving; in the order of registration."""
-        found = [
-            Stander(seen.peer, seen.report, stayed=False)
-            for seen in self.seen.values()
-            if seen.connection is not None and self.may_join(core, seen)
-        ]
+        found = [Stander(seen.peer, seen.report, stayed=False) for seen in self._joining(core)]
         return sorted(found, key=lambda stander: self.seen[stander.peer.id].registered_at)
+
+    def has_joiner(self, core: MasterCore) -> bool:
+        """Tell whether somebody may join: a question after every event, which the first one answers."""
+        return next(self._joining(core), None) is not None
+
+    def _joining(self, core: MasterCore) -> Iterator[Seen]:
+        return (
+            seen for seen in self.seen.values() if seen.connection is not None and self.may_join(core, seen)
+        )
 
     def may_join(self, core: MasterCore, seen: Seen) -> bool:
         """Tell whether a member may stand in a view for the first time."""

@@ -42,8 +42,11 @@ class ViewChange:
         view = core.journal.view
         if view is not None and (view.final or self.ends_now(core)):
             return 0
+        minimum, lost = core.settings.minimum, len(core.gone) + len(core.failures)
+        if view is not None and len(view.members) - lost >= minimum:
+            return 0  # whichever those are; asked after every event
         members = () if view is None else [peer for peer in view.members if not is_gone(core, peer)]
-        return max(0, core.settings.minimum - len(members) - len(liveness.joiners(core)))
+        return max(0, minimum - len(members) - len(liveness.joiners(core)))
 
     # ------------------------------------------------------------------ the decision
 
@@ -137,7 +140,7 @@ class ViewChange:
         if not suspected:
             return []
         others = [peer for peer in view.members if not is_gone(core, peer) and peer.id not in suspected]
-        if not others and not liveness.joiners(core):
+        if not others and not liveness.has_joiner(core):
             return []
         if not all(liveness.has_sealed(peer.id, view) for peer in others):
             return []
@@ -148,10 +151,11 @@ class ViewChange:
     # ------------------------------------------------------------------ the first view
 
     def _gathers(self, now: float, core: MasterCore, liveness: Liveness) -> bool:
-        """Tell at a glance whether a group can't begin yet: fewer have come than are wanted, and the first of them not long ago."""
+        """Tell at a glance whether a group can't begin yet: fewer have come than it waits for, all of them or, later, its minimum."""
         first = next(iter(liveness.seen.values()), None)
         is_early = first is None or now - first.registered_at < core.settings.times.gather
-        return is_early and len(liveness.seen) < core.wanted and not self.ends_now(core)
+        enough = core.wanted if is_early else min(core.wanted, core.settings.minimum)
+        return len(liveness.seen) < enough and not self.ends_now(core)
 
     def gathered(self, now: float, core: MasterCore, liveness: Liveness, joiners: Sequence[Stander]) -> bool:
         """Tell whether a group may begin: all workers are there, or enough of them and the gathering time is over."""

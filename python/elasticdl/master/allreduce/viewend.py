@@ -54,7 +54,7 @@ class ViewEnd:
             return None
         if core.journal.stopping is not None:
             return "the job is stopping"
-        if liveness.joiners(core):
+        if liveness.has_joiner(core):
             return "somebody joins"
         if len(view.members) < core.settings.minimum:
             return "there are fewer members than the job needs"

@@ -17,7 +17,7 @@ class Processes:
         pending: those that can't be placed yet → why.
         ended: those that have ended, or of whose node nothing is heard → when.
         unproven: those of whose node nothing is heard → the node; they may be alive.
-        starts: those that run and have not registered, as far as anybody knows.
+        starts: those that run and take no part yet, as far as anybody knows.
         words: the last words of those that have ended, where the cluster knows them.
     """
 

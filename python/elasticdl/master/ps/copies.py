@@ -61,12 +61,14 @@ class Copies:
         """Return the entries by which copies to servers that are lost or emptied are void (renew): their `ready` may be on its way."""
         return {slot: _renewed(entries[slot]) for slot, copy in self.under_way.items() if copy.to in lost}
 
+    def rests(self, situation: placement.Situation) -> bool:
+        """Tell whether no copy is wanted, as was found out when all was as it is now."""
+        return self.at_rest is not None and self.at_rest.is_as(situation)
+
     def ordered(
         self, situation: placement.Situation, replicas: int, step: int
     ) -> tuple[Copies, list[Announce]]:
         """Return what holds when the copies that are wanted have been ordered, and what people hear of it."""
-        if self.at_rest is not None and self.at_rest.is_as(situation):
-            return self, []
         copies = placement.next_copies(
             situation.entries, situation.living, situation.leaving, situation.under_way, replicas, COPIES
         )

@@ -84,7 +84,7 @@ class Leases:
     def lease(self, worker: str, reported: Collection[TaskNumber] = ()) -> tuple[Leases, Lease | None, str]:
         """Return a task for a worker, and why none if there is none; what is reported as done is computed no more."""
         mine = self.held.get(worker, ())
-        if sum(lease.task not in reported for lease in mine) >= HELD:
+        if not self.has_room(worker, reported):
             return self, None, f"{worker} holds {HELD} tasks"
         if self.returned:
             task = min(self.returned)
@@ -103,6 +103,14 @@ class Leases:
             after = replace(self, following=TaskNumber(task + 1))
         return after._with(worker, (*mine, lease)), lease, ""
 
+    def has_room(self, worker: str, reported: Collection[TaskNumber] = ()) -> bool:
+        """Tell whether a worker may hold a task more."""
+        mine = self.held.get(worker, ())
+        # asked of every worker after every event
+        return len(mine) < HELD or (
+            bool(reported) and sum(lease.task not in reported for lease in mine) < HELD
+        )
+
     def dealt(
         self, workers: Sequence[str], reported: Collection[TaskNumber] = (), *, holds_back: bool = False
     ) -> Leases:
@@ -117,10 +125,10 @@ class Leases:
             return self._dealt_in_waves(self.waves, workers, holds_back)
         leases = self
         for worker in workers:
-            has_room = True
-            while has_room:
+            while leases.has_room(worker, reported):
                 leases, lease, _ = leases.lease(worker, reported)
-                has_room = lease is not None
+                if lease is None:
+                    return leases  # there is no task, for nobody
         return leases
 
     def _dealt_in_waves(self, waves: Waves, workers: Sequence[str], holds_back: bool) -> Leases:

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.cluster.cluster import Role, process_name
+from elasticdl.cluster.cluster import Role
 from elasticdl.control.protocol.psmessages import Limits
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.entry import ServerId
 from elasticdl.master.ps.placement import Copy
+
+_SERVER = f"{Role.PS}-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,4 +56,4 @@ class Link(core.Link):
     @property
     def is_server(self) -> bool:
         """Tell whether it is a parameter server's."""
-        return process_name(self.name).role is Role.PS
+        return self.name.startswith(_SERVER)

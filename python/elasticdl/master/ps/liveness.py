@@ -8,7 +8,7 @@ program errors) is read from the core that is handed in.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.cluster.cluster import Role, process_name
@@ -20,7 +20,7 @@ from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import Beat, Kill
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import Journal, Server, WorkersRecord
-from elasticdl.master.core.witnesses import Statement, Witness, judge, stall_limit
+from elasticdl.master.core.witnesses import Statement, Times, Witness, judge, stall_limit
 from elasticdl.master.ps import placement
 from elasticdl.master.ps.link import Link
 
@@ -234,12 +234,12 @@ class Liveness:
             and not any(failure.name == seen.name for failure in core.failures.values())
         )
 
-    def workers_at_work(self, core: MasterCore) -> Iterator[Seen]:
-        """Return the workers that take tasks, in the order of their names."""
+    def workers_at_work(self, core: MasterCore, may_take: Callable[[str], bool]) -> Iterator[Seen]:
+        """Return the workers that take tasks, in the order of their names; `may_take`: who might get one more."""
         found = (
             seen
             for seen in self.seen.values()
-            if not seen.is_server and not seen.leaving and self._is_there(core, seen)
+            if not seen.is_server and not seen.leaving and may_take(seen.name) and self._is_there(core, seen)
         )
         return iter(sorted(found, key=lambda seen: process_name(seen.name)))
 
@@ -315,14 +315,20 @@ class Liveness:
 
     def suspected_workers(self, now: float, core: MasterCore) -> dict[str, str]:
         """Return the workers that hold tasks and seem to be lost, each with the reason."""
-        found = {}
+        found, times = {}, core.settings.times
         for seen in self.seen.values():
-            if seen.is_server or not self._may_live(core, seen):
+            if seen.is_server or self._is_well(now, times, seen) or not self._may_live(core, seen):
                 continue
-            why = judge(now, self._statements(core, seen), core.settings.times)
+            why = judge(now, self._statements(core, seen), times)
             if why is not None:
                 found[seen.name] = why
         return found
+
+    def _is_well(self, now: float, times: Times, seen: Seen) -> bool:
+        """Tell at a glance whether nothing speaks against a worker: of most workers at most times nothing does."""
+        is_heard = now < _last_beat(seen, times) + 3 * times.heartbeat
+        moves = seen.beat % 2 == 0 or now < seen.moved_at + times.stall
+        return is_heard and moves and seen.connection is not None
 
     def awaited(self, now: float, core: MasterCore) -> frozenset[ServerId]:
         """Return the servers that hang and without which a slot has no copy left: they are given time to wake up."""
@@ -378,12 +384,15 @@ class Liveness:
         if seen.connection is None:
             grace = max(core.started_at, self.found_at) + times.alone
             said.append(Statement(Witness.STREAM, grace if seen.cut_at is None else seen.cut_at))
-        # a process that was just started may beat late; after a restart of the master all do
-        last_beat = seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at
-        said.append(Statement(Witness.BEAT, last_beat + 3 * times.heartbeat))
+        said.append(Statement(Witness.BEAT, _last_beat(seen, times) + 3 * times.heartbeat))
         if not seen.is_server and seen.beat % 2 == 1:
             said.append(Statement(Witness.STALL, seen.moved_at + stall_limit((), times)))
         return tuple(said)
+
+
+def _last_beat(seen: Seen, times: Times) -> float:
+    """Return when a process was last heard; one that was just started may beat late, and after a restart of the master all do."""
+    return seen.registered_at + times.alone if seen.beat_at is None else seen.beat_at
 
 
 def number_of(journal: Journal, name: str) -> ServerId | None:

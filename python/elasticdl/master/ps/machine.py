@@ -8,7 +8,6 @@ result), `news.py` (what each process should know). None of them knows another b
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +70,7 @@ from elasticdl.master.ps.recovery import Recovery
 from elasticdl.master.ps.settings import Settings
 from elasticdl.master.ps.slots import Slots
 from elasticdl.master.ps.snapshots import Snapshots
+from elasticdl.master.ps.told import Told, tellable
 from elasticdl.master.ps.work import Work
 
 
@@ -88,7 +88,7 @@ class PsMaster(MasterCore):
         snapshots: snapshots of slots.
         recovery: losses.
         ending: what is known for the end.
-        told: the values of which every connection knows what it should.
+        told: what was so when every connection last knew what it should.
     """
 
     settings: Settings
@@ -100,7 +100,7 @@ class PsMaster(MasterCore):
     snapshots: Snapshots = field(default_factory=Snapshots)
     recovery: Recovery = field(default_factory=Recovery)
     ending: Ending = field(default_factory=Ending)
-    told: tuple[object, ...] = (None,)
+    told: Told = field(default_factory=Told)
 
     @property
     def wanted_servers(self) -> int:
@@ -386,7 +386,7 @@ class PsMaster(MasterCore):
         """Give each worker that computes as many tasks as it may hold."""
         if not self._may_lease(now):
             return self
-        workers = [seen.name for seen in self.liveness.workers_at_work(self)]
+        workers = [seen.name for seen in self.liveness.workers_at_work(self, self.work.may_take)]
         work = self.work.dealt(workers, holds_back=self.snapshots.holds_back(now, self.journal, self.work))
         return self if work is self.work else replace(self, work=work)
 
@@ -441,7 +441,9 @@ class PsMaster(MasterCore):
         journal = self.journal
         if not journal.entries or self.appending is not None or self.ends:
             return self
-        slots, said = self.slots.ordered(journal, self.liveness, self.settings.replicas, self.steps_done)
+        slots, said = self.slots.ordered(
+            journal, self.liveness, self.settings.replicas, lambda: self.steps_done
+        )
         out += said
         return self if slots is self.slots else replace(self, slots=slots)
 
@@ -523,32 +525,21 @@ class PsMaster(MasterCore):
 
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
         master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
-        cut = master.snapshots.under_way(master.journal)
-        if cut is None and all(map(operator.is_, master._tellable(), self.told)):
+        cut, now_so = master.snapshots.under_way(master.journal), master._tellable()
+        if cut is None and now_so.is_as(self.told):
             return master  # what a snapshot lacks is asked for again after a time, all else once
         news = master._news()
-        links = {
-            connection: master._tell_one(now, connection, link, news, out)
-            for connection, link in master.links.items()
+        told = {
+            connection: after
+            for connection, link in now_so.since(self.told, concerned).items()
+            if (after := master._tell_one(now, connection, link, news, out)) is not link
         }
-        if any(links[connection] is not link for connection, link in master.links.items()):
-            master = replace(master, links=links)
+        if told:
+            master = replace(master, links={**master.links, **told})
         return replace(master, told=master._tellable())
 
-    def _tellable(self) -> tuple[object, ...]:
-        """Return all values from which `_tell_one` takes what a connection should know; they are replaced, never changed."""
-        return (
-            self.journal,
-            self.links,
-            self.liveness.seen,
-            self.failures,
-            self.work.leases,
-            self.slots.copies.under_way,
-            self.snapshots.spoilt,
-            self.work.reported.tasks,
-            self.ending.exporter,
-            self.ending.attempt,
-        )
+    def _tellable(self) -> Told:
+        return tellable(self, self.links, self.work, self.liveness, self.slots, self.snapshots, self.ending)
 
     def _tell_one(self, now: float, connection: int, link: Link, news: News, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""

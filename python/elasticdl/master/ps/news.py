@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.frozen import replace
@@ -45,7 +46,7 @@ WAVES = 3
 NO_VIEW = ViewId(0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: the workers are found once for all servers
 class News:
     """What is so at one moment.
 
@@ -103,12 +104,9 @@ class News:
 
     def _tell_limits(self, connection: int, link: Link, out: list[Instruction]) -> Link:
         """Tell a server what it may believe of workers, and who they are."""
-        workers = frozenset(
-            seen.name for seen in self.seen.values() if not seen.is_server and seen.name not in self.gone
-        )
-        if workers != link.workers:
-            out.append(Tell(connection, Workers(tuple(sorted(workers)))))
-            link = replace(link, workers=workers)
+        if self._workers != link.workers:
+            out.append(Tell(connection, Workers(tuple(sorted(self._workers)))))
+            link = replace(link, workers=self._workers)
         if not self.journal.entries:
             return link
         limits = Limits(self.journal.roll_back, self.low, self._done_beyond(), *self.possible())
@@ -122,6 +120,12 @@ class News:
             out.append(Tell(connection, limits))
             link = replace(link, limits=limits)
         return link
+
+    @cached_property
+    def _workers(self) -> frozenset[str]:
+        return frozenset(
+            seen.name for seen in self.seen.values() if not seen.is_server and seen.name not in self.gone
+        )
 
     def possible(self) -> tuple[int, int]:
         """Return how many steps can be complete with the tasks that workers may have before servers hear of the next limits, and where

@@ -6,7 +6,7 @@ say, and brings it up to date with each placement.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from elasticdl.control.protocol.frozen import replace
@@ -91,11 +91,13 @@ class Slots:
         return replace(self, copies=self.copies.with_ready(journal.entries, copy))
 
     def ordered(
-        self, journal: Journal, liveness: Liveness, replicas: int, step: int
+        self, journal: Journal, liveness: Liveness, replicas: int, step: Callable[[], int]
     ) -> tuple[Slots, list[Announce]]:
-        """Return what holds when the copies that are wanted have been ordered, and what people hear of it."""
+        """Return what holds when the wanted copies have been ordered, and what people hear of it; `step`: returns how many are settled."""
         leaving = frozenset(liveness.leaving_servers(journal))
         under_way = self.copies.under_way
         situation = placement.Situation(journal.entries, frozenset(journal.servers), leaving, under_way)
-        copies, said = self.copies.ordered(situation, replicas, step)
-        return self if copies is self.copies else replace(self, copies=copies), said
+        if self.copies.rests(situation):
+            return self, []
+        copies, said = self.copies.ordered(situation, replicas, step())
+        return replace(self, copies=copies), said

@@ -118,6 +118,10 @@ class Work:
         leases = self.leases.dealt(workers, self.reported.tasks, holds_back=holds_back)
         return self if leases is self.leases else replace(self, leases=leases)
 
+    def may_take(self, worker: str) -> bool:
+        """Tell whether `dealt` may give a worker a task."""
+        return self.leases.waves is not None or self.leases.has_room(worker, self.reported.tasks)
+
     def taken_up(self, worker: str, tasks: dict[TaskNumber, int]) -> Work:
         """Return what holds when a worker says what it computes: this, and nothing else."""
         return replace(self, leases=self.leases.taken_up(worker, tasks))

@@ -23,6 +23,7 @@ from elasticdl.master.core.records import FinishedRecord, Record, SnapshotRecord
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
 from elasticdl.master.running.strategy import Actions, in_background
@@ -99,10 +100,14 @@ class AllReduceStrategy:
 
     # ------------------------------------------------------------------ processes
 
-    def is_ready(self, machine: AllReduceMaster, name: str) -> bool:
-        """Tell whether a worker has registered, or stands in the view."""
-        members = () if machine.view is None else machine.view.members
-        return bool(self.members_of(machine, name)) or any(peer.name == name for peer in members)
+    def stages(self, machine: AllReduceMaster) -> Mapping[str, Stage]:
+        """Return that a worker waits until it stands in a view."""
+        known, members = machine.journal.known, () if machine.view is None else machine.view.members
+        stages = {
+            seen.peer.name: Stage.JUDGED if member in known else Stage.WAITING
+            for member, seen in machine.liveness.seen.items()
+        }
+        return {**stages, **dict.fromkeys((peer.name for peer in members), Stage.JUDGED)}
 
     def members_of(self, machine: AllReduceMaster, name: str) -> Collection[MemberId]:
         """Return the members that a worker was."""

@@ -138,22 +138,22 @@ class ProcessControl:
         start = self.observed.starts.pop(worker, None)
         return set() if start is None or start.member is None else {start.member}
 
-    def watch_starts(self, is_ready: Callable[[str], bool], beats: Mapping[MemberId, float]) -> None:
-        """Take the times of heartbeats of the processes that are still on their way."""
-        on_the_way = {name: start for name, start in self.observed.starts.items() if not is_ready(name)}
-        self.observed.starts = starting.with_beats(on_the_way, beats)
+    def watch_starts(self, stages: Mapping[str, starting.Stage], beats: Mapping[MemberId, float]) -> None:
+        """Take the stages, and the times of heartbeats, of the processes that are still on their way."""
+        self.observed.starts = starting.with_beats(starting.on_the_way(self.observed.starts, stages), beats)
 
     def replace_overdue(self, now: float, limits: starting.Limits, *, counts: bool) -> None:
-        """Kill the processes that take too long to start; `counts`: one that works and is not ready has a fault of its program."""
+        """Kill the processes that hang before they join, or are late; `counts`: one that works and is late has a fault of its program."""
         for late in starting.overdue(now, self.observed.starts, limits):
             if late.name in self.observed.unproven:
                 continue  # nobody hears it now
             starts = self.observed.starts
+            stage = starts[late.name].stage
             starts[late.name] = replace(starts[late.name], killed_at=now)
             name = process_name(late.name)
             if not late.hangs:
                 self.direct(replicas.Unready(name, counts=counts), name.role)
             self._reporter.tell(
-                EventKind.REPLACED, f"{name} is killed while it starts: {late.reason}", worker=late.name
+                EventKind.REPLACED, f"{name} is killed while it {stage}: {late.reason}", worker=late.name
             )
             self._cluster.signal(name, signal.SIGKILL)

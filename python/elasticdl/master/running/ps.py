@@ -23,6 +23,7 @@ from elasticdl.master.core.records import FinishedRecord, Record, ResumedRecord,
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.processes.starting import Stage
 from elasticdl.master.ps import resuming
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.reported import BATCH_SECONDS
@@ -139,11 +140,14 @@ class PsStrategy:
 
     # ------------------------------------------------------------------ processes
 
-    def is_ready(self, machine: PsMaster, name: str) -> bool:
-        """Tell whether a process has enrolled, or is a server of the journal."""
-        return name in machine.liveness.members or any(
-            one.name == name for one in machine.journal.servers.values()
-        )
+    def stages(self, machine: PsMaster) -> Mapping[str, Stage]:
+        """Return that a server waits until it has a number; a worker takes part once it has enrolled."""
+        stages = {
+            seen.name: Stage.WAITING if seen.is_server and seen.server is None else Stage.JUDGED
+            for seen in machine.liveness.seen.values()
+        }
+        servers = machine.journal.servers.values()
+        return {**stages, **dict.fromkeys((one.name for one in servers), Stage.JUDGED)}
 
     def members_of(self, machine: PsMaster, name: str) -> Collection[MemberId]:
         """Return the member that a process was."""

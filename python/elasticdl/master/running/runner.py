@@ -330,7 +330,7 @@ class Runner(Generic[Machine]):
             events.append(machine_events.Beat(MemberId(member), view, step, progress, age))
             beats[MemberId(member)] = now - age
         self._run(events)
-        self._processes.watch_starts(lambda name: self._strategy.is_ready(self._machine, name), beats)
+        self._processes.watch_starts(self._strategy.stages(self._machine), beats)
         # Of a local job the only process is the user's own, perhaps in a debugger.
         if self._job.spec.distribution_strategy is not Strategy.LOCAL:
             self._replace_overdue(now)

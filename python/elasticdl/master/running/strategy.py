@@ -21,6 +21,7 @@ from elasticdl.master.core.records import FinishedRecord, Record
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 
 Machine = TypeVar("Machine", bound=MasterCore)
@@ -82,8 +83,8 @@ class RunnerStrategy(Protocol[Machine]):
 
     # Processes.
 
-    def is_ready(self, machine: Machine, name: str) -> bool:
-        """Tell whether a process has registered, or takes part as the journal says: then the machine judges it."""
+    def stages(self, machine: Machine) -> Mapping[str, Stage]:
+        """Return how far those processes are, by name, that have registered or take part as the journal says."""
 
     def members_of(self, machine: Machine, name: str) -> Collection[MemberId]:
         """Return the members that a process was."""
