@@ -198,7 +198,8 @@ def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.Data
 
 RECORDS: tuple[dict[str, Any], ...] = (
     {"type": "epoch", "epoch": 1},
-    {"type": "shards", "shards": [["a.csv", 0, 8]]},
+    {"type": "shards", "shards": [["a.csv", 0, 8]], "validation": [["b.csv", 0, 4]]},
+    {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5},
     {
         "type": "view",
         "view": {
