@@ -1,4 +1,4 @@
-"""Jobs that evaluate while they train: the same bits whoever is killed, and nothing is trained before they are known."""
+"""Jobs that evaluate while they train: metrics have the same bits whichever processes are killed, and no step begins before that."""
 
 from __future__ import annotations
 
@@ -6,20 +6,16 @@ import functools
 import json
 import os
 import signal
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from elasticdl.audit import audit
-from elasticdl.cluster.local.place import find
-from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
-from elasticdl.control.transport.client import JobClient
-from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.control.protocol.status import EventKind, JobEvent
 
 from .conftest import Job, Start
+from .test_faults import seen
 
 ZOO = Path(__file__).parent / "zoo"
 EVERY = 5
@@ -88,20 +84,6 @@ def test_metrics_are_those_of_each_step_and_the_last_ones_are_in_the_summary(
     last = dict(item.split("=") for item in found[16].split()[2:])
     assert {name: value.hex() for name, value in summary["metrics"].items()} == last
     assert set(last) == {"val_loss", "val_accuracy"}
-
-
-def seen(job: Job) -> Iterator[JobStatus | JobEvent]:
-    """Yield what the job shows, from all its masters, until it ends."""
-    since = 0.0
-    while job.process.poll() is None:
-        try:
-            place = find("test")
-            with JobClient(place.control_address, place.token()) as client:
-                for item in client.watch(since):
-                    since = item.time if isinstance(item, JobEvent) else since
-                    yield item
-        except (BadSetting, MasterAway):
-            threading.Event().wait(0.05)
 
 
 def test_metrics_have_the_same_bits_although_workers_and_the_master_are_killed_while_they_are_computed(

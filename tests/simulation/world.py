@@ -993,28 +993,19 @@ class World:
         if not self._gate_faults or self.random.random() < 0.5:
             return
         self._gate_faults -= 1
-        fault = self.random.choice(
-            ("kill", "drain", "join", "stop", "master", "second master", "pause", "cut")
-        )
+        faults: dict[str, Callable[[], None]] = {
+            "kill": lambda: self.kill(worker, "killed by SIGKILL"),
+            "drain": lambda: self.feed(worker, to_member.DrainRequested()),
+            "join": lambda: self.start_worker(200 + len(self.workers), 0),
+            "stop": self._ask_stop,
+            "master": self._kill_master,
+            "second master": self.start_master,
+            "pause": lambda: self.pause(worker),
+            "cut": self._disconnect_somebody,
+        }
+        fault = self.random.choice(tuple(faults))
         self.say(f"at the gate: {fault}")
-        match fault:
-            case "kill":
-                action = lambda: self.kill(worker, "killed by SIGKILL")  # noqa: E731
-            case "drain":
-                action = lambda: self.feed(worker, to_member.DrainRequested())  # noqa: E731
-            case "join":
-                action = lambda: self.start_worker(200 + len(self.workers), 0)  # noqa: E731
-            case "stop":
-                action = self._ask_stop
-            case "master":
-                action = self._kill_master
-            case "second master":
-                action = self.start_master
-            case "pause":
-                action = lambda: self.pause(worker)  # noqa: E731
-            case _:
-                action = self._disconnect_somebody
-        self.after(self.delay("message"), fault, action)
+        self.after(self.delay("message"), fault, faults[fault])
 
     def _export(self, worker: Worker, work: to_member.Export) -> None:
         token = self._begin(worker, work)

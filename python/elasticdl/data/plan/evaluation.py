@@ -71,17 +71,14 @@ class EvaluationPlan:
 
     def task_by_id(self, epoch: int, id: int) -> Task:
         """Return the minibatch of a number as a range of one shard, for reading; there is one epoch. Raises IndexError."""
-        number = id
-        if epoch or not 0 <= number < self._minibatches:
-            raise IndexError(
-                f"there are {self._minibatches} minibatches of one epoch; got {number} of {epoch}"
-            )
+        if epoch or not 0 <= id < self._minibatches:
+            raise IndexError(f"there are {self._minibatches} minibatches of one epoch; got {id} of {epoch}")
         # Empty shards share their first minibatch with the next one; the rightmost of equals is the one that has records.
-        place = bisect_right(self._first, number) - 1
+        place = bisect_right(self._first, id) - 1
         shard = self.shards[place]
-        start = (number - self._first[place]) * self.minibatch_size
+        start = (id - self._first[place]) * self.minibatch_size
         end = min(start + self.minibatch_size, shard.count)
-        return Task(number, 0, shard, shard.start + start, shard.start + end)
+        return Task(id, 0, shard, shard.start + start, shard.start + end)
 
     def chunk(self, task: Task, chunk: int) -> Int64s:
         """Return the records of a minibatch as indices inside the source; it has one chunk, number 0."""

@@ -121,7 +121,7 @@ class Gates:
 
     def parts(self, core: MasterCore, liveness: Liveness, view: View) -> str | None:
         """G6: return why a group that waits at a closed gate is to seal now: no ring can carry a flag."""
-        state = None if view.final or not self.at else self.all_at(view)
+        state = None if view.final else self.all_at(view)
         if state is None or self.values_of(core.journal, state) is not None:
             return None
         if core.journal.stopping is not None:
@@ -133,7 +133,7 @@ class Gates:
 
     def stable(self, view: View) -> StateId | None:
         """G7: return the state at whose gate all members of a view are: none of them stays behind it."""
-        return self.all_at(view) if self.at else None
+        return self.all_at(view)
 
     def lease(self, now: float, journal: Journal, member: MemberId) -> tuple[Gates, TaskLeased | None]:
         """Lease a task to a member that is at the gate and has nothing to do, if there is one."""

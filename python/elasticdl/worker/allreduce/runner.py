@@ -259,8 +259,6 @@ class AllReduceWorker:
             case ServeState():
                 if not self._stale(item):
                     self._serve(instruction)
-            case Evaluate() | ComputeMetrics() if not self._stale(item):
-                self._evaluate(instruction)
             case Heal() | Compute() | Contribute() | Evaluate() | ComputeMetrics() | Export():
                 if self._stale(item):
                     self.feed(WorkCancelled())
@@ -272,6 +270,8 @@ class AllReduceWorker:
                     self._contribute(instruction, item)
                 elif isinstance(instruction, Export):
                     self._export(instruction)
+                else:
+                    self._evaluate(instruction)
             case Send() | CloseView() | Exit():
                 raise AssertionError(f"{instruction} is carried out elsewhere")
             case _:
