@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.metricstates import pack, unpack
-from elasticdl.data.plan.evaluation import EvaluationPlan
+from elasticdl.data.plan.evaluation import MOST_BYTES, EvaluationPlan
 from elasticdl.data.prefetch import ChunkKey, ChunkSource
 from elasticdl.data.readers.reader import Reader
+from elasticdl.errors import BadModel
 from elasticdl.worker.contract.evaluation import Evaluator, MetricValue
 from elasticdl.worker.events import ChunkEvaluated, ComputeMetrics, Evaluate, MetricsComputed
 from elasticdl.worker.settings import AHEAD
@@ -19,6 +20,12 @@ def prepared(evaluator: Evaluator, reader: Reader, plan: EvaluationPlan) -> Eval
     """Try the metrics on the first minibatch; return what evaluates. Raises BadModel or BadData for what only running shows."""
     first = plan.task_by_id(0, 0)
     evaluator.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
+    size = evaluator.catalog().nbytes
+    if size * plan.num_tasks > MOST_BYTES:
+        raise BadModel(
+            f"the metrics keep {size:,} bytes for each of {plan.num_tasks:,} parts of the validation data, and may keep "
+            f"{MOST_BYTES >> 20} MiB for all; use fewer thresholds or classes, or a larger minibatch_size"
+        )
     return Evaluating(evaluator, ChunkSource(reader, plan, evaluator.convert, AHEAD), plan)
 
 

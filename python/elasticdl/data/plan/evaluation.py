@@ -21,6 +21,10 @@ MOST_TASKS = 1024
 """Of one evaluation: enough for as many workers, and what a master keeps is bounded."""
 
 
+MOST_BYTES = 64 << 20
+"""Of what all tasks of an evaluation add up: a master keeps it until the evaluation is over."""
+
+
 class EvaluationPlan:
     """Tasks of one evaluation, and when there is one.
 

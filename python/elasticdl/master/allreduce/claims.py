@@ -6,6 +6,7 @@ A state is believed otherwise: only its members know what they have committed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,11 +23,13 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
 )
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
+from elasticdl.data.plan.evaluation import MOST_BYTES
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
+from elasticdl.master.core.evaluation import Evaluation
 
-MOST_BYTES = 64 << 20
-"""Of the results of all tasks of an evaluation."""
+ResultSize = Callable[[str], int | None]
+"""The bytes of a task's result, by the text that says what it consists of; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Known:
         schedule: the order of the data, None until it is known.
         most_lanes: no wave of any view had more.
         snapshots: the folder in which members save states, None if there is none.
+        evaluation: what is evaluated, None if nothing is.
+        result_size: the bytes of a task's result, as its description says; raises ValueError for what describes none.
     """
 
     member: MemberId
@@ -46,6 +51,8 @@ class Known:
     schedule: Schedule | None
     most_lanes: int
     snapshots: Path | None
+    evaluation: Evaluation | None
+    result_size: ResultSize
 
 
 def impossible(known: Known, message: MemberMessage) -> str | None:
@@ -61,10 +68,10 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             if known.snapshots is None or Path(path).parent != known.snapshots:
                 return f"a snapshot lies at {path[:200]!r}, and they belong to {known.snapshots}"
             return _in_view(known, view) or _bad_state(known, state, position)
-        case AtGate(view, state):
-            return _in_view(known, view) or _bad_gate(known, state)
+        case AtGate(view, state, metrics):
+            return _in_view(known, view) or _bad_gate(known, state) or _bad_metrics(known, state, metrics)
         case TaskResult(state, task, body):
-            return _bad_gate(known, state) or _bad_result(known, task, body)
+            return _bad_gate(known, state) or _bad_result(known, state, task, body)
         case Evaluated(state):
             return _bad_gate(known, state)
     return None
@@ -114,13 +121,32 @@ def _bad_gate(known: Known, state: StateId) -> str | None:
     return _later_view(known, ViewId(state.view))
 
 
-def _bad_result(known: Known, task: int, body: bytes) -> str | None:
-    plan = None if known.schedule is None else known.schedule.evaluation
+def _bad_metrics(known: Known, state: StateId, metrics: str) -> str | None:
+    """Return why no member evaluates these metrics: all have those of the same model file."""
+    evaluation = known.evaluation
+    if evaluation is not None and evaluation.state == state and metrics != evaluation.metrics:
+        return "other metrics than another member has"
+    try:
+        known.result_size(metrics)
+    except ValueError as error:
+        return f"metrics that can't be read: {error}"
+    return None
+
+
+def _bad_result(known: Known, state: StateId, task: int, body: bytes) -> str | None:
+    plan, evaluation = None if known.schedule is None else known.schedule.evaluation, known.evaluation
     if plan is None or task >= plan.num_tasks:
         return f"a result of evaluation task {task}, which there is not"
     if len(body) > MOST_BYTES // plan.num_tasks:
         return f"a result of {len(body):,} bytes, one of {plan.num_tasks}, and all of them may have {MOST_BYTES:,}"
-    return None
+    if evaluation is None or evaluation.state != state:
+        return None  # it counts for nothing
+    size = known.result_size(evaluation.metrics)
+    return (
+        None
+        if size is None or len(body) == size
+        else f"a result of {len(body):,} bytes, and all have {size:,}"
+    )
 
 
 def _bad_state(known: Known, state: StateId, position: Position) -> str | None:

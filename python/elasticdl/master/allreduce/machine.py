@@ -89,11 +89,13 @@ class Settings(core.Settings):
         policy_lanes: the batch policy, number of members → K.
         snapshots: the folder in which members save states, None if there is none.
         add_up: adds up what evaluation tasks have found.
+        result_size: the bytes of what one has found.
     """
 
     policy_lanes: PolicyLanes
     snapshots: Path | None = None
     add_up: AddUp = lambda metrics, results: b"".join(results)
+    result_size: claims.ResultSize = lambda metrics: None
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -230,7 +232,15 @@ class AllReduceMaster(MasterCore):
         most = (
             0 if view is None else max(view.position.lanes, view.wave_lanes, policy(len(self.journal.known)))
         )
-        known = claims.Known(link.member, view, self.schedule, most, self.settings.snapshots)
+        known = claims.Known(
+            link.member,
+            view,
+            self.schedule,
+            most,
+            self.settings.snapshots,
+            self.gates.evaluation,
+            self.settings.result_size,
+        )
         return claims.impossible(known, message)
 
     def _disconnect(self, now: float, connection: int) -> Self:

@@ -183,6 +183,14 @@ def _add_up(metrics: str, results: Sequence[bytes]) -> bytes:
     return pack(combine(catalog, (unpack(arrays, body) for body in results)))
 
 
+@functools.lru_cache(maxsize=4)
+def _result_size(metrics: str) -> int:
+    """Return the bytes of what one evaluation task has found. Raises ValueError for what is no catalog of metrics."""
+    from elasticdl.control.protocol.metricstates import read_metrics
+
+    return read_metrics(metrics).nbytes
+
+
 def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
     """Return what the machine takes from the job's settings; `snapshots`: the folder of its members' snapshots, if there is one."""
 
@@ -192,6 +200,7 @@ def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
         relaunches=spec.relaunch_on_worker_failure,
         plan=functools.partial(schedule_of, spec),
         add_up=_add_up,
+        result_size=_result_size,
         output=Path(spec.output) if spec.output else None,
         snapshots=snapshots,
         policy_lanes=functools.partial(policy_lanes, spec.global_batch_size or None, spec.minibatch_size),
