@@ -185,7 +185,9 @@ def test_a_worker_and_servers_that_hang_before_they_join_are_replaced(
     begin: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
     """Before the job has begun: as long as a server is missing, no slot is placed, and the other one waits for its number."""
-    job = begin(environment=held(tmp_path, "worker-1-1", "ps-1-1"), stall_seconds=10)
+    # Chunks of a second: the other worker alone does not come to the end before all have been replaced.
+    environment = {**held(tmp_path, "worker-1-1", "ps-1-1"), "PACE": "1"}
+    job = begin(environment=environment, stall_seconds=10)
     for item in seen(job):
         if isinstance(item, JobStatus) and stops_waiting(item, "ps-0-1"):
             break
