@@ -191,6 +191,10 @@ def test_a_worker_and_servers_that_hang_before_they_join_are_replaced(
     for item in seen(job):
         if isinstance(item, JobStatus) and stops_waiting(item, "ps-0-1"):
             break
+    # The other server is held until then: had both been there, the job would have begun, and lost this one.
+    for item in seen(job):
+        if isinstance(item, JobEvent) and (item.kind, item.worker) == (EventKind.REPLACED, "ps-0-1"):
+            break
     for name in ("worker-1-1", "ps-1-1"):
         stop_held(job, tmp_path, name)
     why = replaced(job, "worker-1-1", "ps-0-1", "ps-1-1")
