@@ -15,7 +15,7 @@ import pytest
 
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.readers import files
-from elasticdl.data.readers.reader import BadRecords, Metadata, shards_of
+from elasticdl.data.readers.reader import BadRecords, Metadata, check_unchanged, shards_of
 from elasticdl.data.readers.recordfiles import FileReader, open_reader
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadData, BadSetting
@@ -263,19 +263,25 @@ def test_a_worker_that_joins_later_refuses_other_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     path = tfrecord(data / "file")
-    open_reader(str(data), {}, tmp_path / "job")
-    open_reader(str(data), {}, tmp_path / "job")
+    (data / "empty.tfrecord").touch()
+    shards = shards_of(open_reader(str(data), {}, tmp_path / "job"))
+
+    def join() -> None:
+        # on a machine of its own
+        check_unchanged(open_reader(str(data), {}, tmp_path / "another job"), shards)
+
+    join()
     tfrecord(data / "another")
     with pytest.raises(BadData, match="another has appeared since the job began"):
-        open_reader(str(data), {}, tmp_path / "job")
+        join()
     (data / "another").unlink()
-    open_reader(str(data), {}, tmp_path / "job")
+    join()
     tfrecord(path, [*RECORDS[:-1], b"record x"])
     with pytest.raises(BadData, match="file has changed since the job began"):
-        open_reader(str(data), {}, tmp_path / "job")
+        join()
     path.rename(data / "moved")
     with pytest.raises(BadData, match="file has gone since the job began"):
-        open_reader(str(data), {}, tmp_path / "job")
+        join()
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:

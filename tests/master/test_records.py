@@ -62,9 +62,10 @@ def view(number: int, *names: str) -> View:
     )
 
 
+SHARDS = st.builds(Shard, st.text(), NUMBERS, NUMBERS, NUMBERS.map(lambda number: number + 1), st.text())
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
-    st.builds(ShardsRecord, st.lists(st.builds(Shard, st.text(), NUMBERS, NUMBERS), max_size=3).map(tuple)),
+    st.builds(ShardsRecord, st.lists(SHARDS, max_size=3).map(tuple)),
     st.builds(
         lambda n, names, evicted: ViewRecord(view(n, *names), evicted),
         NUMBERS,
@@ -97,7 +98,11 @@ RESUMED = st.builds(
 
 @given(RECORDS | RESUMED)
 def test_records_survive_json(record: Record) -> None:
-    assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record
+    text = json.dumps(record_to_json(record))
+    read = record_from_json(json.loads(text))
+    assert read == record
+    # equal shards may have different fingerprints
+    assert json.dumps(record_to_json(read)) == text
 
 
 @given(st.lists(RECORDS, max_size=12))
@@ -144,5 +149,5 @@ def test_the_next_number_follows_the_last_record_also_after_compaction() -> None
     ],
 )
 def test_anything_else_is_refused(body: dict[str, object]) -> None:
-    with pytest.raises(BadData, match="format 3"):
+    with pytest.raises(BadData, match="format 4"):
         record_from_json(body)

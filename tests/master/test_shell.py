@@ -435,13 +435,13 @@ def test_a_journal_of_another_format_is_refused(start: Start, tmp_path: Path) ->
     job = start(rows=100_000, num_workers=1)
     job.past(5)
     last = max(job.place.journal.iterdir())
-    content = last.read_text().replace('"format":3', '"format":9')
+    content = last.read_text().replace('"format":4', '"format":9')
     last.write_text(content)
     job.kill(job.master())
     code, summary = job.end()
     assert (code, summary["status"]) == (2, "failed")
     assert "format 9" in summary["reason"]
-    assert "format 3" in summary["reason"]
+    assert "format 4" in summary["reason"]
     assert last.read_text() == content
 
 

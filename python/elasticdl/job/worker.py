@@ -252,25 +252,28 @@ class WorkerProcess:
             self._warning = text
 
     def _open_reader(self, custom: Callable[..., Any] | None) -> Reader:
+        from elasticdl.data.plan.order import records_per_task
         from elasticdl.data.readers.custom import open_custom_reader
-        from elasticdl.data.readers.reader import BadRecords, shards_of
+        from elasticdl.data.readers.reader import BadRecords, check_unchanged, shards_of
         from elasticdl.data.readers.recordfiles import open_reader
 
         spec = self._spec
         if custom is not None:
-            per_task = spec.minibatch_size * spec.num_minibatches_per_task
+            per_task = records_per_task(spec)
             own = open_custom_reader(custom, spec.training_data, per_task, spec.data_reader_params)
             with self._lock:
                 self._found = FoundShards(shards_of(own))
             self._stream.send(self._found)
             return own
-        self._shards.result()  # the master has indexed the files; this worker then finds the indexes
-        return open_reader(
+        shards = self._shards.result()  # the master has indexed the files; this worker then finds the indexes
+        reader = open_reader(
             spec.training_data,
             spec.data_reader_params,
             self._place.path / "data",
             BadRecords(spec.max_bad_records, self._tell_bad_record),
         )
+        check_unchanged(reader, shards)
+        return reader
 
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note(EventKind.BAD_RECORD, ViewId(0), 0, f"skips {what}"))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -19,9 +18,7 @@ from typing import assert_never
 from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import reading
-from elasticdl.files.drafts import new_draft
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
-from elasticdl.files.permissions import PRIVATE
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -132,37 +129,3 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
     except OSError as error:
         raise BadData(f"can't index {path}: {error.strerror or error} ({error.filename})") from error
     raise AssertionError("one of the places succeeds or raises")
-
-
-def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
-    """Let the first process of a job fix what the data is; raise BadData in a later one that finds other
-    data.
-
-    Without this a worker that joins after somebody has changed a file would index it anew and train on other
-    records than the rest. BadData is also raised if what the first one wrote can't be read.
-    """
-    key = hashlib.blake2b(origin.encode(), digest_size=8).hexdigest()
-    place = folder / f"data-{key}.json"
-    mine = json.dumps(dict(fingerprints), indent=0)
-    try:
-        draft, descriptor = new_draft(place, PRIVATE)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(mine)
-            os.link(draft, place)
-            return
-        except FileExistsError:
-            written = reading.fields(reading.load_file(place))
-            pinned = {reading.text(name): reading.text(mark) for name, mark in written.items()}
-        finally:
-            draft.unlink()
-    except OSError as error:
-        raise BadData(f"can't write {place}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadData(f"{place} does not say what the data is: {error}; start the job again") from None
-    for name in sorted(pinned.keys() | fingerprints.keys()):
-        if pinned.get(name) != fingerprints.get(name):
-            what = "appeared" if name not in pinned else "gone" if name not in fingerprints else "changed"
-            raise BadData(
-                f"{name} has {what} since the job began; data must not change while a job runs, start the job again"
-            )

@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 from elasticdl._core import CSVFile, TFRecordFile
 from elasticdl.data.plan.shard import Task
-from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index, pin
+from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index
 from elasticdl.data.readers.reader import BadRecords, Metadata
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
@@ -52,7 +52,11 @@ class FileReader:
     Attributes:
         kind: what the files are.
         metadata: names of the columns (CSV without a header: `column_0`, `column_1`, …).
+        fingerprints: of each file that has content.
+        block: any record can be had by itself.
     """
+
+    block = 1
 
     def __init__(
         self,
@@ -138,7 +142,7 @@ def open_reader(
     Args:
         origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix.
         params: for CSV `header` (true, false or `auto`) and `delimiter`.
-        folder: the job's folder, for indexes and for what fixes the data during the job.
+        folder: a folder of the job, for indexes.
         bad_records: the policy for corrupt records; None allows none.
         progress: told now and then the bytes indexed and the bytes in all, from any thread.
 
@@ -164,7 +168,6 @@ def open_reader(
     reader = FileReader(kind, indexes, csv_params, bad_records or BadRecords(), empty)
     if not any(count for _, _, count in reader.create_shards()):
         raise BadData(f"{origin} has no records: there is only a header")
-    pin(origin, reader.fingerprints, folder)
     return reader
 
 

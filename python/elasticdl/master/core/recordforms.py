@@ -6,6 +6,7 @@ Whatever reads as a record has all its fields, of their kinds; what records mean
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from typing import Any, TypeVar, assert_never
 
 from elasticdl.cluster.cluster import process_name
@@ -40,7 +41,7 @@ from elasticdl.master.core.records import (
     WorkersRecord,
 )
 
-FORMAT = 3
+FORMAT = 4
 """Format number of the journal; another one is refused and left untouched."""
 _MOST_SLOTS = 1 << 16
 """Of any model, in the core."""
@@ -54,7 +55,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
         case EpochRecord(epoch):
             return {"type": "epoch", "epoch": epoch}
         case ShardsRecord(shards):
-            return {"type": "shards", "shards": [[shard.name, shard.start, shard.count] for shard in shards]}
+            return {"type": "shards", "shards": [list(astuple(shard)) for shard in shards]}
         case ViewRecord(view, evicted):
             return {"type": "view", "view": view.to_json(), "evicted": list(evicted)}
         case SnapshotRecord(view_id, state, position, path):
@@ -153,8 +154,8 @@ def _read_server(body: object) -> Server:
 
 
 def _read_shard(body: object) -> Shard:
-    name, start, count = items(body, 3)
-    return Shard(text(name), integer(start), integer(count))
+    name, start, count, block, fingerprint = items(body, 5)
+    return Shard(text(name), integer(start), integer(count), integer(block, 1), text(fingerprint))
 
 
 def _read_state(body: object) -> StateId:

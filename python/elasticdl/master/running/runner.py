@@ -44,6 +44,7 @@ from elasticdl.control.transport.stream import (
     ServerEvent,
     StopWanted,
 )
+from elasticdl.data.plan.order import idle_for_blocks
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed
 from elasticdl.master.core import events as machine_events
@@ -264,6 +265,8 @@ class Runner(Generic[Machine]):
                 for shard in shards:
                     if not shard.count:
                         self._reporter.note(f"{shard.name} has no records")
+                if idle := idle_for_blocks(self._job.spec, shards):
+                    self._reporter.note(idle)
                 self._handle(machine_events.DataFound(shards))
             case _DataLeft():
                 self._data_since = time.monotonic()
