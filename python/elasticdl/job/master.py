@@ -95,15 +95,21 @@ def make_runner(
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> tuple[Shard, ...] | None:
     """Index the training data and return its shards; None if the model file has a reader of its own, which only workers run."""
+    from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.reader import shards_of
     from elasticdl.data.readers.recordfiles import open_reader
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
         return None
-    return shards_of(
-        open_reader(spec.training_data, spec.data_reader_params, place.path / "data", None, progress)
+    reader = open_reader(
+        spec.training_data,
+        spec.data_reader_params,
+        place.path / "data",
+        progress=progress,
+        records_per_task=records_per_task(spec),
     )
+    return shards_of(reader)
 
 
 def _replica_sets(

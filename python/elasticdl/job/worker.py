@@ -258,8 +258,8 @@ class WorkerProcess:
         from elasticdl.data.readers.recordfiles import open_reader
 
         spec = self._spec
+        per_task = records_per_task(spec)
         if custom is not None:
-            per_task = records_per_task(spec)
             own = open_custom_reader(custom, spec.training_data, per_task, spec.data_reader_params)
             with self._lock:
                 self._found = FoundShards(shards_of(own))
@@ -271,6 +271,7 @@ class WorkerProcess:
             spec.data_reader_params,
             self._place.path / "data",
             BadRecords(spec.max_bad_records, self._tell_bad_record),
+            records_per_task=per_task,
         )
         check_unchanged(reader, shards)
         return reader

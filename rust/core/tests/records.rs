@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::lines::{self, LinesFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
 use elasticdl_core::records::{Error, Stop};
 use proptest::collection::vec;
@@ -43,6 +44,11 @@ fn open_tfrecord(path: &Path, index: &Path) -> Result<TFRecordFile, Error> {
 fn open_csv(path: &Path, index: &Path, header: Header) -> Result<CsvFile, Error> {
     csv::index(path, index, b',', &mut quiet)?;
     CsvFile::open(path, index, b',', header)
+}
+
+fn open_lines(path: &Path, index: &Path) -> Result<LinesFile, Error> {
+    lines::index(path, index, &mut quiet)?;
+    LinesFile::open(path, index)
 }
 
 /// Changes the offsets of an index, as somebody does who knows how to make its checksums right.
@@ -166,6 +172,12 @@ fn an_index_that_puts_records_together_or_apart_loses_none_silently() {
     ];
     for change in forgeries {
         let (_folder, path, index) = place(b"1\n22\n3\n");
+        open_lines(&path, &index).unwrap();
+        forge(&index, change);
+        let file = LinesFile::open(&path, &index).unwrap();
+        let all: Vec<u64> = (0..file.count()).collect();
+        assert!(matches!(file.read(&all), Err(Error::BadIndex { .. })));
+        let (_folder, path, index) = place(b"1\n22\n3\n");
         open_csv(&path, &index, Header::No).unwrap();
         forge(&index, change);
         let refused = CsvFile::open(&path, &index, b',', Header::No).and_then(|file| {
@@ -245,7 +257,55 @@ fn two_writers_of_one_index_do_not_disturb_each_other() {
     drop(folder);
 }
 
+#[test]
+fn a_line_that_never_ends_is_corrupt() {
+    let (_folder, path, index) = place(b"one\n");
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len((64 << 20) + 10).unwrap(); // a hole
+    let refused = open_lines(&path, &index).err().unwrap().to_string();
+    assert!(refused.contains("record 1 of"), "{refused}");
+    assert!(refused.contains("longer than 64 MiB"), "{refused}");
+}
+
+#[test]
+fn lines_of_a_file_that_changes_are_no_records() {
+    let (_folder, path, index) = place(b"one\ntwo\n");
+    let file = open_lines(&path, &index).unwrap();
+    assert!(matches!(file.read(&[2]), Err(Error::NoSuchRecord { .. })));
+    fs::write(&path, b"one\ntwo\nthree\n").unwrap();
+    assert!(matches!(file.read(&[0]), Err(Error::Changed { .. })));
+    assert!(matches!(
+        LinesFile::open(&path, &index),
+        Err(Error::Changed { .. })
+    ));
+    assert_eq!(open_lines(&path, &index).unwrap().count(), 3);
+}
+
 proptest! {
+    #[test]
+    fn lines_are_those_that_are_not_blank(
+        texts in vec("[ a-c\t]{0,6}", 0..40),
+        end in prop::sample::select(vec!["\n", "\r\n"]),
+        mark in any::<bool>(),
+        last in any::<bool>(),
+    ) {
+        let mut text = if mark { "\u{feff}".to_string() } else { String::new() };
+        text.push_str(&texts.join(end));
+        if last {
+            text.push_str(end);
+        }
+        let (_folder, path, index) = place(text.as_bytes());
+        let file = open_lines(&path, &index).unwrap();
+        let expected: Vec<_> = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+        let all: Vec<u64> = (0..file.count()).rev().collect();
+        let mut found = file.read(&all).unwrap();
+        found.reverse();
+        prop_assert_eq!(found, expected.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+        let few = [all.len() as u64];
+        let beyond = matches!(file.read(&few), Err(Error::NoSuchRecord { .. }));
+        prop_assert!(beyond);
+    }
+
     #[test]
     fn tfrecords_are_read_back_in_any_order(
         records in vec(vec(any::<u8>(), 0..40), 1..20),

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
 
-from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
+from elasticdl._core import index_csv, index_lines, index_tfrecord, looks_like_tfrecord
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import reading
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
@@ -32,14 +32,32 @@ class Kind(StrEnum):
 
     TFRECORD = "TFRecord"
     CSV = "CSV"
+    JSON_LINES = "JSON lines"
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
 
 
+_MAGIC = {b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
+"""How files of a kind begin."""
+_UNREADABLE = {
+    b"\x1f\x8b": "is compressed (gzip); random access needs it unpacked: gunzip {name}",
+    b"PARE": "is encrypted (Parquet); write it without encryption",
+    b"FEA1": "is a Feather file of version 1; read it with pyarrow.feather.read_table, and write it with write_feather",
+    b"\xff\xff\xff\xff": "seems to be a stream of Arrow; random access needs a file: copy its batches to pyarrow.ipc.new_file",
+}
+"""How files begin that are like these and can't be read, and what to do."""
 _SUFFIXES = {
     ".tfrecord": Kind.TFRECORD,
     ".tfrecords": Kind.TFRECORD,
     ".tfrec": Kind.TFRECORD,
     ".csv": Kind.CSV,
     ".tsv": Kind.CSV,
+    ".jsonl": Kind.JSON_LINES,
+    ".ndjson": Kind.JSON_LINES,
+    ".json": Kind.JSON_LINES,
+    ".parquet": Kind.PARQUET,
+    ".arrow": Kind.ARROW,
+    ".feather": Kind.ARROW,
 }
 
 
@@ -85,9 +103,18 @@ def kind_of(path: Path) -> Kind | None:
         return None
     if looks_like_tfrecord(start):
         return Kind.TFRECORD
-    if start.startswith(b"\x1f\x8b"):
-        raise BadData(f"{path} is compressed (gzip); random access needs it unpacked: gunzip {path.name}")
-    if by_suffix := _SUFFIXES.get(path.suffix.lower()):
+    for magic, kind in _MAGIC.items():
+        if start.startswith(magic):
+            return kind
+    for magic, what in _UNREADABLE.items():
+        if start.startswith(magic):
+            raise BadData(f"{path} {what.format(name=path.name)}")
+    by_suffix = _SUFFIXES.get(path.suffix.lower())
+    if by_suffix is Kind.JSON_LINES and start.lstrip().startswith(b"["):
+        raise BadData(
+            f"{path} is one array of JSON; write each of its objects on a line of its own: jq -c '.[]'"
+        )
+    if by_suffix:
         return by_suffix
     text = start
     if len(start) == 4096:  # the last line may be cut in mid-character
@@ -98,8 +125,11 @@ def kind_of(path: Path) -> Kind | None:
     except UnicodeDecodeError:
         is_text = False
     if not is_text:
-        raise BadData(f"{path} is neither TFRecord nor CSV; other kinds need a custom_data_reader")
-    return Kind.CSV
+        *kinds, last = Kind
+        raise BadData(
+            f"{path} is none of {', '.join(kinds)} and {last}; other kinds need a custom_data_reader"
+        )
+    return Kind.JSON_LINES if text.lstrip().startswith(b"{") else Kind.CSV
 
 
 def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: Progress | None) -> Path:
@@ -120,6 +150,10 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
                         index_tfrecord(str(path), str(place), progress)
                     case Kind.CSV:
                         index_csv(str(path), str(place), delimiter, progress)
+                    case Kind.JSON_LINES:
+                        index_lines(str(path), str(place), progress)
+                    case Kind.PARQUET | Kind.ARROW:
+                        raise AssertionError(f"files of {kind} have an index of their own")
                     case _:
                         assert_never(kind)
                 return place

@@ -16,6 +16,7 @@ use elasticdl_core::ps::server::node::{Bounds, Node};
 use elasticdl_core::ps::server::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::server::snapshot;
 use elasticdl_core::records::csv::{self, CsvFile};
+use elasticdl_core::records::lines::{self, LinesFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
 use elasticdl_core::records::{Stop, checksum};
 
@@ -40,9 +41,10 @@ pub enum What {
     Index = 12,
     TfRecord = 13,
     Csv = 14,
+    Lines = 15,
 }
 
-pub const ALL: [What; 15] = [
+pub const ALL: [What; 16] = [
     What::Header,
     What::Ask,
     What::Part,
@@ -58,6 +60,7 @@ pub const ALL: [What; 15] = [
     What::Index,
     What::TfRecord,
     What::Csv,
+    What::Lines,
 ];
 
 /// Two tables and two variables, one of which many slots do not have.
@@ -132,6 +135,7 @@ pub fn read(bytes: &[u8]) -> bool {
         Some(What::Index) => is_index(bytes),
         Some(What::TfRecord) => is_tfrecord(bytes),
         Some(What::Csv) => is_csv(bytes),
+        Some(What::Lines) => is_lines(bytes),
         Some(what) => read_words(*what, &words(bytes)),
         None => false,
     }
@@ -141,7 +145,7 @@ pub fn read(bytes: &[u8]) -> bool {
 pub fn read_words(what: What, words: &[u64]) -> bool {
     let catalog = catalog();
     match what {
-        What::Header | What::Handshake | What::Index | What::TfRecord | What::Csv => {
+        What::Header | What::Handshake | What::Index | What::TfRecord | What::Csv | What::Lines => {
             unreachable!("these are no words")
         }
         What::Ask => is_ask(words, &catalog),
@@ -378,5 +382,18 @@ fn is_csv(bytes: &[u8]) -> bool {
     csv::index(&path, &index, b',', &mut quiet)
         .and_then(|_| CsvFile::open(&path, &index, b',', csv::Header::Auto))
         .and_then(|file| file.read(&some(file.count())))
+        .is_ok()
+}
+
+fn is_lines(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, index) = (folder.path().join("data"), folder.path().join("index"));
+    std::fs::write(&path, bytes).expect("a file");
+    lines::index(&path, &index, &mut quiet)
+        .and_then(|count| {
+            let file = LinesFile::open(&path, &index)?;
+            assert_eq!(file.count(), count);
+            file.read(&some(count))
+        })
         .is_ok()
 }

@@ -2,8 +2,9 @@
 use std::path::PathBuf;
 
 use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::lines::{self, LinesFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile};
-use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum};
+use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum, fingerprint_of};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -175,6 +176,50 @@ impl PyCsvFile {
     }
 }
 
+#[pyclass(frozen, module = "elasticdl._core", name = "LinesFile")]
+struct PyLinesFile(LinesFile);
+
+#[pymethods]
+impl PyLinesFile {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf, index: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| LinesFile::open(&path, &index));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.count() as usize
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        text_of(self.0.fingerprint())
+    }
+
+    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(&records));
+        read.map(|read| bytes_of(py, &read))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, index, progress = None))]
+fn index_lines(
+    py: Python<'_>,
+    path: PathBuf,
+    index: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    scan(py, progress, |tell| lines::index(&path, &index, tell))
+}
+
+#[pyfunction]
+fn fingerprint(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    let taken = py.detach(|| fingerprint_of(&path));
+    taken.map(text_of).map_err(|error| to_python(py, error))
+}
+
 #[pyfunction]
 #[pyo3(signature = (path, index, progress = None))]
 fn index_tfrecord(
@@ -221,8 +266,11 @@ fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyTFRecordFile>()?;
     m.add_class::<PyCsvFile>()?;
+    m.add_class::<PyLinesFile>()?;
     m.add_function(wrap_pyfunction!(index_tfrecord, m)?)?;
     m.add_function(wrap_pyfunction!(index_csv, m)?)?;
+    m.add_function(wrap_pyfunction!(index_lines, m)?)?;
+    m.add_function(wrap_pyfunction!(fingerprint, m)?)?;
     m.add_function(wrap_pyfunction!(looks_like_tfrecord, m)?)?;
     m.add_function(wrap_pyfunction!(crc32c, m)?)
 }
