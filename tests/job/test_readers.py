@@ -1,4 +1,4 @@
-"""Jobs whose records come from tables, or from a reader of the user's."""
+"""Jobs whose records come from tables, from a reader of another package, or from one in the model file."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from elasticdl.audit import audit
+from elasticdl.control.protocol.status import JobStatus
 
 from .conftest import Job, Start
 from .test_faults import ZOO, at_step, kill, training
@@ -160,6 +161,67 @@ def test_files_that_are_wrong(
     path.write_bytes(damage(path.read_bytes()))
     (tmp_path / "go").touch()
     result = begin(audit=tmp_path / "audit", output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ readers of other packages
+
+OUTSIDE = Path(__file__).parent / "outside"
+
+
+@pytest.fixture
+def installed(begin: Start, tmp_path: Path) -> Start:
+    """Start jobs with the readers of a small distribution beside them."""
+    (tmp_path / "state.txt").write_text("as it was")
+    return functools.partial(
+        begin,
+        environment={"GO": str(tmp_path / "go"), "PYTHONPATH": str(OUTSIDE)},
+        training_data=f"countable://{ROWS}",
+        data_reader_params=f"state={str(tmp_path / 'state.txt')!r}",
+    )
+
+
+@pytest.mark.parametrize("servers", [{}, {"num_ps_pods": 2}], ids=["", "servers"])
+def test_a_reader_of_another_package(installed: Start, tmp_path: Path, servers: dict[str, int]) -> None:
+    check(installed(**servers), tmp_path)
+    manifest = json.loads((tmp_path / "audit" / "manifest").read_text())
+    assert manifest["records_per_task"] == 40
+    assert manifest["shards"] == [["numbers", 0, ROWS]]
+
+
+def test_a_worker_that_finds_other_data_ends_the_job(installed: Start, tmp_path: Path) -> None:
+    job = installed(num_workers=2)
+
+    def change_and_kill(status: JobStatus) -> bool:
+        (tmp_path / "state.txt").write_text("changed")
+        return kill(training(status)[-1])
+
+    at_step(job, 5, change_and_kill)
+    result = job.wait()
+    assert result.code == 2, result.err
+    assert "numbers has changed since the job began" in result.err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("countable://many", "countable://many: expected a number of rows; write countable://1000"),
+        (
+            "nonsense://x",
+            "no reader of the name 'nonsense' is installed (installed are broken, countable, hollow, lazy)",
+        ),
+        ("broken://x", "broken (countable:nothing) can't be loaded"),
+        (
+            "hollow://x",
+            "returned a SimpleNamespace, which is none: it has no metadata, fingerprints, block, read",
+        ),
+        ("lazy://10", "the block of the reader 'lazy' is 0; expected 1"),
+    ],
+)
+def test_readers_that_can_not_be_used(installed: Start, tmp_path: Path, data: str, message: str) -> None:
+    result = installed(training_data=data, audit=tmp_path / "audit", output=tmp_path / "model.npz").wait()
     assert result.code == 2, result.err
     assert message in result.err
     assert not (tmp_path / "model.npz").exists()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import assert_never
 
 from elasticdl._core import index_csv, index_lines, index_tfrecord, looks_like_tfrecord
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadData
 from elasticdl.files import reading
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
 
@@ -65,10 +65,8 @@ def find_files(origin: str) -> list[Path]:
     """Return the files that a path, a directory or a glob stands for, sorted by name.
 
     Of a directory these are the files directly in it, without those whose names begin with `.` or `_`. Raises
-    BadData if there is none, or if one is a link to nothing or no regular file; BadSetting for a URL.
+    BadData if there is none, or if one is a link to nothing or no regular file.
     """
-    if "://" in origin:
-        raise BadSetting(f"{origin} is a URL; only local paths, directories and globs are read so far")
     path = Path(origin)
     try:
         files = [file.absolute() for file in find(origin)]

@@ -20,9 +20,11 @@ from typing import Any, TypeVar, assert_never
 from elasticdl._core import CSVFile, LinesFile, TFRecordFile
 from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index
+from elasticdl.data.readers.installed import Opening, open_installed
 from elasticdl.data.readers.reader import BadRecords, Metadata, Reader
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
+from elasticdl.spec.readers import reader_of
 
 _OPEN_FILES = 128
 
@@ -147,10 +149,11 @@ def open_reader(
     records_per_task: int = 1,
 ) -> Reader:
     """Open the record files that `origin` stands for, indexing what has no fitting index yet, several files
-    at a time.
+    at a time, or what another package reads.
 
     Args:
-        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix.
+        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix. `NAME://…` is
+            the affair of an installed reader.
         params: for CSV `header` (true, false or `auto`) and `delimiter`; for tables `rows` (`columns` or `strings`) and `columns`.
         folder: a folder of the job, for indexes.
         bad_records: the policy for corrupt records; None allows none.
@@ -159,6 +162,10 @@ def open_reader(
 
     Raises BadData or BadSetting, with the file and what to do.
     """
+    bad_records = bad_records or BadRecords()
+    if name := reader_of(origin):
+        folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        return open_installed(name, origin, params, Opening(folder, records_per_task, bad_records))
     files = find_files(origin)
     kinds = {path: kind for path in files if (kind := kind_of(path))}
     if not kinds:
@@ -173,7 +180,6 @@ def open_reader(
             )
     # files such as _SUCCESS are marks, not data
     empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]
-    bad_records = bad_records or BadRecords()
     if kind in (Kind.PARQUET, Kind.ARROW):
         from elasticdl.data.readers.tablefiles import TableReader
         from elasticdl.data.readers.tables import table_params
