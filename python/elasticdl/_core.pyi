@@ -218,6 +218,26 @@ class LinesFile:
 def index_lines(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
     """Do for lines what `index_tfrecord` does; a line of more than 64 MiB is corrupt."""
 
+@final
+class RecordIOFile:
+    """The chunks of a RecordIO file, whose heads say where they are. Errors as with TFRecordFile."""
+
+    def __init__(self, path: str) -> None: ...
+    @property
+    def chunks(self) -> list[int]:
+        """Number of records of each chunk."""
+    @property
+    def fingerprint(self) -> str:
+        """Names the state of the file's content; equal or not is all that it says."""
+    def read(self, chunk: int) -> list[bytes]:
+        """Return the records of a chunk, decompressed and checked."""
+
+def recordio_chunk(records: Sequence[bytes], compressor: int) -> bytes:
+    """Return a chunk of RecordIO with these records, less than 32 MiB in all (else ValueError).
+
+    `compressor`: 0 none, 1 Snappy, 2 gzip.
+    """
+
 def fingerprint(path: str) -> str:
     """Return what names the state of a file's content. Raises BadData if it can't be read."""
 

@@ -372,7 +372,7 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
 def test_data_of_other_kinds(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     assert (
-        "is none of TFRecord, CSV, JSON lines, Parquet and Arrow; other kinds need a custom_data_reader"
+        "is none of TFRecord, RecordIO, CSV, JSON lines, Parquet and Arrow; other kinds need a custom_data_reader"
         in refused(tmp_path / "image", tmp_path)
     )
     (tmp_path / "packed.csv.gz").write_bytes(b"\x1f\x8b\x08\x00")

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard, Task
-from elasticdl.data.readers import tablefiles
+from elasticdl.data.readers import blocks, tablefiles
 from elasticdl.data.readers.reader import BadRecords, Metadata, Reader, shards_of
 from elasticdl.data.readers.recordfiles import open_reader
 from elasticdl.data.readers.records import Columns
@@ -238,7 +238,7 @@ def test_a_block_is_decoded_once_for_its_task(tmp_path: Path, monkeypatch: pytes
 
 
 def test_decoded_blocks_take_a_bounded_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tablefiles, "KEPT", 200)
+    monkeypatch.setattr(blocks, "KEPT", 200)
     reader = opened(
         parquet(tmp_path / "file", pa.table({"n": range(100)}), 10), tmp_path, records_per_task=10
     )
@@ -248,7 +248,7 @@ def test_decoded_blocks_take_a_bounded_room(tmp_path: Path, monkeypatch: pytest.
         task = ledger.task(0, place)
         reader.read(task, [task.start])
     assert decoded == [0, 1, 2, 0]
-    monkeypatch.setattr(tablefiles, "KEPT", 0)  # the last one stays, or nothing could be read
+    monkeypatch.setattr(blocks, "KEPT", 0)  # the last one stays, or nothing could be read
     for _ in range(2):
         reader.read(ledger.task(0, 3), [30])
     assert decoded == [0, 1, 2, 0, 3]

@@ -14,6 +14,7 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.control.protocol.status import JobStatus
+from elasticdl.data.readers.writing import write_recordio
 
 from .conftest import Job, Start
 from .test_faults import ZOO, at_step, kill, training
@@ -111,6 +112,17 @@ def test_each_row_of_tables_is_trained_once(
     check(begin(**servers), tmp_path)
 
 
+def test_each_record_of_recordio_is_trained_once(begin: Start, tmp_path: Path) -> None:
+    rows = [f"{number},{2 * number}".encode() for number in range(ROWS)]
+    write_recordio(tmp_path / "data" / "data-00000", rows[:610], chunk=400)
+    write_recordio(tmp_path / "data" / "data-00001", rows[610:], chunk=300)
+    check(begin(feed="feed_bytes"), tmp_path)
+
+
+def recordio(path: Path, rows: pa.Table) -> None:
+    write_recordio(path, [str(number).encode() for number in rows["number"].to_pylist()])
+
+
 def test_rows_of_strings(begin: Start, tmp_path: Path) -> None:
     parquet(tmp_path / "data" / "1", table(0, ROWS))
     check(begin(feed="feed_strings", data_reader_params="rows='strings'"), tmp_path)
@@ -147,6 +159,7 @@ def test_a_row_without_a_value_is_skipped_or_ends_the_job(begin: Start, tmp_path
         (arrow, lambda content: content[: len(content) // 2], "can't be read as a file of Arrow"),
         (jsonl, lambda content: b"{" * 100 + b"\n", "can't be read as JSON lines"),
         (jsonl, lambda content: content[:-100], "record 998 of"),
+        (recordio, lambda content: content[:-1], "ends in the middle of record 0"),
     ],
 )
 def test_files_that_are_wrong(

@@ -34,5 +34,14 @@ def feed(records, mode, metadata):
 
 def feed_strings(records, mode, metadata):
     assert set(metadata.column_dtypes.values()) == {"string"}
-    numbers = np.array([row[:2] for row in records], np.float32) / 1000
+    return pairs([row[:2] for row in records])
+
+
+def feed_bytes(records, mode, metadata):
+    assert metadata.column_names == ()
+    return pairs([record.split(b",") for record in records])
+
+
+def pairs(rows):
+    numbers = np.array(rows).astype(np.float32) / 1000
     return numbers[:, :1], numbers[:, 1]

@@ -31,13 +31,14 @@ class Kind(StrEnum):
     """The kinds of record files."""
 
     TFRECORD = "TFRecord"
+    RECORDIO = "RecordIO"
     CSV = "CSV"
     JSON_LINES = "JSON lines"
     PARQUET = "Parquet"
     ARROW = "Arrow"
 
 
-_MAGIC = {b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
+_MAGIC = {b"\x04\x03\x02\x01": Kind.RECORDIO, b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
 """How files of a kind begin."""
 _UNREADABLE = {
     b"\x1f\x8b": "is compressed (gzip); random access needs it unpacked: gunzip {name}",
@@ -50,6 +51,7 @@ _SUFFIXES = {
     ".tfrecord": Kind.TFRECORD,
     ".tfrecords": Kind.TFRECORD,
     ".tfrec": Kind.TFRECORD,
+    ".recordio": Kind.RECORDIO,
     ".csv": Kind.CSV,
     ".tsv": Kind.CSV,
     ".jsonl": Kind.JSON_LINES,
@@ -150,7 +152,7 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
                         index_csv(str(path), str(place), delimiter, progress)
                     case Kind.JSON_LINES:
                         index_lines(str(path), str(place), progress)
-                    case Kind.PARQUET | Kind.ARROW:
+                    case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
                         raise AssertionError(f"files of {kind} have an index of their own")
                     case _:
                         assert_never(kind)

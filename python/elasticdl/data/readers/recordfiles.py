@@ -22,6 +22,7 @@ from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index
 from elasticdl.data.readers.installed import Opening, open_installed
 from elasticdl.data.readers.reader import BadRecords, Metadata, Reader
+from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.spec.readers import reader_of
@@ -128,7 +129,7 @@ class FileReader:
                     file = TFRecordFile(name, index)
                 case Kind.JSON_LINES:
                     file = LinesFile(name, index)
-                case Kind.PARQUET | Kind.ARROW:
+                case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
                     raise AssertionError(f"files of {self.kind} have another reader")
                 case Kind.CSV:
                     file = CSVFile(name, index, self._params.delimiter_of(Path(name)), self._params.header)
@@ -186,11 +187,11 @@ def open_reader(
 
         tables = TableReader(kind, list(kinds), table_params(params), records_per_task, bad_records, empty)
         return _filled(origin, tables, "there is no row")
+    if kind in (Kind.TFRECORD, Kind.RECORDIO) and params:
+        raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
+    if kind is Kind.RECORDIO:
+        return _filled(origin, RecordIOReader(list(kinds), records_per_task, empty), "its chunks are empty")
     csv_params = _csv_params(params) if kind is Kind.CSV else _NO_PARAMS
-    if kind is Kind.TFRECORD and params:
-        raise BadSetting(
-            f"the TFRecord reader has no parameters; data_reader_params gives {', '.join(params)}"
-        )
     folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
     indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
     if kind is Kind.JSON_LINES:

@@ -7,7 +7,6 @@ from it in any order. Decoding is pyarrow's, on the thread that asks: how many t
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,16 +19,14 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from elasticdl._core import fingerprint
-from elasticdl.data.plan.blocks import unsplit
 from elasticdl.data.plan.shard import Task
+from elasticdl.data.readers.blocks import Blocks, Piece
 from elasticdl.data.readers.files import Kind
 from elasticdl.data.readers.reader import BadRecords, Metadata
 from elasticdl.data.readers.records import Records
 from elasticdl.data.readers.tables import Decoded, TableForm, TableParams, corrupt
 from elasticdl.errors import BadData
 
-KEPT = 256 << 20
-"""Bytes of decoded blocks that are kept; one task's are, however large."""
 _OPEN_FILES = 128
 
 
@@ -111,37 +108,23 @@ class TableReader:
         """Open the files that have content; `empty` names those without. Raises BadData or BadSetting."""
         self._kind = kind
         self._bad_records = bad_records
-        self._lock = threading.Lock()
         self._open: OrderedDict[str, TableFile] = OrderedDict()
-        self._blocks: dict[str, Sequence[int]] = {}
-        self._empty = empty
-        self._kept: OrderedDict[tuple[str, int, int], Decoded] = OrderedDict()
         self.fingerprints: dict[str, str] = {}
-        first = str(paths[0]), self._add(str(paths[0]))
-        for path in map(str, paths[1:]):
-            _check_columns(first, (path, self._add(path)))
-        self._form = TableForm(first[1], params, first[0])
+        first, *others = map(str, paths)
+        file = self._add(first)
+        blocks = {first: file.blocks}
+        for path in others:
+            other = self._add(path)
+            _check_columns((first, file.schema), (path, other.schema))
+            blocks[path] = other.blocks
+        self._form = TableForm(file.schema, params, first)
         self.metadata: Metadata = self._form.metadata
-        self.block = max((records for blocks in self._blocks.values() for records in blocks), default=1) or 1
-        self._per_task = max(records_per_task, self.block)
-
-    def _add(self, path: str) -> pa.Schema:
-        """Open a file for the first time; return its schema."""
-        self.fingerprints[path] = fingerprint(path)
-        file = self._file(path)
-        if any(records < 0 for records in file.blocks):
-            raise _damaged(self._kind, path, "", ValueError("a block has fewer than no records"))
-        self._blocks[path] = file.blocks
-        return file.schema
+        self._blocks = Blocks(blocks, empty, records_per_task, self._decode)
+        self.block = self._blocks.largest
 
     def create_shards(self) -> list[tuple[str, int, int]]:
         """Return ranges of the files, each of which has whole blocks however it is cut in tasks."""
-        found = [
-            (path, start, count)
-            for path, blocks in self._blocks.items()
-            for start, count in unsplit(blocks, self._per_task) or [(0, 0)]
-        ]
-        return [*found, *((path, 0, 0) for path in self._empty)]
+        return self._blocks.shards()
 
     def read(self, task: Task, records: Sequence[int]) -> Records:
         """Return `records` of the task's file in the order asked, without bad ones if the policy allows them.
@@ -149,45 +132,22 @@ class TableReader:
         Raises BadData.
         """
         path = task.shard.name
-        decoded = self._decoded(path, task.start, task.end)
+        decoded = self._blocks.decoded(path, task.start, task.end)
         rows = np.asarray(records, np.int64) - task.start
         if decoded.bad:
             bad = [(task.start + row, decoded.bad[row]) for row in rows.tolist() if row in decoded.bad]
             self._bad_records.allow(path, [(number, corrupt(path, number, what)) for number, what in bad])
         return decoded.records(rows)
 
-    def _decoded(self, path: str, start: int, end: int) -> Decoded:
-        key = path, start, end
-        with self._lock:
-            decoded = self._kept.get(key)
-            if decoded is not None:
-                self._kept.move_to_end(key)
-                return decoded
-            decoded = self._kept[key] = self._decode(path, start, end)
-            size = sum(one.size for one in self._kept.values())
-            while size > KEPT and len(self._kept) > 1:
-                _, oldest = self._kept.popitem(last=False)
-                size -= oldest.size
-            return decoded
-
-    def _decode(self, path: str, start: int, end: int) -> Decoded:
-        """Decode the records of a range, with the whole blocks that they are in."""
-        file, first = self._file(path), 0
-        parts = []
-        names = self._form.schema.names
-        for block, records in enumerate(self._blocks[path]):
-            if records and first < end and start < first + records:
-                with _errors(self._kind, path, f"{_WORDS[self._kind]} {block} (counted from 0)"):
-                    table = file.read(block, names)
-                    if len(table) != records:
-                        raise pa.ArrowInvalid(f"it has {len(table):,} records instead of {records:,}")
-                    parts.append(
-                        table.slice(max(0, start - first), min(end, first + records) - max(start, first))
-                    )
-            first += records
-        if end > first:
-            raise BadData(f"{path} has {first} records; record {end - 1} (counted from 0) does not exist")
-        with _errors(self._kind, path, f"records {start} to {end - 1} (counted from 0)"):
+    def _decode(self, path: str, pieces: Sequence[Piece]) -> Decoded:
+        file, parts = self._file(path), []
+        for piece in pieces:
+            with _errors(self._kind, path, f"{_WORDS[self._kind]} {piece.block} (counted from 0)"):
+                table = file.read(piece.block, self._form.schema.names)
+                if len(table) != piece.records:
+                    raise pa.ArrowInvalid(f"it has {len(table):,} records instead of {piece.records:,}")
+                parts.append(table.slice(piece.start, piece.end - piece.start))
+        with _errors(self._kind, path):
             decoded = self._form.decoded(pa.concat_tables(parts))
         if fingerprint(path) != self.fingerprints[path]:
             raise BadData(
@@ -195,12 +155,18 @@ class TableReader:
             )
         return decoded
 
+    def _add(self, path: str) -> TableFile:
+        """Open a file for the first time."""
+        self.fingerprints[path] = fingerprint(path)
+        file = self._file(path)
+        if any(records < 0 for records in file.blocks):
+            raise _damaged(self._kind, path, "", ValueError("a block has fewer than no records"))
+        return file
+
     def _file(self, path: str) -> TableFile:
         if path in self._open:
             self._open.move_to_end(path)
             return self._open[path]
-        if path not in self.fingerprints:
-            raise BadData(f"there is no data file {path}")
         with _errors(self._kind, path):
             file: TableFile = _ParquetFile(path) if self._kind is Kind.PARQUET else _ArrowFile(path)
         self._open[path] = file

@@ -3,7 +3,8 @@
 //! A record file is scanned once; the offsets of its records go to an index file ([`index`]) together with a
 //! fingerprint of the file ([`fingerprint`]). Readers of a format ([`tfrecord`], [`csv`], [`lines`]) then fetch any record with
 //! one positioned read, so that a shuffled order costs no more memory than a sequential one. All files are read
-//! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS.
+//! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS. Files of [`recordio`] have their
+//! index in themselves.
 
 // What is read here, and in the modules below, comes from others.
 #![cfg_attr(
@@ -20,6 +21,7 @@ pub mod csv;
 mod fingerprint;
 mod index;
 pub mod lines;
+pub mod recordio;
 pub mod tfrecord;
 
 use std::fs::File;

@@ -17,6 +17,7 @@ use elasticdl_core::ps::server::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::server::snapshot;
 use elasticdl_core::records::csv::{self, CsvFile};
 use elasticdl_core::records::lines::{self, LinesFile};
+use elasticdl_core::records::recordio::RecordIoFile;
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
 use elasticdl_core::records::{Stop, checksum};
 
@@ -42,9 +43,10 @@ pub enum What {
     TfRecord = 13,
     Csv = 14,
     Lines = 15,
+    RecordIo = 16,
 }
 
-pub const ALL: [What; 16] = [
+pub const ALL: [What; 17] = [
     What::Header,
     What::Ask,
     What::Part,
@@ -61,6 +63,7 @@ pub const ALL: [What; 16] = [
     What::TfRecord,
     What::Csv,
     What::Lines,
+    What::RecordIo,
 ];
 
 /// Two tables and two variables, one of which many slots do not have.
@@ -136,6 +139,7 @@ pub fn read(bytes: &[u8]) -> bool {
         Some(What::TfRecord) => is_tfrecord(bytes),
         Some(What::Csv) => is_csv(bytes),
         Some(What::Lines) => is_lines(bytes),
+        Some(What::RecordIo) => is_recordio(bytes),
         Some(what) => read_words(*what, &words(bytes)),
         None => false,
     }
@@ -145,7 +149,13 @@ pub fn read(bytes: &[u8]) -> bool {
 pub fn read_words(what: What, words: &[u64]) -> bool {
     let catalog = catalog();
     match what {
-        What::Header | What::Handshake | What::Index | What::TfRecord | What::Csv | What::Lines => {
+        What::Header
+        | What::Handshake
+        | What::Index
+        | What::TfRecord
+        | What::Csv
+        | What::Lines
+        | What::RecordIo => {
             unreachable!("these are no words")
         }
         What::Ask => is_ask(words, &catalog),
@@ -394,6 +404,20 @@ fn is_lines(bytes: &[u8]) -> bool {
             let file = LinesFile::open(&path, &index)?;
             assert_eq!(file.count(), count);
             file.read(&some(count))
+        })
+        .is_ok()
+}
+
+fn is_recordio(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("data");
+    std::fs::write(&path, bytes).expect("a file");
+    RecordIoFile::open(&path)
+        .and_then(|file| {
+            for (number, records) in file.chunks().into_iter().enumerate() {
+                assert_eq!(file.read(number)?.len() as u64, records);
+            }
+            Ok(())
         })
         .is_ok()
 }

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use elasticdl_core::records::csv::{self, CsvFile, Header};
 use elasticdl_core::records::lines::{self, LinesFile};
+use elasticdl_core::records::recordio::{self, Compressor, RecordIoFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile};
 use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum, fingerprint_of};
 use pyo3::buffer::PyBuffer;
@@ -214,6 +215,49 @@ fn index_lines(
     scan(py, progress, |tell| lines::index(&path, &index, tell))
 }
 
+#[pyclass(frozen, module = "elasticdl._core", name = "RecordIOFile")]
+struct PyRecordIoFile(RecordIoFile);
+
+#[pymethods]
+impl PyRecordIoFile {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| RecordIoFile::open(&path));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    #[getter]
+    fn chunks(&self) -> Vec<u64> {
+        self.0.chunks()
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        text_of(self.0.fingerprint())
+    }
+
+    fn read(&self, py: Python<'_>, chunk: usize) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(chunk));
+        read.map(|read| bytes_of(py, &read))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pyfunction]
+fn recordio_chunk<'py>(
+    py: Python<'py>,
+    records: Vec<Vec<u8>>,
+    compressor: u32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let compressor = Compressor::of(compressor)
+        .ok_or_else(|| PyValueError::new_err("compressor is 0 (none), 1 (Snappy) or 2 (gzip)"))?;
+    let made = py.detach(|| recordio::chunk(&records, compressor));
+    let made = made.ok_or_else(|| {
+        PyValueError::new_err("the records of a chunk have less than 32 MiB in all")
+    })?;
+    Ok(PyBytes::new(py, &made))
+}
+
 #[pyfunction]
 fn fingerprint(py: Python<'_>, path: PathBuf) -> PyResult<String> {
     let taken = py.detach(|| fingerprint_of(&path));
@@ -267,9 +311,11 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyTFRecordFile>()?;
     m.add_class::<PyCsvFile>()?;
     m.add_class::<PyLinesFile>()?;
+    m.add_class::<PyRecordIoFile>()?;
     m.add_function(wrap_pyfunction!(index_tfrecord, m)?)?;
     m.add_function(wrap_pyfunction!(index_csv, m)?)?;
     m.add_function(wrap_pyfunction!(index_lines, m)?)?;
+    m.add_function(wrap_pyfunction!(recordio_chunk, m)?)?;
     m.add_function(wrap_pyfunction!(fingerprint, m)?)?;
     m.add_function(wrap_pyfunction!(looks_like_tfrecord, m)?)?;
     m.add_function(wrap_pyfunction!(crc32c, m)?)
