@@ -200,6 +200,47 @@ def index_csv(
 ) -> int:
     """Do for CSV what `index_tfrecord` does; return the number of rows, a header included."""
 
+@final
+class LinesFile:
+    """Random access to the lines of a file through its index. Lines of white space only are skipped, a byte order mark is left out.
+
+    Errors as with TFRecordFile; what is in a line is not looked at.
+    """
+
+    def __init__(self, path: str, index: str) -> None: ...
+    def __len__(self) -> int: ...
+    @property
+    def fingerprint(self) -> str:
+        """Names the state of the file's content; equal or not is all that it says."""
+    def read(self, records: Sequence[int]) -> list[bytes]:
+        """Return the lines in the order asked, without white space around them."""
+
+def index_lines(path: str, index: str, progress: Callable[[int, int], None] | None = None) -> int:
+    """Do for lines what `index_tfrecord` does; a line of more than 64 MiB is corrupt."""
+
+@final
+class RecordIOFile:
+    """The chunks of a RecordIO file, whose heads say where they are. Errors as with TFRecordFile."""
+
+    def __init__(self, path: str) -> None: ...
+    @property
+    def chunks(self) -> list[int]:
+        """Number of records of each chunk."""
+    @property
+    def fingerprint(self) -> str:
+        """Names the state of the file's content; equal or not is all that it says."""
+    def read(self, chunk: int) -> list[bytes]:
+        """Return the records of a chunk, decompressed and checked."""
+
+def recordio_chunk(records: Sequence[bytes], compressor: int) -> bytes:
+    """Return a chunk of RecordIO with these records, less than 32 MiB in all (else ValueError).
+
+    `compressor`: 0 none, 1 Snappy, 2 gzip.
+    """
+
+def fingerprint(path: str) -> str:
+    """Return what names the state of a file's content. Raises BadData if it can't be read."""
+
 def looks_like_tfrecord(start: bytes) -> bool:
     """Tell whether the first bytes of a file (12 at least) are the head of a TFRecord."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from dataclasses import astuple
 
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol import codec
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
+from elasticdl.control.protocol.messages import Data, MasterMessage, MemberMessage, NewView
 from elasticdl.control.protocol.status import JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import Peer, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
@@ -48,6 +49,14 @@ def test_what_the_master_says_survives(kind: type, data: st.DataObject) -> None:
 def test_what_clients_see_survives(seen: JobStatus | JobEvent) -> None:
     sent = codec.encode_seen(seen).SerializeToString()
     assert codec.decode_seen(wire.Seen.FromString(sent)) == seen
+
+
+def test_all_of_a_shard_survives() -> None:
+    shard = Shard("a", 1, 2, 3, "mark")
+    sent = codec.encode_master(Data((shard,))).SerializeToString()
+    received = codec.decode_master(wire.ToMember.FromString(sent))
+    assert isinstance(received, Data)
+    assert astuple(received.shards[0]) == astuple(shard)
 
 
 def a_view() -> View:

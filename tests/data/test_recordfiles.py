@@ -15,7 +15,7 @@ import pytest
 
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.readers import files
-from elasticdl.data.readers.reader import BadRecords, Metadata, shards_of
+from elasticdl.data.readers.reader import BadRecords, Metadata, check_unchanged, shards_of
 from elasticdl.data.readers.recordfiles import FileReader, open_reader
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadData, BadSetting
@@ -263,19 +263,25 @@ def test_a_worker_that_joins_later_refuses_other_data(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     path = tfrecord(data / "file")
-    open_reader(str(data), {}, tmp_path / "job")
-    open_reader(str(data), {}, tmp_path / "job")
+    (data / "empty.tfrecord").touch()
+    shards = shards_of(open_reader(str(data), {}, tmp_path / "job"))
+
+    def join() -> None:
+        # on a machine of its own
+        check_unchanged(open_reader(str(data), {}, tmp_path / "another job"), shards)
+
+    join()
     tfrecord(data / "another")
     with pytest.raises(BadData, match="another has appeared since the job began"):
-        open_reader(str(data), {}, tmp_path / "job")
+        join()
     (data / "another").unlink()
-    open_reader(str(data), {}, tmp_path / "job")
+    join()
     tfrecord(path, [*RECORDS[:-1], b"record x"])
     with pytest.raises(BadData, match="file has changed since the job began"):
-        open_reader(str(data), {}, tmp_path / "job")
+        join()
     path.rename(data / "moved")
     with pytest.raises(BadData, match="file has gone since the job began"):
-        open_reader(str(data), {}, tmp_path / "job")
+        join()
 
 
 def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
@@ -355,7 +361,9 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere does not exist" in refused(tmp_path / "nowhere", tmp_path)
     assert "no file in" in refused(tmp_path / "empty", tmp_path)
     assert "no file matches" in refused(tmp_path / "*.tfrecord", tmp_path)
-    assert "URL" in refused("s3://bucket/data", tmp_path)
+    assert "s3://bucket/data is a URL, and no reader of the name 's3' is installed" in refused(
+        "s3://bucket/data", tmp_path
+    )
     (tmp_path / "empty/file.csv").touch()
     assert "has no records: the file is empty" in refused(tmp_path / "empty", tmp_path)
     assert "only a header" in refused(csv(tmp_path / "header.csv", "a,b\n"), tmp_path)
@@ -363,7 +371,10 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
 
 def test_data_of_other_kinds(tmp_path: Path) -> None:
     (tmp_path / "image").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
-    assert "neither TFRecord nor CSV" in refused(tmp_path / "image", tmp_path)
+    assert (
+        "is none of TFRecord, RecordIO, CSV, JSON lines, Parquet and Arrow; other kinds need a custom_data_reader"
+        in refused(tmp_path / "image", tmp_path)
+    )
     (tmp_path / "packed.csv.gz").write_bytes(b"\x1f\x8b\x08\x00")
     assert "compressed" in refused(tmp_path / "packed.csv.gz", tmp_path)
     mixed = tmp_path / "mixed"

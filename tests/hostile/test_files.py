@@ -26,7 +26,6 @@ from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.readers import files
-from elasticdl.data.readers.files import pin
 from elasticdl.data.readers.recordfiles import open_reader
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import BadData, BadSetting
@@ -70,12 +69,6 @@ def _records(folder: Path) -> Path:
     return folder / "a.tfrecord"
 
 
-def _pinned_data(folder: Path) -> Path:
-    pin("a.csv", {"a.csv": "1"}, folder)
-    (path,) = folder.glob("data-*.json")
-    return path
-
-
 def _page_of_a_journal(folder: Path) -> Path:
     FilePages(folder).write(1, b"a page")
     return folder / "000001"
@@ -87,7 +80,6 @@ WRITERS = (
     _manifest_of_a_checkpoint,
     _snapshot,
     _records,
-    _pinned_data,
     _page_of_a_journal,
 )
 

@@ -30,7 +30,6 @@ from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.data.plan.shard import Position
-from elasticdl.data.readers.files import pin
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
 from elasticdl.job.display import status_lines
 from elasticdl.job.podjob import PodJob
@@ -111,6 +110,7 @@ CHECKPOINT = {
     "position": {"low": 6, "above": [8, 9], "roll_back": 0, "step": 0, "begun": [[10, 1]]},
     "data": {
         "shards": [["a.csv", 0, 100], ["b.csv", 5, 20]],
+        "block": 1,
         "seed": 7,
         "shuffle": True,
         "records_per_task": 8,
@@ -198,7 +198,7 @@ def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.Data
 
 RECORDS: tuple[dict[str, Any], ...] = (
     {"type": "epoch", "epoch": 1},
-    {"type": "shards", "shards": [["a.csv", 0, 8]], "validation": [["b.csv", 0, 4]]},
+    {"type": "shards", "shards": [["a.csv", 0, 8, 1, "5f"]], "validation": [["b.csv", 0, 4, 1, ""]]},
     {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5},
     {
         "type": "view",
@@ -287,46 +287,6 @@ def test_forged_settings_of_a_pod_end_in_our_error(tmp_path: Path, body: Any) ->
     (tmp_path / "job.json").write_text(json.dumps(body))
     with pytest.raises((BadSetting, OSError)):  # there is no certificate
         podplace.open_pod(tmp_path, tmp_path / "secret", tmp_path, "a", is_master=False)
-
-
-PINNED = {"/data/a.csv": "1-2-3", "/data/b.csv": "4-5-6"}
-
-
-@attacks
-@given(body=forged(PINNED))
-def test_forged_marks_of_the_data_end_in_our_error(tmp_path: Path, body: Any) -> None:
-    _pinned(tmp_path, json.dumps(body))
-    if body != PINNED:
-        with pytest.raises(BadData):
-            pin("/data", PINNED, tmp_path)
-    else:
-        pin("/data", PINNED, tmp_path)
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "[" * 100_000, "\0", '{"/data/a.csv": 1}', '{"\\ud800": "1"}']
-)
-def test_marks_of_the_data_that_are_none_are_said_to_be_none(tmp_path: Path, content: str) -> None:
-    path = _pinned(tmp_path, content)
-    with pytest.raises(BadData, match=f"{path} does not say what the data is: .*; start the job again"):
-        pin("/data", PINNED, tmp_path)
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_endless_marks_of_the_data_take_no_memory(tmp_path: Path) -> None:
-    os.truncate(_pinned(tmp_path, ""), 1 << 40)
-    with little_memory(), pytest.raises(BadData, match="longer than"):
-        pin("/data", PINNED, tmp_path)
-
-
-def _pinned(folder: Path, content: str) -> Path:
-    """Let a job that is pinned to data find this where its first process wrote what the data is."""
-    for earlier in folder.iterdir():
-        earlier.unlink()
-    pin("/data", PINNED, folder)
-    (path,) = folder.iterdir()
-    path.write_text(content)
-    return path
 
 
 DEEP = "[" * 200_000

@@ -1,14 +1,22 @@
-"""Jobs whose records come from a reader of the user's."""
+"""Jobs whose records come from tables, from a reader of another package, or from one in the model file."""
 
 from __future__ import annotations
 
+import functools
+import json
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
 import pytest
 
 from elasticdl.audit import audit
+from elasticdl.control.protocol.status import JobStatus
+from elasticdl.data.readers.writing import write_recordio
 
-from .conftest import Start
+from .conftest import Job, Start
 from .test_faults import ZOO, at_step, kill, training
 
 RECORDS, EPOCHS = 600, 2
@@ -39,3 +47,194 @@ def test_each_record_of_several_parts_of_one_table_is_trained_once(
     report = audit(tmp_path / "audit")
     epochs = report.epochs
     assert [epoch.complete for epoch in epochs] == [True] * EPOCHS
+
+
+# ------------------------------------------------------------------ tables
+
+ROWS, BLOCK, PASSES = 1000, 50, 3
+
+
+def parquet(path: Path, rows: pa.Table) -> None:
+    pa.parquet.write_table(rows, path, row_group_size=BLOCK)
+
+
+def arrow(path: Path, rows: pa.Table) -> None:
+    with pa.ipc.new_file(path, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as file:
+        file.write_table(rows, max_chunksize=BLOCK)
+
+
+def jsonl(path: Path, rows: pa.Table) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows.to_pylist()))
+
+
+def table(first: int, end: int) -> pa.Table:
+    numbers = range(first, end)
+    words = [f"row {number}" for number in numbers]
+    return pa.table({"number": numbers, "double": [2.0 * number for number in numbers], "word": words})
+
+
+@pytest.fixture
+def begin(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "data").mkdir()
+    return functools.partial(
+        start,
+        environment={"GO": str(tmp_path / "go")},
+        model_zoo=ZOO,
+        model_def="table.custom_model",
+        training_data=tmp_path / "data",
+        num_workers=3,
+        minibatch_size=8,
+        num_minibatches_per_task=2,
+        num_epochs=PASSES,
+        audit=tmp_path / "audit",
+        witness_seconds=2,
+    )
+
+
+def check(job: Job, tmp_path: Path) -> None:
+    """Kill a worker, and look whether each record of each epoch was trained once."""
+    at_step(job, 5, lambda status: len(training(status)) == 3 and kill(training(status)[-1]))
+    (tmp_path / "go").touch()
+    summary = job.wait().succeeded().summary
+    assert summary["members"]["lost"] == 1
+    assert summary["records_trained"] == ROWS * PASSES
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [ROWS] * PASSES
+
+
+@pytest.mark.parametrize("servers", [{}, {"num_ps_pods": 2}], ids=["", "servers"])
+@pytest.mark.parametrize("write", [parquet, arrow, jsonl], ids=lambda write: write.__name__)
+def test_each_row_of_tables_is_trained_once(
+    begin: Start, tmp_path: Path, write: Callable[[Path, pa.Table], None], servers: dict[str, int]
+) -> None:
+    write(tmp_path / "data" / "1", table(0, 610))
+    write(tmp_path / "data" / "2", table(610, ROWS))
+    check(begin(**servers), tmp_path)
+
+
+def test_each_record_of_recordio_is_trained_once(begin: Start, tmp_path: Path) -> None:
+    rows = [f"{number},{2 * number}".encode() for number in range(ROWS)]
+    write_recordio(tmp_path / "data" / "data-00000", rows[:610], chunk=400)
+    write_recordio(tmp_path / "data" / "data-00001", rows[610:], chunk=300)
+    check(begin(feed="feed_bytes"), tmp_path)
+
+
+def recordio(path: Path, rows: pa.Table) -> None:
+    write_recordio(path, [str(number).encode() for number in rows["number"].to_pylist()])
+
+
+def test_rows_of_strings(begin: Start, tmp_path: Path) -> None:
+    parquet(tmp_path / "data" / "1", table(0, ROWS))
+    check(begin(feed="feed_strings", data_reader_params="rows='strings'"), tmp_path)
+
+
+def test_blocks_that_are_fewer_than_workers_are_mentioned(begin: Start, tmp_path: Path) -> None:
+    pa.parquet.write_table(table(0, ROWS), tmp_path / "data" / "1")
+    (tmp_path / "go").touch()
+    result = begin().wait().succeeded()
+    assert (
+        "the data comes in blocks of up to 1,000 records, which no task splits: an epoch has 1 task, so 2 of 3 workers"
+        in result.err
+    )
+
+
+def test_a_row_without_a_value_is_skipped_or_ends_the_job(begin: Start, tmp_path: Path) -> None:
+    rows = table(0, ROWS).to_pylist()
+    rows[123]["number"] = None
+    parquet(tmp_path / "data" / "1", pa.Table.from_pylist(rows))
+    (tmp_path / "go").touch()
+    refused = begin().wait()
+    assert refused.code == 2
+    assert "record 123 of" in refused.err
+    assert "its column 'number' is null, for which int64 has no value" in refused.err
+    summary = begin(max_bad_records=1, audit="").wait().succeeded().summary
+    assert summary["bad_records"] == 1
+
+
+@pytest.mark.parametrize(
+    ("write", "damage", "message"),
+    [
+        (parquet, lambda content: content[:-10], "can't be read as a file of Parquet"),
+        (parquet, lambda content: b"", "is empty"),
+        (arrow, lambda content: content[: len(content) // 2], "can't be read as a file of Arrow"),
+        (jsonl, lambda content: b"{" * 100 + b"\n", "can't be read as JSON lines"),
+        (jsonl, lambda content: content[:-100], "record 998 of"),
+        (recordio, lambda content: content[:-1], "ends in the middle of record 0"),
+    ],
+)
+def test_files_that_are_wrong(
+    begin: Start,
+    tmp_path: Path,
+    write: Callable[[Path, pa.Table], None],
+    damage: Callable[[bytes], bytes],
+    message: str,
+) -> None:
+    path = tmp_path / "data" / "1"
+    write(path, table(0, ROWS))
+    path.write_bytes(damage(path.read_bytes()))
+    (tmp_path / "go").touch()
+    result = begin(audit=tmp_path / "audit", output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ readers of other packages
+
+OUTSIDE = Path(__file__).parent / "outside"
+
+
+@pytest.fixture
+def installed(begin: Start, tmp_path: Path) -> Start:
+    """Start jobs with the readers of a small distribution beside them."""
+    (tmp_path / "state.txt").write_text("as it was")
+    return functools.partial(
+        begin,
+        environment={"GO": str(tmp_path / "go"), "PYTHONPATH": str(OUTSIDE)},
+        training_data=f"countable://{ROWS}",
+        data_reader_params=f"state={str(tmp_path / 'state.txt')!r}",
+    )
+
+
+@pytest.mark.parametrize("servers", [{}, {"num_ps_pods": 2}], ids=["", "servers"])
+def test_a_reader_of_another_package(installed: Start, tmp_path: Path, servers: dict[str, int]) -> None:
+    check(installed(**servers), tmp_path)
+    manifest = json.loads((tmp_path / "audit" / "manifest").read_text())
+    assert manifest["records_per_task"] == 40
+    assert manifest["shards"] == [["numbers", 0, ROWS]]
+
+
+def test_a_worker_that_finds_other_data_ends_the_job(installed: Start, tmp_path: Path) -> None:
+    job = installed(num_workers=2)
+
+    def change_and_kill(status: JobStatus) -> bool:
+        (tmp_path / "state.txt").write_text("changed")
+        return kill(training(status)[-1])
+
+    at_step(job, 5, change_and_kill)
+    result = job.wait()
+    assert result.code == 2, result.err
+    assert "numbers has changed since the job began" in result.err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("countable://many", "countable://many: expected a number of rows; write countable://1000"),
+        (
+            "nonsense://x",
+            "no reader of the name 'nonsense' is installed (installed are broken, countable, hollow, lazy)",
+        ),
+        ("broken://x", "broken (countable:nothing) can't be loaded"),
+        (
+            "hollow://x",
+            "returned a SimpleNamespace, which is none: it has no metadata, fingerprints, block, read",
+        ),
+        ("lazy://10", "the block of the reader 'lazy' is 0; expected 1"),
+    ],
+)
+def test_readers_that_can_not_be_used(installed: Start, tmp_path: Path, data: str, message: str) -> None:
+    result = installed(training_data=data, audit=tmp_path / "audit", output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()

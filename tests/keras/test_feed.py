@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.adapter import KerasAdapter
+from elasticdl.worker.contract.records import Columns
 from elasticdl.worker.raised import program_error
 from tests.keras.conftest import records
 
@@ -58,6 +59,48 @@ def test_feed_may_parse_whole_batches_inside(adapter: Make) -> None:
     np.testing.assert_array_equal(
         made.convert(records(8)).data[0], 2 * plain.convert(records(8)).data[0].numpy()
     )
+
+
+OF_COLUMNS = """
+def feed(dataset, mode, metadata):
+    def parse(record):
+        bags = tf.reduce_sum(record["bag"]) + tf.cast(tf.size(record["words"]), tf.float32)
+        length = tf.strings.length(record["name"]) + tf.strings.length(record["raw"])
+        return tf.stack([record["number"], record["pair"][1], bags]), tf.cast(length, tf.float32)[None]
+    return dataset.map(parse)
+"""
+
+
+def columns(count: int) -> Columns:
+    """Return columns of each kind; the first vector of each ragged one is empty."""
+
+    def ragged(of: type, value: object) -> np.ndarray:
+        vectors = np.empty(count, object)
+        for i in range(count):
+            vectors[i] = np.full(i, value, of)
+        return vectors
+
+    numbers = np.arange(count, dtype=np.float32)
+    return Columns(
+        count,
+        {
+            "bag": ragged(np.float32, 2.0),
+            "words": ragged(object, "word"),
+            "number": numbers,
+            "pair": np.stack([numbers, -numbers], axis=1),
+            "name": np.array(["é" * i for i in range(count)], object),
+            "raw": np.array([b"\xff"] * count, object),
+        },
+    )
+
+
+def test_columns_are_one_dictionary_for_each_record(adapter: Make) -> None:
+    made = adapter(OF_COLUMNS, sample=columns(5))
+    for count in (7, 1):
+        features, labels = made.convert(columns(count)).data
+        expected = [[i, -i, 2 * i + i] for i in range(count)]
+        np.testing.assert_array_equal(features, expected)
+        np.testing.assert_array_equal(labels, [[2 * i + 1] for i in range(count)])
 
 
 PLAIN = {

@@ -63,7 +63,8 @@ def view(number: int, *names: str) -> View:
     )
 
 
-SHARDS = st.lists(st.builds(Shard, st.text(), NUMBERS, NUMBERS), max_size=3).map(tuple)
+SHARD = st.builds(Shard, st.text(), NUMBERS, NUMBERS, NUMBERS.map(lambda number: number + 1), st.text())
+SHARDS = st.lists(SHARD, max_size=3).map(tuple)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
     st.builds(ShardsRecord, SHARDS, SHARDS),
@@ -100,7 +101,11 @@ RESUMED = st.builds(
 
 @given(RECORDS | RESUMED)
 def test_records_survive_json(record: Record) -> None:
-    assert record_from_json(json.loads(json.dumps(record_to_json(record)))) == record
+    text = json.dumps(record_to_json(record))
+    read = record_from_json(json.loads(text))
+    assert read == record
+    # equal shards may have different fingerprints
+    assert json.dumps(record_to_json(read)) == text
 
 
 @given(st.lists(RECORDS, max_size=12), st.sampled_from((ViewRecord, WorkersRecord)))

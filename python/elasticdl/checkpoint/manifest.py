@@ -4,8 +4,8 @@ One JSON object, `manifest.json` in the checkpoint's folder, written last::
 
     {"format": 1, "number": 3, "job": "deepfm-2", "written_at": 1790000000.5,
      "position": {"low": 96, "above": [98, 99], "roll_back": 0, "step": 0},
-     "data": {"shards": [[name, start, count], …], "seed": 7, "shuffle": true, "records_per_task": 512, "minibatch_size": 64,
-              "minibatches_per_task": 8, "grads_to_wait": 0},
+     "data": {"shards": [[name, start, count], …], "block": 1, "seed": 7, "shuffle": true, "records_per_task": 512,
+              "minibatch_size": 64, "minibatches_per_task": 8, "grads_to_wait": 0},
      "model": {"seed": 7, "slots": 1024, "tables": […], "variables": […], "rule": {…}},
      "slots": [["ps-0-1-1f.slots", slot, primary epoch, offset, length, crc, version, low, until, rows, pushes, sum], …],
      "checksum": "…"}
@@ -108,6 +108,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
             "shards": [[shard.name, shard.start, shard.count] for shard in dealing.shards],
             "seed": dealing.seed,
             "shuffle": dealing.shuffle,
+            "block": max(shard.block for shard in dealing.shards),
             "records_per_task": dealing.records_per_task,
             "minibatch_size": dealing.minibatch_size,
             "minibatches_per_task": -(-dealing.records_per_task // dealing.minibatch_size),
@@ -171,7 +172,8 @@ def _manifest(path: Path, body: Mapping[str, Any]) -> Manifest:
 
 
 def _dealing(data: Mapping[str, Any]) -> Dealing:
-    shards = tuple(_shard(one) for one in reading.items(reading.field(data, "shards")))
+    block = integer(data.get("block", 1), 1)
+    shards = tuple(_shard(one, block) for one in reading.items(reading.field(data, "shards")))
     if not any(shard.count for shard in shards):
         raise ValueError("its data has no records")
     return Dealing(
@@ -184,9 +186,9 @@ def _dealing(data: Mapping[str, Any]) -> Dealing:
     )
 
 
-def _shard(body: object) -> Shard:
+def _shard(body: object, block: int) -> Shard:
     name, start, count = reading.items(body, 3)
-    return Shard(reading.text(name), integer(start), integer(count))
+    return Shard(reading.text(name), integer(start), integer(count), block)
 
 
 def _section(folder: Path, body: object) -> tuple[Path, SlotSection]:

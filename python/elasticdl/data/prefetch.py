@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.reader import Reader
+from elasticdl.data.readers.records import Records
 from elasticdl.errors import BadInput, Cancelled
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class ChunkSource:
     At most `ahead` chunks wait to be fetched, so memory is bounded whatever is expected.
     """
 
-    def __init__(
-        self, reader: Reader, ledger: Chunks, convert: Callable[[list[Any]], Any], ahead: int
-    ) -> None:
+    def __init__(self, reader: Reader, ledger: Chunks, convert: Callable[[Records], Any], ahead: int) -> None:
         self._reader = reader
         self._ledger = ledger
         self._convert = convert
@@ -140,7 +139,7 @@ class ChunkSource:
             records = self._reader.read(task, wanted)
             bad = len(wanted) - len(records)
             try:
-                return _Made(len(wanted), bad, self._convert(records) if records else None)
+                return _Made(len(wanted), bad, self._convert(records) if len(records) else None)
             except BadInput as error:
                 first, last = min(wanted), max(wanted)
                 raise type(error)(

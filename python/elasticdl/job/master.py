@@ -96,6 +96,7 @@ def make_runner(
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
+    from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.reader import shards_of
     from elasticdl.data.readers.recordfiles import open_reader
     from elasticdl.spec.modelfile import check_model_file
@@ -104,7 +105,15 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
         return None
 
     def shards(origin: str) -> tuple[Shard, ...]:
-        return shards_of(open_reader(origin, spec.data_reader_params, place.path / "data", None, progress))
+        return shards_of(
+            open_reader(
+                origin,
+                spec.data_reader_params,
+                place.path / "data",
+                progress=progress,
+                records_per_task=records_per_task(spec),
+            )
+        )
 
     return DataFound(shards(spec.training_data), shards(spec.validation_data) if spec.validation_data else ())
 

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -254,13 +254,14 @@ class WorkerProcess:
 
     def _open_readers(self, custom: Callable[..., Any] | None) -> tuple[Reader, Reader | None]:
         """Return readers of the training data and of what is evaluated, if anything is."""
+        from elasticdl.data.plan.order import records_per_task
         from elasticdl.data.readers.custom import open_custom_reader
-        from elasticdl.data.readers.reader import BadRecords, shards_of
+        from elasticdl.data.readers.reader import BadRecords, check_unchanged, shards_of
         from elasticdl.data.readers.recordfiles import open_reader
 
         spec = self._spec
+        per_task = records_per_task(spec)
         if custom is not None:
-            per_task = spec.minibatch_size * spec.num_minibatches_per_task
 
             def open_own(origin: str) -> Reader:
                 return open_custom_reader(custom, origin, per_task, spec.data_reader_params)
@@ -271,15 +272,23 @@ class WorkerProcess:
                 self._found = FoundShards(shards_of(own), () if other is None else shards_of(other))
             self._stream.send(self._found)
             return own, other
-        self._data.result()  # the master has indexed the files; this worker then finds the indexes
+        data = self._data.result()  # the master has indexed the files; this worker then finds the indexes
         bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
 
-        def open_files(origin: str) -> Reader:
-            return open_reader(origin, spec.data_reader_params, self._place.path / "data", bad_records)
+        def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
+            reader = open_reader(
+                origin,
+                spec.data_reader_params,
+                self._place.path / "data",
+                bad_records,
+                records_per_task=per_task,
+            )
+            check_unchanged(reader, shards)
+            return reader
 
         return (
-            open_files(spec.training_data),
-            open_files(spec.validation_data) if spec.validation_data else None,
+            open_files(spec.training_data, data.shards),
+            open_files(spec.validation_data, data.validation) if spec.validation_data else None,
         )
 
     def _tell_bad_record(self, what: str) -> bool:

@@ -24,7 +24,7 @@ from elasticdl.keras.loss import ChunkLoss
 from elasticdl.keras.metricvalues import EvaluationMetrics, Seen
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.evaluation import MetricValue
-from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.records import Records, picked
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
@@ -176,9 +176,11 @@ class KerasEvaluator:
 
 def _trial_batches(user: UserModel, pipeline: FeedPipeline, sample: Records) -> tuple[Batch, Batch]:
     """Return what `feed` makes of two parts of a sample, of different sizes. Raises BadData if it makes no example of them."""
-    cut = max(1, (len(sample) - 1) // 2)
-    rest = sample[cut:] if len(sample) > 2 else [*sample, sample[0]]
-    found = [batch for batch in (pipeline(sample[:cut]), pipeline(rest)) if batch.data is not None]
+    count = len(sample)
+    cut = max(1, (count - 1) // 2)
+    rest = range(cut, count) if count > 2 else (*range(count), 0)
+    parts = (picked(sample, range(cut)), picked(sample, rest))
+    found = [batch for batch in map(pipeline, parts) if batch.data is not None]
     if not found:
         raise BadData(
             f"{user.path}: feed made no example of the first {len(sample)} records of the evaluation data; metrics can't be tried"

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
-from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.raised import raised_by_python
 
@@ -63,10 +64,9 @@ class FeedPipeline:
         """
         if not len(records):
             return Batch(0, None)
-        tensor = tf.constant(np.asarray(records, dtype=object) if isinstance(records[0], bytes) else records)
+        tensors = _tensors(records)
         if self._traced is None:
-            signature = tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
-            self._traced = Compiled(self._trace, (signature,))
+            self._traced = Compiled(self._trace, (tf.nest.map_structure(_any_number_of, tensors),))
             try:
                 self._traced.trace()
             except BadData:
@@ -77,7 +77,7 @@ class FeedPipeline:
                 text = f"{self._path}: feed failed: {describe(error, self._path)}"
                 raise BadData(f"{text}; {_IN_A_GRAPH}" if _of_the_body(error) else text) from error
         try:
-            data = self._traced(tensor)
+            data = self._traced(tensors)
         except tf.errors.OpError as error:
             # What a Python function raises has the type of another error of TensorFlow, and may say anything.
             if not raised_by_python(error):
@@ -110,7 +110,7 @@ class FeedPipeline:
             raise BadData(
                 f"{self._path}: feed batched its examples: it returned {show(element)}; expected {EXPECTED}"
             )
-        batches = dataset.batch(tf.cast(tf.shape(records)[0], tf.int64))
+        batches = dataset.batch(_count(records))
         self.spec = batches.element_spec
         batch = batches.get_single_element()
         _run_inline(tf.compat.v1.get_default_graph())
@@ -136,6 +136,36 @@ class FeedPipeline:
             yield
         finally:
             del graph._create_op_internal  # that of its class counts again
+
+
+def _tensors(records: Records) -> Any:
+    """Return records as a tensor, columns as one of each; vectors of different lengths are a ragged one."""
+    if isinstance(records, Columns):
+        return {name: _column(array) for name, array in records.arrays.items()}
+    return tf.constant(np.asarray(records, dtype=object) if isinstance(records[0], bytes) else records)
+
+
+def _column(array: npt.NDArray[Any]) -> Any:
+    if array.dtype != object:
+        return tf.constant(array)
+    if not isinstance(array[0], np.ndarray):
+        return tf.constant(array, tf.string)
+    values = np.concatenate(array)
+    of_values = tf.constant(values, tf.string if values.dtype == object else None)
+    return tf.RaggedTensor.from_row_lengths(of_values, [len(vector) for vector in array])
+
+
+def _any_number_of(tensor: Any) -> Any:
+    """Return the spec of a tensor with any number of records."""
+    if isinstance(tensor, tf.RaggedTensor):
+        return tf.RaggedTensorSpec([None, None], tensor.dtype, ragged_rank=1)
+    return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def _count(tensors: Any) -> Any:
+    """Return the number of records."""
+    first = tf.nest.flatten(tensors)[0]
+    return first.nrows() if isinstance(first, tf.RaggedTensor) else tf.shape(first, tf.int64)[0]
 
 
 _MOST_TAKEN = 1000

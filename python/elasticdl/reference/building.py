@@ -13,7 +13,7 @@ from elasticdl.errors import BadData, BadInput, BadModel
 from elasticdl.reference.models import Arrays, Model
 from elasticdl.reference.optimizers import Optimizer
 from elasticdl.spec.jobspec import Mode
-from elasticdl.worker.contract.records import Records
+from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
@@ -74,8 +74,12 @@ def first_parameters(user: UserModel, model: Model, seed: int) -> Arrays:
 
 
 def feed(user: UserModel, metadata: Any, records: Records, mode: str = Mode.TRAINING) -> Batch:
-    """Return the batch that the user's `feed` makes of a chunk's records. Raises BadData for anything else than (features, labels)."""
-    made = user.feed(records, mode, metadata)
+    """Return the batch that the user's `feed` makes of a chunk's records, which are arrays by name if they are columns.
+
+    Raises BadData for anything else than (features, labels).
+    """
+    given = records.arrays if isinstance(records, Columns) else records
+    made = user.feed(given, mode, metadata)
     if not isinstance(made, tuple) or len(made) != 2:
         raise BadData(f"{user.path}: feed returned a {type(made).__name__}; expected (features, labels)")
     features, labels = made

@@ -14,7 +14,7 @@ from elasticdl.errors import BadModel
 PAGE = 'the page "Coming from ElasticDL 0.2" (docs/guides/coming-from-0.2.md)'
 
 _READERS = (
-    "--training_data reads TFRecord and CSV files; custom_data_reader() in the model file reads anything else"
+    "--training_data reads files of several kinds; custom_data_reader() in the model file reads anything else"
 )
 _SUCCESSORS = {
     "elasticdl.python": "import Mode from elasticdl, Embedding from elasticdl.keras",

@@ -23,6 +23,7 @@ from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, Strategy
+from elasticdl.spec.readers import reader_of
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -228,7 +229,7 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
 
 
 def _check_data(name: str, origin: str) -> None:
-    if "://" in origin:
+    if reader_of(origin):
         return
     path = Path(origin)
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
 from elasticdl.errors import BadModel, BadSetting
+from elasticdl.spec import entrypoints
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import PARQUET, JobSpec
 from elasticdl.spec.zoo import imported_file, parse, resolve
@@ -91,25 +90,17 @@ class ModelFileRules(Protocol):
 
 def names() -> list[str]:
     """Return the names of the frameworks that are installed."""
-    return sorted(_entries())
+    return entrypoints.names(GROUP)
 
 
 def find(name: str) -> Any:
     """Return the framework of that name. Raises BadSetting if there is none, or if it can't be loaded."""
-    entry = _entries().get(name)
-    if entry is None:
+    found = entrypoints.find(GROUP, name, "framework")
+    if found is None:
         raise BadSetting(
             f"--framework: {name!r} is not installed{nearest(name, names())}; there are {', '.join(names()) or 'none'}"
         )
-    try:
-        return entry.load()
-    except (ImportError, AttributeError) as error:
-        raise BadSetting(f"--framework: {name} ({entry.value}) can't be loaded: {error}") from error
-
-
-@cache
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+    return found
 
 
 def framework_of(spec: JobSpec) -> Any:

@@ -5,6 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::lines::{self, LinesFile};
+use elasticdl_core::records::recordio::{self, Compressor, RecordIoFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
 use elasticdl_core::records::{Error, Stop};
 use proptest::collection::vec;
@@ -43,6 +45,11 @@ fn open_tfrecord(path: &Path, index: &Path) -> Result<TFRecordFile, Error> {
 fn open_csv(path: &Path, index: &Path, header: Header) -> Result<CsvFile, Error> {
     csv::index(path, index, b',', &mut quiet)?;
     CsvFile::open(path, index, b',', header)
+}
+
+fn open_lines(path: &Path, index: &Path) -> Result<LinesFile, Error> {
+    lines::index(path, index, &mut quiet)?;
+    LinesFile::open(path, index)
 }
 
 /// Changes the offsets of an index, as somebody does who knows how to make its checksums right.
@@ -166,6 +173,12 @@ fn an_index_that_puts_records_together_or_apart_loses_none_silently() {
     ];
     for change in forgeries {
         let (_folder, path, index) = place(b"1\n22\n3\n");
+        open_lines(&path, &index).unwrap();
+        forge(&index, change);
+        let file = LinesFile::open(&path, &index).unwrap();
+        let all: Vec<u64> = (0..file.count()).collect();
+        assert!(matches!(file.read(&all), Err(Error::BadIndex { .. })));
+        let (_folder, path, index) = place(b"1\n22\n3\n");
         open_csv(&path, &index, Header::No).unwrap();
         forge(&index, change);
         let refused = CsvFile::open(&path, &index, b',', Header::No).and_then(|file| {
@@ -245,7 +258,119 @@ fn two_writers_of_one_index_do_not_disturb_each_other() {
     drop(folder);
 }
 
+const COMPRESSORS: [Compressor; 3] = [Compressor::None, Compressor::Snappy, Compressor::Gzip];
+
+#[test]
+fn a_chunk_that_becomes_too_long_is_corrupt() {
+    // Gzip makes a thousandth of zeros: 300 MiB of them, in a chunk whose head and checksum are right.
+    let level = flate2::Compression::default();
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), level);
+    for _ in 0..300 {
+        std::io::Write::write_all(&mut encoder, &[0; 1 << 20]).unwrap();
+    }
+    let packed = encoder.finish().unwrap();
+    let mut crc = flate2::Crc::new();
+    crc.update(&packed);
+    let words = [recordio::MAGIC, crc.sum(), 2, packed.len() as u32, 1];
+    let mut content: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    content.extend(packed);
+    let (_folder, path, _) = place(&content);
+    let file = RecordIoFile::open(&path).unwrap();
+    let refused = file.read(0).unwrap_err().to_string();
+    assert!(refused.contains("more than 256 MiB"), "{refused}");
+}
+
+#[test]
+fn a_chunk_of_too_many_bytes_is_not_made() {
+    let half = vec![0; recordio::LONGEST / 2];
+    assert!(recordio::chunk(&[half.clone(), half.clone()], Compressor::Snappy).is_none());
+    assert!(recordio::chunk(&[half], Compressor::Snappy).is_some());
+}
+
+#[test]
+fn a_line_that_never_ends_is_corrupt() {
+    let (_folder, path, index) = place(b"one\n");
+    let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len((64 << 20) + 10).unwrap(); // a hole
+    let refused = open_lines(&path, &index).err().unwrap().to_string();
+    assert!(refused.contains("record 1 of"), "{refused}");
+    assert!(refused.contains("longer than 64 MiB"), "{refused}");
+}
+
+#[test]
+fn lines_of_a_file_that_changes_are_no_records() {
+    let (_folder, path, index) = place(b"one\ntwo\n");
+    let file = open_lines(&path, &index).unwrap();
+    assert!(matches!(file.read(&[2]), Err(Error::NoSuchRecord { .. })));
+    fs::write(&path, b"one\ntwo\nthree\n").unwrap();
+    assert!(matches!(file.read(&[0]), Err(Error::Changed { .. })));
+    assert!(matches!(
+        LinesFile::open(&path, &index),
+        Err(Error::Changed { .. })
+    ));
+    assert_eq!(open_lines(&path, &index).unwrap().count(), 3);
+}
+
 proptest! {
+    #[test]
+    fn chunks_are_read_back_and_no_damage_goes_unnoticed(
+        chunks in vec((vec(vec(any::<u8>(), 0..40), 0..12), prop::sample::select(&COMPRESSORS[..])), 1..5),
+        at in any::<prop::sample::Index>(),
+        cut in any::<prop::sample::Index>(),
+        bit in 0..8,
+    ) {
+        let content: Vec<u8> = chunks
+            .iter()
+            .flat_map(|(records, compressor)| recordio::chunk(records, *compressor).unwrap())
+            .collect();
+        let read = |content: &[u8]| {
+            let (_folder, path, _) = place(content);
+            let file = RecordIoFile::open(&path)?;
+            let counts = file.chunks();
+            let all = (0..counts.len()).map(|number| file.read(number));
+            Ok::<_, Error>((counts, all.collect::<Result<Vec<_>, _>>()?))
+        };
+        let (counts, all) = read(&content).unwrap();
+        let expected: Vec<_> = chunks.into_iter().map(|(records, _)| records).collect();
+        prop_assert_eq!(counts, expected.iter().map(|records| records.len() as u64).collect::<Vec<_>>());
+        prop_assert_eq!(&all, &expected);
+        let mut damaged = content.clone();
+        damaged[at.index(content.len())] ^= 1_u8 << bit;
+        // Nothing may be compressed in any way.
+        if let Ok((_, same)) = read(&damaged) {
+            prop_assert_eq!(&same, &expected);
+        }
+        // A file that is cut between two chunks is a file.
+        let short = &content[..cut.index(content.len())];
+        if let Ok((_, fewer)) = read(short) {
+            prop_assert_eq!(&fewer[..], &expected[..fewer.len()]);
+        }
+    }
+
+    #[test]
+    fn lines_are_those_that_are_not_blank(
+        texts in vec("[ a-c\t]{0,6}", 0..40),
+        end in prop::sample::select(vec!["\n", "\r\n"]),
+        mark in any::<bool>(),
+        last in any::<bool>(),
+    ) {
+        let mut text = if mark { "\u{feff}".to_string() } else { String::new() };
+        text.push_str(&texts.join(end));
+        if last {
+            text.push_str(end);
+        }
+        let (_folder, path, index) = place(text.as_bytes());
+        let file = open_lines(&path, &index).unwrap();
+        let expected: Vec<_> = texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()).collect();
+        let all: Vec<u64> = (0..file.count()).rev().collect();
+        let mut found = file.read(&all).unwrap();
+        found.reverse();
+        prop_assert_eq!(found, expected.iter().map(|text| text.as_bytes().to_vec()).collect::<Vec<_>>());
+        let few = [all.len() as u64];
+        let beyond = matches!(file.read(&few), Err(Error::NoSuchRecord { .. }));
+        prop_assert!(beyond);
+    }
+
     #[test]
     fn tfrecords_are_read_back_in_any_order(
         records in vec(vec(any::<u8>(), 0..40), 1..20),

@@ -419,11 +419,11 @@ def _read_position(body: wire.Position) -> Position:
 
 
 def _shards(shards: Iterable[Shard]) -> list[wire.Shard]:
-    return [wire.Shard(name=shard.name, start=shard.start, count=shard.count) for shard in shards]
+    return [_plain(wire.Shard, shard) for shard in shards]
 
 
 def _read_shards(bodies: Iterable[wire.Shard]) -> tuple[Shard, ...]:
-    return tuple(Shard(body.name, body.start, body.count) for body in bodies)
+    return tuple(_read_plain(Shard, body) for body in bodies)
 
 
 def _figures(metrics: Iterable[tuple[str, float]]) -> list[wire.Figure]:

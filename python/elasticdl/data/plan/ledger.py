@@ -141,6 +141,10 @@ class Ledger:
                     f"shard {shard.name!r} has start {shard.start} and count {shard.count}; "
                     "neither can be negative"
                 )
+            if not 1 <= shard.block <= MOST_RECORDS:
+                raise BadData(
+                    f"shard {shard.name!r} has blocks of {shard.block:,} records; they can have 1 to {MOST_RECORDS:,}"
+                )
             if shard.start > MOST_RECORDS:
                 raise BadData(f"shard {shard.name!r} starts at {shard.start:,}, beyond {MOST_RECORDS:,}")
         if (records := sum(shard.count for shard in shards)) > MOST_RECORDS:

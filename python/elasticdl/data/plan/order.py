@@ -14,6 +14,8 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.waves import WHOLE
+from elasticdl.errors import BadSetting
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -62,9 +64,14 @@ class Dealing:
                 return
 
 
+def records_per_task(spec: JobSpec, block: int = 1) -> int:
+    """Return the records of a full task; `block`: the most that are decoded together, which no task splits."""
+    return max(spec.minibatch_size * spec.num_minibatches_per_task, block)
+
+
 def dealing_of(spec: JobSpec, shards: tuple[Shard, ...]) -> Dealing:
     """Return how a job deals out these shards."""
-    per_task = spec.minibatch_size * spec.num_minibatches_per_task
+    per_task = records_per_task(spec, max((shard.block for shard in shards), default=1))
     gradients = spec.grads_to_wait if spec.accumulates else 0
     return Dealing(shards, spec.seed, spec.shuffle, per_task, spec.minibatch_size, gradients)
 
@@ -86,4 +93,34 @@ def schedule_of(spec: JobSpec, shards: tuple[Shard, ...], validation: tuple[Shar
 def tasks_of(spec: JobSpec, shards: tuple[Shard, ...]) -> TaskOrder:
     """Return the tasks of a job with parameter servers. Raises BadInput for data that can't be trained on."""
     dealing = dealing_of(spec, shards)
-    return TaskOrder(dealing.ledger(), spec.num_epochs, spec.max_step, max(1, dealing.grads_to_wait))
+    order = TaskOrder(dealing.ledger(), spec.num_epochs, spec.max_step, max(1, dealing.grads_to_wait))
+    if order.chunks_per_task >= WHOLE:
+        raise BadSetting(
+            f"--minibatch_size: a task of {dealing.records_per_task:,} records has {order.chunks_per_task:,} minibatches, and with "
+            f"parameter servers can have {WHOLE - 1:,}; use larger minibatches, or {_smaller_tasks(spec)}"
+        )
+    return order
+
+
+def _smaller_tasks(spec: JobSpec) -> str:
+    return "a lower --num_minibatches_per_task" if spec.num_minibatches_per_task >= WHOLE else SMALLER_BLOCKS
+
+
+SMALLER_BLOCKS = "files with smaller row groups or batches, for example of 10,000 records"
+"""What to do about tasks that are too long because they split no block."""
+
+
+def idle_for_blocks(spec: JobSpec, shards: tuple[Shard, ...]) -> str:
+    """Return what to say if an epoch has fewer tasks than workers because no task splits a block; empty if it has enough."""
+    dealing = dealing_of(spec, shards)
+    if dealing.records_per_task == records_per_task(spec):
+        return ""
+    tasks = dealing.ledger().num_tasks
+    workers = spec.num_workers.maximum
+    if tasks >= workers:
+        return ""
+    return (
+        f"the data comes in blocks of up to {dealing.records_per_task:,} records, which no task splits: an epoch has "
+        f"{'1 task' if tasks == 1 else f'{tasks:,} tasks'}, so {workers - tasks} of {workers} workers have nothing to do; use "
+        f"{SMALLER_BLOCKS}"
+    )

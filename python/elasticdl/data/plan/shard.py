@@ -7,7 +7,7 @@ state has come.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 
@@ -21,11 +21,16 @@ class Shard:
         name: what the reader needs to find the source again, for example a path.
         start: index of its first record inside the source.
         count: number of records.
+        block: most of its records that are decoded together, as those of a row group are; 1: each by itself.
+        fingerprint: names the state that the source's content was in; empty if nobody knows. Shards of two states are equal: workers
+            compare it with what they find.
     """
 
     name: str
     start: int
     count: int
+    block: int = 1
+    fingerprint: str = field(default="", compare=False)
 
     def __str__(self) -> str:
         if not self.count:

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from elasticdl.data.plan.shard import Task
@@ -73,7 +74,12 @@ class CustomReader:
 
     Attributes:
         metadata: what the user's reader offers, or an empty Metadata.
+        fingerprints: of the user's sources nothing is known.
+        block: a task is read as a whole, whichever records it has.
     """
+
+    fingerprints: Mapping[str, str] = MappingProxyType({})
+    block = 1
 
     def __init__(self, reader: UserReader) -> None:
         self._reader = reader

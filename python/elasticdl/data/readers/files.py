@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
 
-from elasticdl._core import index_csv, index_tfrecord, looks_like_tfrecord
-from elasticdl.errors import BadData, BadSetting
+from elasticdl._core import index_csv, index_lines, index_tfrecord, looks_like_tfrecord
+from elasticdl.errors import BadData
 from elasticdl.files import reading
-from elasticdl.files.drafts import new_draft
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
-from elasticdl.files.permissions import PRIVATE
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
@@ -34,15 +31,35 @@ class Kind(StrEnum):
     """The kinds of record files."""
 
     TFRECORD = "TFRecord"
+    RECORDIO = "RecordIO"
     CSV = "CSV"
+    JSON_LINES = "JSON lines"
+    PARQUET = "Parquet"
+    ARROW = "Arrow"
 
 
+_MAGIC = {b"\x04\x03\x02\x01": Kind.RECORDIO, b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
+"""How files of a kind begin."""
+_UNREADABLE = {
+    b"\x1f\x8b": "is compressed (gzip); random access needs it unpacked: gunzip {name}",
+    b"PARE": "is encrypted (Parquet); write it without encryption",
+    b"FEA1": "is a Feather file of version 1; read it with pyarrow.feather.read_table, and write it with write_feather",
+    b"\xff\xff\xff\xff": "seems to be a stream of Arrow; random access needs a file: copy its batches to pyarrow.ipc.new_file",
+}
+"""How files begin that are like these and can't be read, and what to do."""
 _SUFFIXES = {
     ".tfrecord": Kind.TFRECORD,
     ".tfrecords": Kind.TFRECORD,
     ".tfrec": Kind.TFRECORD,
+    ".recordio": Kind.RECORDIO,
     ".csv": Kind.CSV,
     ".tsv": Kind.CSV,
+    ".jsonl": Kind.JSON_LINES,
+    ".ndjson": Kind.JSON_LINES,
+    ".json": Kind.JSON_LINES,
+    ".parquet": Kind.PARQUET,
+    ".arrow": Kind.ARROW,
+    ".feather": Kind.ARROW,
 }
 
 
@@ -50,10 +67,8 @@ def find_files(origin: str) -> list[Path]:
     """Return the files that a path, a directory or a glob stands for, sorted by name.
 
     Of a directory these are the files directly in it, without those whose names begin with `.` or `_`. Raises
-    BadData if there is none, or if one is a link to nothing or no regular file; BadSetting for a URL.
+    BadData if there is none, or if one is a link to nothing or no regular file.
     """
-    if "://" in origin:
-        raise BadSetting(f"{origin} is a URL; only local paths, directories and globs are read so far")
     path = Path(origin)
     try:
         files = [file.absolute() for file in find(origin)]
@@ -88,9 +103,18 @@ def kind_of(path: Path) -> Kind | None:
         return None
     if looks_like_tfrecord(start):
         return Kind.TFRECORD
-    if start.startswith(b"\x1f\x8b"):
-        raise BadData(f"{path} is compressed (gzip); random access needs it unpacked: gunzip {path.name}")
-    if by_suffix := _SUFFIXES.get(path.suffix.lower()):
+    for magic, kind in _MAGIC.items():
+        if start.startswith(magic):
+            return kind
+    for magic, what in _UNREADABLE.items():
+        if start.startswith(magic):
+            raise BadData(f"{path} {what.format(name=path.name)}")
+    by_suffix = _SUFFIXES.get(path.suffix.lower())
+    if by_suffix is Kind.JSON_LINES and start.lstrip().startswith(b"["):
+        raise BadData(
+            f"{path} is one array of JSON; write each of its objects on a line of its own: jq -c '.[]'"
+        )
+    if by_suffix:
         return by_suffix
     text = start
     if len(start) == 4096:  # the last line may be cut in mid-character
@@ -101,8 +125,11 @@ def kind_of(path: Path) -> Kind | None:
     except UnicodeDecodeError:
         is_text = False
     if not is_text:
-        raise BadData(f"{path} is neither TFRecord nor CSV; other kinds need a custom_data_reader")
-    return Kind.CSV
+        *kinds, last = Kind
+        raise BadData(
+            f"{path} is none of {', '.join(kinds)} and {last}; other kinds need a custom_data_reader"
+        )
+    return Kind.JSON_LINES if text.lstrip().startswith(b"{") else Kind.CSV
 
 
 def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: Progress | None) -> Path:
@@ -123,6 +150,10 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
                         index_tfrecord(str(path), str(place), progress)
                     case Kind.CSV:
                         index_csv(str(path), str(place), delimiter, progress)
+                    case Kind.JSON_LINES:
+                        index_lines(str(path), str(place), progress)
+                    case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
+                        raise AssertionError(f"files of {kind} have an index of their own")
                     case _:
                         assert_never(kind)
                 return place
@@ -132,37 +163,3 @@ def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: P
     except OSError as error:
         raise BadData(f"can't index {path}: {error.strerror or error} ({error.filename})") from error
     raise AssertionError("one of the places succeeds or raises")
-
-
-def pin(origin: str, fingerprints: Mapping[str, str], folder: Path) -> None:
-    """Let the first process of a job fix what the data is; raise BadData in a later one that finds other
-    data.
-
-    Without this a worker that joins after somebody has changed a file would index it anew and train on other
-    records than the rest. BadData is also raised if what the first one wrote can't be read.
-    """
-    key = hashlib.blake2b(origin.encode(), digest_size=8).hexdigest()
-    place = folder / f"data-{key}.json"
-    mine = json.dumps(dict(fingerprints), indent=0)
-    try:
-        draft, descriptor = new_draft(place, PRIVATE)
-        try:
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(mine)
-            os.link(draft, place)
-            return
-        except FileExistsError:
-            written = reading.fields(reading.load_file(place))
-            pinned = {reading.text(name): reading.text(mark) for name, mark in written.items()}
-        finally:
-            draft.unlink()
-    except OSError as error:
-        raise BadData(f"can't write {place}: {error.strerror}") from error
-    except ValueError as error:
-        raise BadData(f"{place} does not say what the data is: {error}; start the job again") from None
-    for name in sorted(pinned.keys() | fingerprints.keys()):
-        if pinned.get(name) != fingerprints.get(name):
-            what = "appeared" if name not in pinned else "gone" if name not in fingerprints else "changed"
-            raise BadData(
-                f"{name} has {what} since the job began; data must not change while a job runs, start the job again"
-            )

@@ -1,20 +1,21 @@
 """Readers: where records come from, seen by everybody else.
 
-Built-in readers (`recordfiles.py`) and the wrapper around a user's own (`custom.py`) implement the same small
-Protocol. A reader knows nothing of epochs and order; the ledger says which records a chunk has, the reader
-fetches them.
+Built-in readers and the wrapper around a user's own (`custom.py`) implement the same small Protocol. A reader knows
+nothing of epochs and order; the ledger says which records a chunk has, the reader fetches them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Protocol
 
 from elasticdl.data.plan.ledger import MOST_RECORDS
 from elasticdl.data.plan.shard import Shard, Task, overlapping
+from elasticdl.data.readers.records import Records
 from elasticdl.errors import BadData
 from elasticdl.files.reading import is_utf8
 
@@ -24,8 +25,9 @@ class Metadata:
     """What `feed` learns about the records.
 
     Attributes:
-        column_names: the columns of a CSV file in their order; empty where records have no columns.
-        column_dtypes: type of each column by its name; CSV gives `string` for all.
+        column_names: the columns of a table in their order; empty where records have no columns.
+        column_dtypes: type of each column by its name, `string` where records are rows of strings. Of columns: NumPy's name of a number's
+            type (`int64`, `float32`, `bool`), `string` or `binary`; `float32[8]` for vectors of 8, `float32[]` for vectors of any length.
     """
 
     column_names: tuple[str, ...] = ()
@@ -39,16 +41,22 @@ class Reader(Protocol):
     def metadata(self) -> Any:
         """Return what `feed` gets as `metadata`: a Metadata, or the object that a user's reader offers."""
 
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """Return what names the present content of a shard's source, by the shard's name; sources that never change need none."""
+
+    @property
+    def block(self) -> int:
+        """Return the most records that can only be had together, as those of a row group can; else 1. No task splits a block."""
+
     def create_shards(self) -> list[tuple[str, int, int]]:
         """Return (name, index of the first record, number of records) of each shard. Raises BadData."""
 
-    def read_records(self, task: Task) -> Iterator[Any]:
-        """Yield the records of `task` in their order in the source. Raises BadData."""
-
-    def read(self, task: Task, records: Sequence[int]) -> list[Any]:
+    def read(self, task: Task, records: Sequence[int]) -> Records:
         """Return `records` (indices inside the source, all of them of `task`) in the order asked.
 
-        Records that `max_bad_records` allows to be bad are left out. Raises BadData.
+        Records that `max_bad_records` allows to be bad are left out; of columns all may be, then the answer is an empty list. Raises
+        BadData.
         """
 
 
@@ -64,7 +72,9 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
         name, start, count = entry
         if not is_utf8(name):
             raise BadData(f"the shard {name!r} has a name that is not text in UTF-8; give it another one")
-        shards.append(Shard(name, int(start), int(count)))
+        shards.append(
+            Shard(name, int(start), int(count), reader.block, _mark(reader.fingerprints.get(name, "")))
+        )
     if (records := sum(shard.count for shard in shards)) > MOST_RECORDS:
         raise BadData(
             f"create_shards of {reader} returned shards with {records:,} records in all; "
@@ -76,6 +86,26 @@ def shards_of(reader: Reader) -> tuple[Shard, ...]:
             "a record must be in one shard only"
         )
     return tuple(shards)
+
+
+def check_unchanged(reader: Reader, shards: Sequence[Shard]) -> None:
+    """Compare the sources of a reader with those that a job's shards were made of.
+
+    A worker that joined after somebody had changed a file would train on other records than the rest. Raises BadData.
+    """
+    then = {shard.name: shard.fingerprint for shard in shards if shard.fingerprint}
+    now = {name: _mark(fingerprint) for name, fingerprint in reader.fingerprints.items()}
+    for name in sorted(then.keys() | now.keys()):
+        if then.get(name) != now.get(name):
+            what = "appeared" if name not in then else "gone" if name not in now else "changed"
+            raise BadData(
+                f"{name} has {what} since the job began; data must not change while a job runs, start the job again"
+            )
+
+
+def _mark(fingerprint: str) -> str:
+    """Shorten a fingerprint: journals on Kubernetes have little room, and there may be thousands."""
+    return hashlib.blake2b(fingerprint.encode(), digest_size=8).hexdigest() if fingerprint else ""
 
 
 def _is_shard(entry: Any) -> bool:

@@ -1,7 +1,8 @@
-"""The built-in readers: TFRecord and CSV files with random access, one shard per file.
+"""The built-in readers: which one reads a file, and what the core reads itself, TFRecord, CSV and lines, one shard per file.
 
 Bytes are found, checked and parsed by the Rust core; this picks the files and keeps a bounded number of them
-open. A directory of ten thousand small files must not need ten thousand descriptors.
+open. A directory of ten thousand small files must not need ten thousand descriptors. Tables are read by pyarrow (`tablefiles.py`,
+`jsonlines.py`), which is imported for them only.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 
-from elasticdl._core import CSVFile, TFRecordFile
+from elasticdl._core import CSVFile, LinesFile, TFRecordFile
 from elasticdl.data.plan.shard import Task
-from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index, pin
-from elasticdl.data.readers.reader import BadRecords, Metadata
+from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index
+from elasticdl.data.readers.installed import Opening, open_installed
+from elasticdl.data.readers.reader import BadRecords, Metadata, Reader
+from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
+from elasticdl.spec.readers import reader_of
 
 _OPEN_FILES = 128
 
@@ -46,20 +50,28 @@ class _CSVParams:
         return self.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
 
 
+_NO_PARAMS = _CSVParams()
+_File = TFRecordFile | CSVFile | LinesFile
+
+
 class FileReader:
-    """Reads records of files of one kind.
+    """Reads records of files of one kind; lines are bytes, which are not looked at.
 
     Attributes:
         kind: what the files are.
         metadata: names of the columns (CSV without a header: `column_0`, `column_1`, …).
+        fingerprints: of each file that has content.
+        block: any record can be had by itself.
     """
+
+    block = 1
 
     def __init__(
         self,
         kind: Kind,
         indexes: Mapping[Path, Path],
-        params: _CSVParams,
         bad_records: BadRecords,
+        params: _CSVParams = _NO_PARAMS,
         empty: Sequence[str] = (),
     ) -> None:
         """Open the files that have content; `empty` names those without, which are shards of no records."""
@@ -68,7 +80,7 @@ class FileReader:
         self._params = params
         self._bad_records = bad_records
         self._lock = threading.Lock()
-        self._open: OrderedDict[str, TFRecordFile | CSVFile] = OrderedDict()
+        self._open: OrderedDict[str, _File] = OrderedDict()
         self._counts: dict[str, int] = {}
         self.fingerprints: dict[str, str] = {}
         first: _Columns | None = None
@@ -98,13 +110,13 @@ class FileReader:
         """
         name = task.shard.name
         file = self._file(name)
-        if self._bad_records.limit == 0:
+        if self._bad_records.limit == 0 or isinstance(file, LinesFile):
             return list(file.read(records))
         good, bad = file.read_good(records)
         self._bad_records.allow(name, bad)
         return list(good)
 
-    def _file(self, name: str) -> TFRecordFile | CSVFile:
+    def _file(self, name: str) -> _File:
         with self._lock:
             if file := self._open.get(name):
                 self._open.move_to_end(name)
@@ -115,6 +127,10 @@ class FileReader:
             match self.kind:
                 case Kind.TFRECORD:
                     file = TFRecordFile(name, index)
+                case Kind.JSON_LINES:
+                    file = LinesFile(name, index)
+                case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
+                    raise AssertionError(f"files of {self.kind} have another reader")
                 case Kind.CSV:
                     file = CSVFile(name, index, self._params.delimiter_of(Path(name)), self._params.header)
                 case _:
@@ -131,19 +147,26 @@ def open_reader(
     folder: Path,
     bad_records: BadRecords | None = None,
     progress: Progress | None = None,
-) -> FileReader:
+    records_per_task: int = 1,
+) -> Reader:
     """Open the record files that `origin` stands for, indexing what has no fitting index yet, several files
-    at a time.
+    at a time, or what another package reads.
 
     Args:
-        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix.
-        params: for CSV `header` (true, false or `auto`) and `delimiter`.
-        folder: the job's folder, for indexes and for what fixes the data during the job.
+        origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix. `NAME://…` is
+            the affair of an installed reader.
+        params: for CSV `header` (true, false or `auto`) and `delimiter`; for tables `rows` (`columns` or `strings`) and `columns`.
+        folder: a folder of the job, for indexes.
         bad_records: the policy for corrupt records; None allows none.
         progress: told now and then the bytes indexed and the bytes in all, from any thread.
+        records_per_task: records of a task, unless blocks are larger.
 
     Raises BadData or BadSetting, with the file and what to do.
     """
+    bad_records = bad_records or BadRecords()
+    if name := reader_of(origin):
+        folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+        return open_installed(name, origin, params, Opening(folder, records_per_task, bad_records))
     files = find_files(origin)
     kinds = {path: kind for path in files if (kind := kind_of(path))}
     if not kinds:
@@ -156,15 +179,39 @@ def open_reader(
                 f"{origin} mixes kinds: {path.name} is {kind}, {other.name} is {other_kind}; "
                 "give files of one kind"
             )
-    csv_params = _csv_params(params) if kind is Kind.CSV else _no_params(params)
-    folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
-    indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
     # files such as _SUCCESS are marks, not data
     empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]
-    reader = FileReader(kind, indexes, csv_params, bad_records or BadRecords(), empty)
+    if kind in (Kind.PARQUET, Kind.ARROW):
+        from elasticdl.data.readers.tablefiles import TableReader
+        from elasticdl.data.readers.tables import table_params
+
+        tables = TableReader(kind, list(kinds), table_params(params), records_per_task, bad_records, empty)
+        return _filled(origin, tables, "there is no row")
+    if kind in (Kind.TFRECORD, Kind.RECORDIO) and params:
+        raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
+    if kind is Kind.RECORDIO:
+        return _filled(origin, RecordIOReader(list(kinds), records_per_task, empty), "its chunks are empty")
+    csv_params = _csv_params(params) if kind is Kind.CSV else _NO_PARAMS
+    folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+    indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
+    if kind is Kind.JSON_LINES:
+        from elasticdl.data.readers.jsonlines import JSONLinesReader
+        from elasticdl.data.readers.tables import table_params
+
+        lines = _filled(origin, FileReader(kind, indexes, BadRecords(), empty=empty), "there is no line")
+        return JSONLinesReader(lines, table_params(params), bad_records)
+    return _filled(
+        origin, FileReader(kind, indexes, bad_records, csv_params, empty), "there is only a header"
+    )
+
+
+_Opened = TypeVar("_Opened", bound=Reader)
+
+
+def _filled(origin: str, reader: _Opened, why: str) -> _Opened:
+    """Return a reader that has records. Raises BadData."""
     if not any(count for _, _, count in reader.create_shards()):
-        raise BadData(f"{origin} has no records: there is only a header")
-    pin(origin, reader.fingerprints, folder)
+        raise BadData(f"{origin} has no records: {why}")
     return reader
 
 
@@ -193,13 +240,6 @@ def _index_all(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _no_params(params: Mapping[str, Any]) -> _CSVParams:
-    if params:
-        given = ", ".join(params)
-        raise BadSetting(f"the TFRecord reader has no parameters; data_reader_params gives {given}")
-    return _CSVParams()
 
 
 def _csv_params(params: Mapping[str, Any]) -> _CSVParams:

@@ -1,6 +1,6 @@
 """Writing record files, for the tools that prepare data; jobs only read.
 
-CSV needs nothing beyond Python's own `csv` module, so only TFRecord and the usual content of its records are
+CSV needs nothing beyond Python's own `csv` module, so only TFRecord, RecordIO and the usual content of their records are
 here. The encoding of an Example is written out because importing a framework for it would take seconds.
 """
 
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping
+from enum import IntEnum
 from pathlib import Path
 
-from elasticdl._core import crc32c
+from elasticdl._core import crc32c, recordio_chunk
+from elasticdl.errors import BadData
 from elasticdl.files.drafts import replacing
 
 
@@ -25,6 +27,47 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> int:
             length = struct.pack("<Q", len(record))
             file.write(length + _masked_crc(length) + record + _masked_crc(record))
             count += 1
+    return count
+
+
+class Compressor(IntEnum):
+    """How the chunks of a RecordIO file are compressed, by the numbers in their heads."""
+
+    NONE = 0
+    SNAPPY = 1
+    GZIP = 2
+
+
+CHUNK = 32 << 20
+"""Bytes of the records of a chunk of RecordIO, which are fewer in all."""
+
+
+def write_recordio(
+    path: Path, records: Iterable[bytes], compressor: Compressor = Compressor.SNAPPY, chunk: int = CHUNK
+) -> int:
+    """Write a RecordIO file, which appears under its name when it is whole; return the number of records.
+
+    `chunk`: the bytes of a chunk's records, at most `CHUNK`; jobs decompress a chunk as a whole, and no task splits one. Raises BadData for
+    a record that has as many bytes itself.
+
+    Format: that of the RecordIO of ElasticDL 0.2 (the page "Data").
+    """
+    count = size = 0
+    waiting: list[bytes] = []
+    with replacing(path) as file:
+        for record in records:
+            if len(record) >= chunk:
+                raise BadData(
+                    f"record {count} (counted from 0) has {len(record):,} bytes; a chunk of {path.name} has less than {chunk:,}"
+                )
+            if size + len(record) >= chunk:
+                file.write(recordio_chunk(waiting, compressor))
+                waiting, size = [], 0
+            waiting.append(record)
+            size += len(record)
+            count += 1
+        if waiting:
+            file.write(recordio_chunk(waiting, compressor))
     return count
 
 

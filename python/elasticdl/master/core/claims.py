@@ -38,9 +38,10 @@ def impossible(name: str, member: MemberId, output: Path | None, message: Member
     match message:
         case FoundShards(shards, validation):
             # Their numbers are the user's reader's: what is wrong with them ends the job, with the reason.
-            return _out_of_bounds(
-                tuple(shard.name for shard in (*shards, *validation)), "the name of a shard"
+            words = tuple(
+                word for shard in (*shards, *validation) for word in (shard.name, shard.fingerprint)
             )
+            return _out_of_bounds(words, "the name of a shard, or its fingerprint,")
         case FoundModel():
             return None  # it is read as a whole
         case Register() | Enroll() if (message.name, message.member) != (name, member):

@@ -6,6 +6,7 @@ Whatever reads as a record has all its fields, of their kinds; what records mean
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import astuple
 from typing import Any, TypeVar, assert_never
 
 from elasticdl.cluster.cluster import process_name
@@ -140,7 +141,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
 
 
 def _shards_to_json(shards: tuple[Shard, ...]) -> list[Any]:
-    return [[shard.name, shard.start, shard.count] for shard in shards]
+    return [list(astuple(shard)) for shard in shards]
 
 
 def _done_to_json(done: Done) -> list[Any]:
@@ -169,8 +170,8 @@ def _read_server(body: object) -> Server:
 
 
 def _read_shard(body: object) -> Shard:
-    name, start, count = items(body, 3)
-    return Shard(text(name), integer(start), integer(count))
+    name, start, count, block, fingerprint = items(body, 5)
+    return Shard(text(name), integer(start), integer(count), integer(block, 1), text(fingerprint))
 
 
 def _read_state(body: object) -> StateId:

@@ -42,7 +42,7 @@ class Outputs:
                 Path(spec.audit),
                 shards,
                 seed=spec.seed,
-                records_per_task=spec.minibatch_size * spec.num_minibatches_per_task,
+                records_per_task=dealing_of(spec, shards).records_per_task,
                 minibatch_size=spec.minibatch_size,
                 num_epochs=spec.num_epochs,
                 has_servers=spec.num_ps_pods > 0,

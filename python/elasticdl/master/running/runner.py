@@ -44,6 +44,7 @@ from elasticdl.control.transport.stream import (
     ServerEvent,
     StopWanted,
 )
+from elasticdl.data.plan.order import idle_for_blocks
 from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.journal import REPLACED
@@ -258,6 +259,8 @@ class Runner(Generic[Machine]):
                 for shard in (*shards, *validation):
                     if not shard.count:
                         self._reporter.note(f"{shard.name} has no records")
+                if idle := idle_for_blocks(self._job.spec, shards):
+                    self._reporter.note(idle)
                 self._handle(event)
             case _DataLeft():
                 self._data_since = time.monotonic()

@@ -35,6 +35,7 @@ pub enum Kind {
     Csv {
         delimiter: u8,
     },
+    Lines,
 }
 
 impl Kind {
@@ -42,6 +43,7 @@ impl Kind {
         match self {
             Self::TFRecord => 1,
             Self::Csv { delimiter } => 2 | u32::from(delimiter) << 8,
+            Self::Lines => 3,
         }
     }
 }

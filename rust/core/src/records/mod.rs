@@ -1,9 +1,10 @@
 //! Record files: indexing once, then random access.
 //!
 //! A record file is scanned once; the offsets of its records go to an index file ([`index`]) together with a
-//! fingerprint of the file ([`fingerprint`]). Readers of a format ([`tfrecord`], [`csv`]) then fetch any record with
+//! fingerprint of the file ([`fingerprint`]). Readers of a format ([`tfrecord`], [`csv`], [`lines`]) then fetch any record with
 //! one positioned read, so that a shuffled order costs no more memory than a sequential one. All files are read
-//! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS.
+//! with `pread`, never mapped: one that is cut under our feet is an error, not a SIGBUS. Files of [`recordio`] have their
+//! index in themselves.
 
 // What is read here, and in the modules below, comes from others.
 #![cfg_attr(
@@ -19,8 +20,11 @@
 pub mod csv;
 mod fingerprint;
 mod index;
+pub mod lines;
+pub mod recordio;
 pub mod tfrecord;
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -89,6 +93,13 @@ pub type Bad = Vec<(u64, Error)>;
 /// CRC32C (Castagnoli), the checksum of TFRecord files.
 pub fn checksum(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
+}
+
+/// Takes the fingerprint of a file that somebody else reads.
+pub fn fingerprint_of(path: &Path) -> Result<Fingerprint> {
+    File::open(path)
+        .and_then(|file| Fingerprint::of(&file))
+        .map_err(|source| unreadable(path, source))
 }
 
 fn unreadable(path: &Path, source: io::Error) -> Error {

@@ -16,6 +16,8 @@ use elasticdl_core::ps::server::node::{Bounds, Node};
 use elasticdl_core::ps::server::slot::{Answer, Head, UNSEEN};
 use elasticdl_core::ps::server::snapshot;
 use elasticdl_core::records::csv::{self, CsvFile};
+use elasticdl_core::records::lines::{self, LinesFile};
+use elasticdl_core::records::recordio::RecordIoFile;
 use elasticdl_core::records::tfrecord::{self, TFRecordFile, masked_crc};
 use elasticdl_core::records::{Stop, checksum};
 
@@ -40,9 +42,11 @@ pub enum What {
     Index = 12,
     TfRecord = 13,
     Csv = 14,
+    Lines = 15,
+    RecordIo = 16,
 }
 
-pub const ALL: [What; 15] = [
+pub const ALL: [What; 17] = [
     What::Header,
     What::Ask,
     What::Part,
@@ -58,6 +62,8 @@ pub const ALL: [What; 15] = [
     What::Index,
     What::TfRecord,
     What::Csv,
+    What::Lines,
+    What::RecordIo,
 ];
 
 /// Two tables and two variables, one of which many slots do not have.
@@ -132,6 +138,8 @@ pub fn read(bytes: &[u8]) -> bool {
         Some(What::Index) => is_index(bytes),
         Some(What::TfRecord) => is_tfrecord(bytes),
         Some(What::Csv) => is_csv(bytes),
+        Some(What::Lines) => is_lines(bytes),
+        Some(What::RecordIo) => is_recordio(bytes),
         Some(what) => read_words(*what, &words(bytes)),
         None => false,
     }
@@ -141,7 +149,13 @@ pub fn read(bytes: &[u8]) -> bool {
 pub fn read_words(what: What, words: &[u64]) -> bool {
     let catalog = catalog();
     match what {
-        What::Header | What::Handshake | What::Index | What::TfRecord | What::Csv => {
+        What::Header
+        | What::Handshake
+        | What::Index
+        | What::TfRecord
+        | What::Csv
+        | What::Lines
+        | What::RecordIo => {
             unreachable!("these are no words")
         }
         What::Ask => is_ask(words, &catalog),
@@ -378,5 +392,32 @@ fn is_csv(bytes: &[u8]) -> bool {
     csv::index(&path, &index, b',', &mut quiet)
         .and_then(|_| CsvFile::open(&path, &index, b',', csv::Header::Auto))
         .and_then(|file| file.read(&some(file.count())))
+        .is_ok()
+}
+
+fn is_lines(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, index) = (folder.path().join("data"), folder.path().join("index"));
+    std::fs::write(&path, bytes).expect("a file");
+    lines::index(&path, &index, &mut quiet)
+        .and_then(|count| {
+            let file = LinesFile::open(&path, &index)?;
+            assert_eq!(file.count(), count);
+            file.read(&some(count))
+        })
+        .is_ok()
+}
+
+fn is_recordio(bytes: &[u8]) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("data");
+    std::fs::write(&path, bytes).expect("a file");
+    RecordIoFile::open(&path)
+        .and_then(|file| {
+            for (number, records) in file.chunks().into_iter().enumerate() {
+                assert_eq!(file.read(number)?.len() as u64, records);
+            }
+            Ok(())
+        })
         .is_ok()
 }

@@ -2,8 +2,10 @@
 use std::path::PathBuf;
 
 use elasticdl_core::records::csv::{self, CsvFile, Header};
+use elasticdl_core::records::lines::{self, LinesFile};
+use elasticdl_core::records::recordio::{self, Compressor, RecordIoFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile};
-use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum};
+use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum, fingerprint_of};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -175,6 +177,93 @@ impl PyCsvFile {
     }
 }
 
+#[pyclass(frozen, module = "elasticdl._core", name = "LinesFile")]
+struct PyLinesFile(LinesFile);
+
+#[pymethods]
+impl PyLinesFile {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf, index: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| LinesFile::open(&path, &index));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.count() as usize
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        text_of(self.0.fingerprint())
+    }
+
+    fn read(&self, py: Python<'_>, records: Vec<u64>) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(&records));
+        read.map(|read| bytes_of(py, &read))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pyfunction]
+#[pyo3(signature = (path, index, progress = None))]
+fn index_lines(
+    py: Python<'_>,
+    path: PathBuf,
+    index: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<u64> {
+    scan(py, progress, |tell| lines::index(&path, &index, tell))
+}
+
+#[pyclass(frozen, module = "elasticdl._core", name = "RecordIOFile")]
+struct PyRecordIoFile(RecordIoFile);
+
+#[pymethods]
+impl PyRecordIoFile {
+    #[new]
+    fn new(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
+        let opened = py.detach(|| RecordIoFile::open(&path));
+        opened.map(Self).map_err(|error| to_python(py, error))
+    }
+
+    #[getter]
+    fn chunks(&self) -> Vec<u64> {
+        self.0.chunks()
+    }
+
+    #[getter]
+    fn fingerprint(&self) -> String {
+        text_of(self.0.fingerprint())
+    }
+
+    fn read(&self, py: Python<'_>, chunk: usize) -> PyResult<Vec<Py<PyBytes>>> {
+        let read = py.detach(|| self.0.read(chunk));
+        read.map(|read| bytes_of(py, &read))
+            .map_err(|error| to_python(py, error))
+    }
+}
+
+#[pyfunction]
+fn recordio_chunk<'py>(
+    py: Python<'py>,
+    records: Vec<Vec<u8>>,
+    compressor: u32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let compressor = Compressor::of(compressor)
+        .ok_or_else(|| PyValueError::new_err("compressor is 0 (none), 1 (Snappy) or 2 (gzip)"))?;
+    let made = py.detach(|| recordio::chunk(&records, compressor));
+    let made = made.ok_or_else(|| {
+        PyValueError::new_err("the records of a chunk have less than 32 MiB in all")
+    })?;
+    Ok(PyBytes::new(py, &made))
+}
+
+#[pyfunction]
+fn fingerprint(py: Python<'_>, path: PathBuf) -> PyResult<String> {
+    let taken = py.detach(|| fingerprint_of(&path));
+    taken.map(text_of).map_err(|error| to_python(py, error))
+}
+
 #[pyfunction]
 #[pyo3(signature = (path, index, progress = None))]
 fn index_tfrecord(
@@ -221,8 +310,13 @@ fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<PyTFRecordFile>()?;
     m.add_class::<PyCsvFile>()?;
+    m.add_class::<PyLinesFile>()?;
+    m.add_class::<PyRecordIoFile>()?;
     m.add_function(wrap_pyfunction!(index_tfrecord, m)?)?;
     m.add_function(wrap_pyfunction!(index_csv, m)?)?;
+    m.add_function(wrap_pyfunction!(index_lines, m)?)?;
+    m.add_function(wrap_pyfunction!(recordio_chunk, m)?)?;
+    m.add_function(wrap_pyfunction!(fingerprint, m)?)?;
     m.add_function(wrap_pyfunction!(looks_like_tfrecord, m)?)?;
     m.add_function(wrap_pyfunction!(crc32c, m)?)
 }
