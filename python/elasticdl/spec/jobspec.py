@@ -22,6 +22,7 @@ from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 1
 """Format number of `spec.json`."""
+_HIGHEST_PORT = 65535
 PARQUET = "parquet"
 """Output format of tables and variables on parameter servers, whatever the framework."""
 
@@ -492,6 +493,12 @@ class JobSpec:
         kinds.choice(LogLevel), LogLevel.INFO, group="process", what="Least weight of what the job's processes log.",
         why="Every change of the group is one line; nothing repeats by the step.",
     )  # fmt: skip
+    status_port: int = setting(
+        kinds.integer(0, zero="any"), 0, group="process",
+        what="Port of this machine at which the page of a local job is; 0 or any: one that is free. `elasticdl status JOB --open` says "
+        "the address.",
+        why="Several jobs run on one machine; a fixed port is for Prometheus, and for tunnels.",
+    )  # fmt: skip
     detach: bool = setting(
         kinds.flag(), False, group="process", what="Leave the job running and return at once.",
         why="People want to watch a job that they have just started.",
@@ -579,6 +586,14 @@ def check(spec: JobSpec) -> None:
     _check_servers(spec)
     _check_evaluation(spec)
     _check_checkpoints(spec)
+    if spec.status_port > _HIGHEST_PORT:
+        raise BadSetting(
+            f"--status_port: ports are numbers up to {_HIGHEST_PORT}, received {spec.status_port}; leave it out for any free one"
+        )
+    if spec.status_port and spec.on_kubernetes:
+        raise BadSetting(
+            "--status_port: the page of a job on Kubernetes is shown by `elasticdl status JOB --namespace=NAME --open`; leave it out"
+        )
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
         if not limit or amount(limit) >= amount(spec.oom_memory_limit):
