@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
-from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.control.protocol.status import WORKING, EventKind, JobEvent, JobStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
@@ -84,6 +85,10 @@ def make_runner(
 
     recording = Recording(place.submitted_at)
     observers: list[Observer] = [recording, CurveKeeper(recording, store)]
+    if spec.tensorboard_log_dir:
+        from elasticdl.page.eventfiles import EventFiles
+
+        observers.append(EventFiles(Path(spec.tensorboard_log_dir)))
     show(recording)
     job = JobContext(
         place,

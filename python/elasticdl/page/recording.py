@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.control.protocol.status import WORKING, EventKind, JobEvent, JobStatus
 from elasticdl.files import reading
 from elasticdl.page.goodput import Goodput, Shares, goodput_of
 from elasticdl.page.series import MOST, Point, Series, series_of
@@ -26,8 +26,6 @@ FORMAT = 1
 """Format number of kept curves."""
 LOSS, RATE, WORKERS = "loss", "records_per_second", "workers"
 """Names of curves; others are metrics of evaluations."""
-_AT_WORK = frozenset({"training", "evaluating", "draining", "sealed", "finishing"})
-"""States of workers that the group counts on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +97,7 @@ class Recording:
             if status.records_per_second is not None:
                 self._add(RATE, Point(now, status.step, status.records_per_second))
             at_work = sum(
-                worker.state in _AT_WORK and worker.name.startswith("worker") for worker in status.workers
+                worker.state in WORKING and worker.name.startswith("worker") for worker in status.workers
             )
             self._add(WORKERS, Point(now, status.step, at_work))
 
@@ -112,6 +110,9 @@ class Recording:
             self._goodput.reached(now, step)
             if loss is not None:
                 self._add(LOSS, Point(now, step, loss))
+
+    def close(self) -> None:
+        """Do nothing: it may be looked at for a moment yet."""
 
     def _go_back(self, step: int) -> None:
         self._goodput.go_back(step)

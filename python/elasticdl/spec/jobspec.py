@@ -332,6 +332,12 @@ class JobSpec:
         what="Directory, one for each job, for the workers' records of what they trained, for `elasticdl audit`.",
         why="It grows with the data, so it is written for those who ask.",
     )  # fmt: skip
+    tensorboard_log_dir: str = setting(
+        kinds.path("DIR"), "", group="output",
+        what="Directory, one for each job, to which the master writes event files for TensorBoard: loss, records per second, workers, and "
+        "metrics of evaluations. Needs the package tensorboardX.",
+        why="The job's page shows the same; TensorBoard compares jobs.",
+    )  # fmt: skip
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
         what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes. "

@@ -20,8 +20,6 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
-    "tensorboard_log_dir": "needs a writer of TensorBoard's event files, which this version does not have; leave the flag out: the job "
-    "shows its loss, and without parameter servers keras.callbacks.CSVLogger in callbacks() writes it to a file",
     **_all("prediction_data prediction_outputs_processor", _PREDICTION),
     **_all("job_command need_tf_config", _LOOPS),
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "

@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.master.reporting.statusstore import StatusStore
 from elasticdl.page.recording import Recording
 from elasticdl.page.series import MOST
@@ -40,9 +40,7 @@ class CurveKeeper:
                 _log.warning("the curves of the masters before this one can't be read: %s", error)
 
     def event(self, event: JobEvent) -> None:
-        """Keep the curves at the end."""
-        if event.kind in (EventKind.FINISHED, EventKind.FAILED):
-            self._keep()
+        """Do nothing: the recording has it."""
 
     def status(self, status: JobStatus) -> None:
         """Keep the curves if it is time."""
@@ -51,6 +49,10 @@ class CurveKeeper:
 
     def progress(self, step: int, loss: float | None) -> None:
         """Do nothing: the recording has it."""
+
+    def close(self) -> None:
+        """Keep the curves for those who look later."""
+        self._keep()
 
     def _keep(self) -> None:
         self._next, most = self._clock() + PERIOD, MOST

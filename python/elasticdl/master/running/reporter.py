@@ -35,6 +35,9 @@ class Observer(Protocol):
     def progress(self, step: int, loss: float | None) -> None:
         """Take that a step is committed now."""
 
+    def close(self) -> None:
+        """Take that nothing more comes; what is to be kept is kept on return."""
+
 
 class Reporter:
     """Tells people, for one life of a master."""
@@ -151,6 +154,11 @@ class Reporter:
         """Tell those who want to know each step what the history says."""
         for observer in self._observers:
             observer.progress(self.history.step, self.history.loss)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        for observer in self._observers:
+            observer.close()
 
     def _publish(self, event: JobEvent) -> None:
         self._server.publish(event)

@@ -489,6 +489,7 @@ class Runner(Generic[Machine]):
             return REPLACED
         end = outcome(end, self._machine)
         self._show_status()
+        self._reporter.close()
         self._write_summary(end)
         self._journal_writer.close()
         self._server.close()

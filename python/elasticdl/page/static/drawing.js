@@ -82,7 +82,8 @@ export function drawCurve(place, points, by, began, dotted) {
 export function drawTimeline(place, line, now) {
   const width = Math.max(240, place.clientWidth), rowHeight = 20, left = 68, top = 4;
   const until = Math.max(now, line.began + 1);
-  const height = top + line.rows.length * rowHeight + 20;
+  const rows = line.rows.length + (line.evaluations.length ? 1 : 0);
+  const height = top + rows * rowHeight + 20;
   const x = (time) => left + ((time - line.began) / (until - line.began)) * (width - left - 8);
   const drawing = node("svg", { width, height, role: "img" });
   const bottom = height - 18;
@@ -106,10 +107,12 @@ export function drawTimeline(place, line, now) {
       drawing.append(bar);
     }
   });
+  const y = top + line.rows.length * rowHeight;
+  if (line.evaluations.length) drawing.append(node("text", { class: "row", x: 0, y: y + 14 }, "evaluation"));
   for (const one of line.evaluations) {
     const from = Math.max(left, x(one.since));
-    const band = node("rect", { class: "evaluation band", x: from, y: top, width: Math.max(1.5, x(one.until) - from), height: bottom - top });
-    drawing.append(titled(band, one.text));
+    const bar = node("rect", { class: "evaluation", x: from, y: y + 6, width: Math.max(1.5, x(one.until) - from), height: rowHeight - 12 });
+    drawing.append(titled(bar, one.text));
   }
   for (const mark of line.marks) {
     const stroke = node("path", { class: "mark", d: `M${x(mark.time)} ${top}V${bottom}` });

@@ -83,6 +83,7 @@ function showStatus(body) {
   }));
   at("done").hidden = job.done === null;
   if (job.done !== null) at("done").value = job.done;
+  at("members").classList.toggle("nobody-waits", job.workers.every((worker) => !worker.waits_for));
   at("members").tBodies[0].replaceChildren(...job.workers.map((worker) => {
     const row = document.createElement("tr");
     row.dataset.process = worker.name;
@@ -131,7 +132,6 @@ function showTimeline() {
 function showKey() {
   const used = new Set(line.rows.flatMap((row) => row.spans.map((span) => span.phase)));
   const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, phase]);
-  if (line.evaluations.length) entries.push(["evaluation", "evaluation"]);
   at("key").replaceChildren(...entries.map(([kind, text]) => {
     const entry = document.createElement("span");
     entry.append(element("i", "", kind), text);
