@@ -91,10 +91,7 @@ def epoch_text(status: JobStatus) -> str:
 
 def workers_text(status: JobStatus) -> str:
     """Return how many workers train, and how many should."""
-    training = sum(
-        worker.state in ("training", "evaluating", "draining", "sealed", "finishing")
-        for worker in status.workers
-    )
+    training = sum(worker.state in WORKING for worker in status.workers)
     text = f"{training} of {status.wanted_workers} workers"
     if not status.wanted_servers:
         return text
