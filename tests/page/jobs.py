@@ -15,7 +15,9 @@ class Clock:
         return self.now
 
 
-def status(step: int, *, state: str = "training", loss: float | None = 0.5, rate: float | None = 8.0) -> JobStatus:
+def status(
+    step: int, *, state: str = "training", loss: float | None = 0.5, rate: float | None = 8.0
+) -> JobStatus:
     workers = (
         WorkerStatus("worker-0-1", "training", 1, None),
         WorkerStatus("worker-1-1", "starting", 2, None, "for 3 s"),

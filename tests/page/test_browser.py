@@ -23,7 +23,9 @@ def wait(browser: Chrome, script: str) -> Any:
     """Wait until a JavaScript expression is true in the page."""
     from selenium.webdriver.support.wait import WebDriverWait
 
-    return WebDriverWait(browser, SECONDS, 0.05).until(lambda chrome: chrome.execute_script(f"return {script}"))
+    return WebDriverWait(browser, SECONDS, 0.05).until(
+        lambda chrome: chrome.execute_script(f"return {script}")
+    )
 
 
 def text(browser: Chrome) -> str:
@@ -37,7 +39,15 @@ def fill(served: Served) -> None:
     served.recording.event(event(now - 9, EventKind.JOINED, "worker-0-1", "worker-0-1 has joined"))
     served.recording.event(event(now - 9, EventKind.JOINED, "worker-1-1", "worker-1-1 has joined"))
     served.recording.event(
-        event(now, EventKind.EVALUATED, "", "evaluation of step 5", step=5, seconds=1.0, values=(("val_loss", 0.5),))
+        event(
+            now,
+            EventKind.EVALUATED,
+            "",
+            "evaluation of step 5",
+            step=5,
+            seconds=1.0,
+            values=(("val_loss", 0.5),),
+        )
     )
     served.recording.status(status(5))
 
@@ -75,10 +85,15 @@ def test_the_token_leaves_the_address_and_a_reload_keeps_it(browser: Chrome, ser
     wait(browser, "document.getElementById('name').textContent === 'job'")
 
 
-def test_all_of_it_is_shown_and_the_browser_has_nothing_to_complain_of(browser: Chrome, served: Served) -> None:
+def test_all_of_it_is_shown_and_the_browser_has_nothing_to_complain_of(
+    browser: Chrome, served: Served
+) -> None:
     fill(served)
     open_page(browser, served)
-    wait(browser, "document.querySelectorAll('#curves svg').length === 4 && document.querySelectorAll('#timeline rect').length > 0")
+    wait(
+        browser,
+        "document.querySelectorAll('#curves svg').length === 4 && document.querySelectorAll('#timeline rect').length > 0",
+    )
     shown = text(browser)
     for part in (
         "25.0 %", "1 of 2", "1 of 1", "0.5", "val_loss, by step", "training loss, by step", "evaluation of step 5", "for 3 s",
@@ -96,8 +111,13 @@ def test_what_happens_is_seen_without_a_reload(browser: Chrome, served: Served) 
     fill(served)
     open_page(browser, served)
     wait(browser, "document.querySelector('rect.training[data-process=\"worker-0-1\"]') !== null")
-    served.recording.event(event(time.time(), EventKind.ENDED, "worker-0-1", "worker-0-1 has ended: killed by SIGKILL"))
-    wait(browser, "document.querySelector('rect.lost[data-process=\"worker-0-1\"] title')?.textContent.includes('SIGKILL')")
+    served.recording.event(
+        event(time.time(), EventKind.ENDED, "worker-0-1", "worker-0-1 has ended: killed by SIGKILL")
+    )
+    wait(
+        browser,
+        "document.querySelector('rect.lost[data-process=\"worker-0-1\"] title')?.textContent.includes('SIGKILL')",
+    )
     wait(browser, "document.getElementById('events').innerText.includes('killed by SIGKILL')")
     served.recording.status(status(6, state="waiting"))
     wait(browser, "document.getElementById('state').textContent === 'waiting'")
@@ -130,7 +150,9 @@ def test_it_fits_and_can_be_read(browser: Chrome, served: Served, width: int, sc
     wait(browser, "document.querySelectorAll('#curves svg').length === 4")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     # The contrast of text that is read, by WCAG 2.2, 1.4.3.
-    ratios = browser.execute_script(CONTRAST, ["#reason", "#figures dt", "#figures dd", "#events td.text", "#events td.time", "h2"])
+    ratios = browser.execute_script(
+        CONTRAST, ["#reason", "#figures dt", "#figures dd", "#events td.text", "#events td.time", "h2"]
+    )
     assert min(ratios) >= 4.5, ratios
 
 

@@ -91,7 +91,9 @@ def test_it_is_read_back() -> None:
     assert goodput_of(Goodput().to_json()).shares(1.0).goodput is None
 
 
-@pytest.mark.parametrize("body", [{}, [], {"began": "now"}, {"began": 1.0, "at": 1.0, "step": 1, "stretches": [[1]]}])
+@pytest.mark.parametrize(
+    "body", [{}, [], {"began": "now"}, {"began": 1.0, "at": 1.0, "step": 1, "stretches": [[1]]}]
+)
 def test_other_bodies_are_refused(body: object) -> None:
     with pytest.raises(ValueError):
         goodput_of(body)

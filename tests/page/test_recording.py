@@ -24,7 +24,11 @@ def trained(clock: Clock, steps: int, made: Recording | None = None, first: int 
 def test_curves_of_steps_and_of_evaluations() -> None:
     clock = Clock()
     made = trained(clock, 3)
-    made.event(event(1004.0, EventKind.EVALUATED, step=3, seconds=0.5, values=(("val_loss", 0.25), ("val_auc", 0.75))))
+    made.event(
+        event(
+            1004.0, EventKind.EVALUATED, step=3, seconds=0.5, values=(("val_loss", 0.25), ("val_auc", 0.75))
+        )
+    )
     made.status(status(3))
     assert made.series_json()["series"] == {
         "loss": [(1001.0, 1, 1.0), (1002.0, 2, 0.5), (1003.0, 3, 0.333333)],
@@ -86,7 +90,10 @@ def test_events_after_a_time() -> None:
 def test_the_next_master_takes_up_curves_and_events() -> None:
     clock = Clock()
     first = trained(clock, 5)
-    events = [event(1002.5, EventKind.VIEW, step=2), event(1004.5, EventKind.EVALUATED, step=4, values=(("val_loss", 1.0),))]
+    events = [
+        event(1002.5, EventKind.VIEW, step=2),
+        event(1004.5, EventKind.EVALUATED, step=4, values=(("val_loss", 1.0),)),
+    ]
     kept = trained(Clock(), 5)
     for one in events[1:]:
         kept.event(one)
@@ -109,7 +116,9 @@ def test_curves_are_thinned_for_small_places() -> None:
     assert [kept[0][2], kept[-1][1]] == [1.0, 1000]
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "curves": {"loss": 1}}', "{" * 10_000])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[]", '{"format": 2}', '{"format": 1, "curves": {"loss": 1}}', "{" * 10_000]
+)
 def test_curves_that_are_none_change_nothing(text: str) -> None:
     made = trained(Clock(), 3)
     before = made.series_json()

@@ -46,7 +46,9 @@ def ask(server: PageServer, path: str) -> Any:
     return json.loads(body)
 
 
-@pytest.mark.parametrize("path", [*API, "/metrics", "/api/v1/none", "/none", "/static/../server.py", "/favicon.ico"])
+@pytest.mark.parametrize(
+    "path", [*API, "/metrics", "/api/v1/none", "/none", "/static/../server.py", "/favicon.ico"]
+)
 @pytest.mark.parametrize(
     "authorization",
     [
@@ -123,7 +125,12 @@ def test_it_can_only_be_read(served: Served, method: str) -> None:
 
 def test_noise_closes_its_own_connection_only(served: Served) -> None:
     host, port = served.server.address.removeprefix("http://").split(":")
-    for noise in (b"\0" * 100, b"GET\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"):
+    for noise in (
+        b"\0" * 100,
+        b"GET\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01",
+        b"GET / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+    ):
         with socket.create_connection((host, int(port)), timeout=20) as connection:
             connection.sendall(noise)
             connection.shutdown(socket.SHUT_WR)
@@ -172,7 +179,9 @@ def test_the_end_of_a_log(served: Served) -> None:
         assert get(served.server, f"/api/v1/logs?{asked}")[0] == code
 
 
-@pytest.mark.parametrize("error", [OSError("the volume does not answer"), JobFailed("pods may not be looked at")])
+@pytest.mark.parametrize(
+    "error", [OSError("the volume does not answer"), JobFailed("pods may not be looked at")]
+)
 def test_a_log_that_can_not_be_read_says_why(served: Served, error: Any) -> None:
     served.logs.error = error
     code, _, body = get(served.server, "/api/v1/logs")

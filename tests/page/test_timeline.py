@@ -40,11 +40,15 @@ def test_a_killed_worker_is_lost_until_it_is_replaced() -> None:
 
 
 def test_one_that_was_left_out_is_lost_before_it_ends() -> None:
-    (spans,) = line(
-        (103.0, EventKind.JOINED, "worker-1-1"),
-        (110.0, EventKind.EVICTED, "worker-1-1", "two witnesses"),
-        (111.0, EventKind.ENDED, "worker-1-1", "worker-1-1 has ended: exit code 3"),
-    ).rows().values()
+    (spans,) = (
+        line(
+            (103.0, EventKind.JOINED, "worker-1-1"),
+            (110.0, EventKind.EVICTED, "worker-1-1", "two witnesses"),
+            (111.0, EventKind.ENDED, "worker-1-1", "worker-1-1 has ended: exit code 3"),
+        )
+        .rows()
+        .values()
+    )
     assert [(span.phase, span.since) for span in spans] == [
         (Phase.STARTING, 100.0),
         (Phase.TRAINING, 103.0),
@@ -130,7 +134,14 @@ def test_it_is_bounded() -> None:
 
 @pytest.mark.parametrize(
     ("process", "row"),
-    [("worker-3-2", "worker-3"), ("ps-0-1", "ps-0"), ("master-0-1", ""), ("", ""), ("worker-x-1", ""), ("worker-1", "")],
+    [
+        ("worker-3-2", "worker-3"),
+        ("ps-0-1", "ps-0"),
+        ("master-0-1", ""),
+        ("", ""),
+        ("worker-x-1", ""),
+        ("worker-1", ""),
+    ],
 )
 def test_rows_of_processes(process: str, row: str) -> None:
     assert row_of(process) == row
