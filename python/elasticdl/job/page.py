@@ -113,21 +113,33 @@ def serve_ended(place: JobPlace, say: Callable[[str], None]) -> None:
 
 
 def serve_here(
-    recording: Recording, logs: Logs, folder: Path, say: Callable[[str], None], port: int = 0
+    recording: Recording,
+    logs: Logs,
+    folder: Path,
+    say: Callable[[str], None],
+    until: Callable[[], object] = lambda: threading.Event().wait(),
 ) -> None:
-    """Serve a page from this process until Ctrl-C; `folder`: where a file that leads to it may lie."""
+    """Serve a page from this process until Ctrl-C.
+
+    Args:
+        recording: what is shown.
+        logs: the logs.
+        folder: where a file that leads to the page may lie.
+        say: takes lines for the person.
+        until: returns when the page is to end, if that is before Ctrl-C.
+    """
     from elasticdl.job import browsing
     from elasticdl.page.server import PageServer, Tokens
 
     tokens = Tokens(secrets.token_hex(32), secrets.token_hex(32))
-    server = PageServer(recording, logs, tokens, port)
+    server = PageServer(recording, logs, tokens)
     try:
         address = f"{server.address}/#token={tokens.page}"
         say(address)
         say("the page is served until Ctrl-C")
         browsing.show(address, folder)
         with contextlib.suppress(KeyboardInterrupt):
-            threading.Event().wait()
+            until()
     finally:
         server.close()
 

@@ -6,7 +6,6 @@ So it needs no way to the pods, it survives every master, and what a user may no
 from __future__ import annotations
 
 import contextlib
-import logging
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
@@ -17,8 +16,6 @@ from elasticdl.errors import JobFailed
 from elasticdl.job.page import serve_here
 from elasticdl.job.podjob import LOOK_SECONDS, PodJob, Seen, patiently
 from elasticdl.page.recording import Recording
-
-_log = logging.getLogger(__name__)
 
 
 class PodLogs:
@@ -61,8 +58,12 @@ class Following:
             self._recording.status(seen.status)
 
 
-def serve_pods(job: PodJob, say: Callable[[str], None]) -> None:
-    """Serve a job's page from this process until Ctrl-C. Raises Unreachable, ApiError, JobFailed."""
+def serve_pods(
+    job: PodJob,
+    say: Callable[[str], None],
+    until: Callable[[], object] = lambda: threading.Event().wait(),
+) -> None:
+    """Serve a job's page from this process until Ctrl-C, or until `until` returns. Raises Unreachable, ApiError, JobFailed."""
     recording = Recording(job.submitted_at())
     following = Following(recording)
     following.take(job.look())
@@ -82,6 +83,6 @@ def serve_pods(job: PodJob, say: Callable[[str], None]) -> None:
     threading.Thread(target=follow, name="follow", daemon=True).start()
     try:
         with tempfile.TemporaryDirectory(prefix="elasticdl-") as folder:
-            serve_here(recording, PodLogs(job), Path(folder), say)
+            serve_here(recording, PodLogs(job), Path(folder), say, until)
     finally:
         stopped.set()
