@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -125,3 +126,14 @@ def test_curves_that_are_none_change_nothing(text: str) -> None:
     with pytest.raises(ValueError):
         made.recall(text)
     assert made.series_json() == before
+
+
+def test_a_master_that_has_not_heard_of_all_yet_ends_no_curve() -> None:
+    clock = Clock()
+    made = Recording(900.0, clock)
+    made.status(status(3))
+    made.event(event(1000.0, EventKind.MASTER))
+    for seconds, workers in ((1.0, 0), (1.0, 0), (1.0, 2)):
+        clock.now += seconds
+        made.status(replace(status(4), workers=status(4).workers[:workers]))
+    assert [value for _, _, value in made.series_json()["series"]["workers"]] == [1, 1]

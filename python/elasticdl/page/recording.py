@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from elasticdl.cluster.cluster import Role
 from elasticdl.control.protocol.status import WORKING, EventKind, JobEvent, JobStatus
 from elasticdl.files import reading
 from elasticdl.page.goodput import Goodput, Shares, goodput_of
@@ -24,6 +25,8 @@ from elasticdl.page.timeline import Timeline
 MOST_EVENTS = 10_000
 FORMAT = 1
 """Format number of kept curves."""
+_INTRODUCTION_SECONDS = 3.0
+"""For so long a new master may not have heard of all workers, which is not their end."""
 LOSS, RATE, WORKERS = "loss", "records_per_second", "workers"
 """Names of curves; others are metrics of evaluations."""
 
@@ -65,6 +68,7 @@ class Recording:
         self._goodput = Goodput()
         self._step = 0
         self._kept_at = 0.0
+        self._complete_at = 0.0
         self._ended_at: float | None = None
 
     # ------------------------------------------------------------------ what is seen
@@ -77,6 +81,8 @@ class Recording:
             self._timeline.take(event)
             if event.kind in (EventKind.FINISHED, EventKind.FAILED):
                 self._ended_at = event.time
+            if event.kind == EventKind.MASTER:
+                self._complete_at = event.time + _INTRODUCTION_SECONDS
             if event.time <= self._kept_at:
                 return
             if event.kind in (EventKind.VIEW, EventKind.ROLLED_BACK):
@@ -96,10 +102,10 @@ class Recording:
             now = self._now()
             if status.records_per_second is not None:
                 self._add(RATE, Point(now, status.step, status.records_per_second))
-            at_work = sum(
-                worker.state in WORKING and worker.name.startswith("worker") for worker in status.workers
-            )
-            self._add(WORKERS, Point(now, status.step, at_work))
+            workers = [worker for worker in status.workers if worker.name.startswith(Role.WORKER)]
+            at_work = sum(worker.state in WORKING for worker in workers)
+            if now >= self._complete_at:
+                self._add(WORKERS, Point(now, status.step, at_work))
 
     def progress(self, step: int, loss: float | None) -> None:
         """Take that a step is committed now, with the mean loss of its records if that is known."""

@@ -40,7 +40,7 @@ function ticks(low, high, most) {
 }
 
 function timeTicks(seconds, most) {
-  const steps = [1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 21600, 86400, 604800];
+  const steps = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 604800];
   const step = steps.find((size) => seconds / size <= most) ?? Math.ceil(seconds / most);
   const found = [];
   for (let at = 0; at <= seconds; at += step) found.push(at);
@@ -68,7 +68,12 @@ export function drawCurve(place, points, by, began, dotted) {
     drawing.append(node("text", { x: x(value), y: height - 4, "text-anchor": anchor }, by ? figure(value) : clock(value)));
   }
   const sort = dotted ? " validation" : "";
-  const path = xs.map((value, index) => `${index ? "L" : "M"}${x(value).toFixed(1)} ${y(ys[index]).toFixed(1)}`).join("");
+  // What holds until it changes is drawn so; from one step to the next a line is enough.
+  const to = (px, py) => (by ? `L${px} ${py}` : `H${px}V${py}`);
+  const path = xs.map((value, index) => {
+    const px = x(value).toFixed(1), py = y(ys[index]).toFixed(1);
+    return index ? to(px, py) : `M${px} ${py}`;
+  }).join("");
   drawing.append(node("path", { class: `curve${sort}`, d: path }));
   if (dotted && points.length <= 100) {
     xs.forEach((value, index) => {

@@ -5,7 +5,8 @@ import { clock, drawCurve, drawTimeline, figure } from "./drawing.js";
 const LOOK = 700; // milliseconds between two looks
 const SELDOM = 3; // looks from one asking for curves and logs to the next
 const MOST_ROWS = 500;
-const STEPS_OF_OTHERS = new Set(["sealed", "healing", "healed", "serving", "committed-first", "digest", "step", "snapshot", "copying", "copied"]);
+// Not decisions: parts of a change that has a line of its own, and what the curves show.
+const LESSER = new Set(["evaluated", "sealed", "healing", "healed", "serving", "committed-first", "digest", "step", "snapshot", "copying", "copied"]);
 const GRAVE = new Set(["lost", "evicted", "failed", "rolled-back", "replaced", "unsaved"]);
 const PHASES = ["starting", "healing", "training", "serving", "leaving", "lost"];
 const AXES = { loss: 1, records_per_second: 0, workers: 0 };
@@ -94,7 +95,7 @@ function showStatus(body) {
 
 function showEvents() {
   const all = at("all").checked;
-  const shown = events.filter((event) => all || !STEPS_OF_OTHERS.has(event.kind)).slice(-MOST_ROWS).reverse();
+  const shown = events.filter((event) => all || !LESSER.has(event.kind)).slice(-MOST_ROWS).reverse();
   at("events").tBodies[0].replaceChildren(...shown.map((event) => {
     const row = element("tr", "", GRAVE.has(event.kind) ? "grave" : "");
     const text = !event.worker || event.text.includes(event.worker) ? event.text : `${event.worker} ${event.text}`;
@@ -132,6 +133,7 @@ function showTimeline() {
 function showKey() {
   const used = new Set(line.rows.flatMap((row) => row.spans.map((span) => span.phase)));
   const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, phase]);
+  if (line.marks.length) entries.push(["marked", "event of the whole job"]);
   at("key").replaceChildren(...entries.map(([kind, text]) => {
     const entry = document.createElement("span");
     entry.append(element("i", "", kind), text);
