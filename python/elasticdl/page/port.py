@@ -1,4 +1,4 @@
-"""Where a job's page listens: on this machine only, because whoever may connect from elsewhere needs TLS beneath."""
+"""Where a job's page listens: on this machine only, because connections from elsewhere need TLS beneath."""
 
 from __future__ import annotations
 

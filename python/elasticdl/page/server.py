@@ -87,7 +87,7 @@ class PageServer:
         Args:
             recording: what is shown.
             logs: the logs.
-            tokens: whoever has them may read.
+            tokens: callers that have them may read.
             port: 0 for any free one.
 
         Raises BadSetting if the port is in use or can't be had.

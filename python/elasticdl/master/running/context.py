@@ -51,7 +51,7 @@ class JobContext:
         monitor: opens the heartbeats' socket.
         open_data: opens the data and says what it is, None if only a worker can; told bytes indexed and bytes in all.
         facts: what the summary says beside what the master knows.
-        observers: who is told all that people hear.
+        observers: hear all that people hear.
     """
 
     place: Place

@@ -24,7 +24,7 @@ _SNAPSHOT_SECONDS = 10.0
 
 
 class Observer(Protocol):
-    """Who is told all that people hear of a job, and each step; it must not wait."""
+    """Hears all that people hear of a job, and each step; it must not wait."""
 
     def event(self, event: JobEvent) -> None:
         """Take what happened; what masters before this one told comes first."""
