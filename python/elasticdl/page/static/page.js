@@ -4,6 +4,7 @@ import { clock, drawCurve, drawTimeline, figure } from "./drawing.js";
 
 const LOOK = 700; // milliseconds between two looks
 const SELDOM = 3; // looks from one asking for curves and logs to the next
+const POINTS_OF_A_LOOK = 700;
 const MOST_ROWS = 500;
 // Not decisions: parts of a change that has a line of its own, and what the curves show.
 const LESSER = new Set(["evaluated", "sealed", "healing", "healed", "serving", "committed-first", "digest", "step", "snapshot", "copying", "copied"]);
@@ -20,7 +21,7 @@ const element = (name, text, kind) => {
   return made;
 };
 
-let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, reached = 0;
+let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, curvesAt = 0, reached = 0;
 
 function takeToken() {
   const given = new URLSearchParams(location.hash.slice(1)).get("token");
@@ -174,11 +175,14 @@ async function look() {
     if (newest) lastEvent = newest.time;
     showEvents();
   }
-  if (looks++ % SELDOM === 0) {
+  if (looks >= curvesAt) {
     series = (await json("series")).series;
+    // Of a long curve a few more points change nothing that is seen, and each answer costs the master time.
+    const points = Object.values(series).reduce((sum, one) => sum + one.length, 0);
+    curvesAt = looks + SELDOM + Math.floor(points / POINTS_OF_A_LOOK);
     showCurves();
-    await showLog();
   }
+  if (looks++ % SELDOM === 0) await showLog();
 }
 
 async function watch() {
