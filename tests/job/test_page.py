@@ -9,6 +9,7 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -253,6 +254,41 @@ def test_a_port_in_use_is_refused_before_anything_is_made(begin: Start, tmp_path
     (tmp_path / "go").touch()
     job = begin(status_port=port, num_epochs=1)
     result = job.wait().succeeded()
+
+
+def test_a_job_in_the_caller_s_process_leaves_no_page_behind(
+    iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    script = tmp_path / "script.py"
+    script.write_text(LOCAL)
+    monkeypatch.setenv("TOLD", str(tmp_path))
+    monkeypatch.setenv("GO", str(script))
+    arguments = [sys.executable, str(script), str(ZOO), str(iris / "train")]
+    run = subprocess.run(arguments, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    assert run.returncode == 0, run.stderr
+    assert "page" in run.stdout.split("names while open: ")[1].splitlines()[0], "it had one"
+    assert run.stdout.split("left ")[1].strip() == "[]"
+
+
+LOCAL = """
+import sys, threading
+import elasticdl
+from elasticdl.job import page
+
+opened = []
+serve = page.MasterPage._serve
+def remember(self):
+    server = serve(self)
+    opened.append([one.name for one in threading.enumerate()])
+    return server
+page.MasterPage._serve = remember
+elasticdl.train(
+    model_zoo=sys.argv[1], model_def="paced.custom_model", training_data=sys.argv[2], distribution_strategy="Local", num_workers=1
+)
+print("names while open:", opened)
+print("left", [one.name for one in threading.enumerate() if "page" in one.name])
+"""
 
 
 def test_logs_of_processes_end_where_they_end(tmp_path: Path) -> None:

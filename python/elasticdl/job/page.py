@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _IMPORT_NICENESS = 5
+_START_SECONDS = 10.0
 _LINE_BYTES = 400
 """Of a line of a log, generously."""
 _MOST_BYTES = 1 << 20
@@ -66,7 +67,14 @@ class MasterPage:
         self._port = spec.status_port
         self._recording = recording
         self._server: PageServer | None = None
-        threading.Thread(target=self._open, name="page start", daemon=True).start()
+        self._start = threading.Thread(target=self._open, name="page start", daemon=True)
+        self._start.start()
+
+    def close(self) -> None:
+        """Serve no more: the process lives on after the job."""
+        self._start.join(_START_SECONDS)
+        if self._server is not None:
+            self._server.close()
 
     def part(self) -> None:
         """Let those who look see how the job has ended."""
