@@ -198,8 +198,12 @@ async function watch() {
           return;
         }
         const ended = seen?.job && ["finished", "failed"].includes(seen.job.state);
+        if (ended) {
+          notice("The job has ended; what is here does not change any more.");
+          return;
+        }
         const since = reached ? ` for ${clock((Date.now() - reached) / 1000)}` : "";
-        notice(ended ? "The job has ended; what is here does not change any more." : `No answer${since}: the master starts again, or the job has ended (${error.message}).`);
+        notice(`No answer${since}: the master starts again, or the job has ended (${error.message}).`);
       }
     }
     await new Promise((resolve) => setTimeout(resolve, LOOK));
