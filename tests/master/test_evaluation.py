@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from elasticdl.control.protocol.messages import Evaluated, TaskKind, TaskLeased
 from elasticdl.control.protocol.view import MemberId, StateId
+from elasticdl.master.allreduce.gates import Gates
 from elasticdl.master.core.evaluation import COPIES, LONG, Evaluation
 
 STATE = StateId(7, 2)
@@ -77,3 +78,11 @@ def test_one_member_makes_metrics_of_all_results_and_the_first_ones_count() -> N
 
 def test_metrics_of_some_results_only_count_for_nothing() -> None:
     assert begun(2).with_metrics(Evaluated(STATE, ())).evaluated is None
+
+
+def test_who_evaluates_is_at_the_gate_of_the_state_that_is_evaluated() -> None:
+    at = ((A, STATE), (B, StateId(6, 2)))
+    assert Gates(at, begun()).evaluates(A)
+    assert not Gates(at, begun()).evaluates(B), "it comes later"
+    assert not Gates(at, begun()).evaluates(C)
+    assert not Gates(at).evaluates(A), "all is known already"

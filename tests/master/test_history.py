@@ -191,3 +191,18 @@ def test_an_event_of_a_kind_that_is_not_known_is_none() -> None:
     line = HistoryEvent(event(EventKind.NOTE, 1.0)).to_line()
     assert event_from_line(line) is not None
     assert event_from_line(line.replace('"note"', '"nonsense"')) is None
+
+
+def test_values_of_an_event_are_read_back_exactly() -> None:
+    event = JobEvent(
+        1.5,
+        EventKind.EVALUATED,
+        "",
+        0,
+        5,
+        "evaluation of step 5",
+        0.25,
+        (("val_loss", 1 / 3), ("val_auc", 1e-300)),
+    )
+    told = HistoryEvent(event)
+    assert event_from_line(told.to_line()) == told

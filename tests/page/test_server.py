@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import Callable
 from http.client import HTTPConnection
+from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -137,6 +141,31 @@ def test_noise_closes_its_own_connection_only(served: Served) -> None:
             while connection.recv(4096):
                 pass
     assert ask(served.server, "/api/v1/status")["job"] is None
+
+
+def test_idle_connections_do_not_take_the_master_s_descriptors(served: Served) -> None:
+    host, port = served.server.address.removeprefix("http://").split(":")
+    before = descriptors()
+    with contextlib.ExitStack() as idle:
+        for _ in range(300):
+            idle.enter_context(socket.create_connection((host, int(port)), timeout=20))
+        # Their own ends are in this process, too.
+        assert within(lambda: descriptors() - before <= 300 + 110)
+    assert within(lambda: ask(served.server, "/api/v1/status")["job"] is None)
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def within(holds: Callable[[], bool]) -> bool:
+    """Tell whether something holds before long: the server closes connections in its own time."""
+    until = monotonic() + 30
+    while monotonic() < until:
+        with contextlib.suppress(OSError):
+            if holds():
+                return True
+    return False
 
 
 def test_the_status_is_that_of_the_job(served: Served) -> None:

@@ -41,6 +41,8 @@ _TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".
 _LONGEST_LINE = 2048
 """Bytes of a request's line and of each of its headers; the page sends a few hundred."""
 _LONGEST_TOKEN = 128
+_MOST_CONNECTIONS = 100
+"""At once: every user of the machine may connect, and the master needs its descriptors for the job. A browser takes six."""
 _START_SECONDS = 10.0
 _OPEN_SECONDS = 2.0
 """A page that is open looks more often."""
@@ -150,11 +152,18 @@ class PageServer:
             shutdown_timeout=0.5,
         )
         await runner.setup()
+        made = runner.server
+        assert made is not None, "it is set up"
+
+        def protocol() -> asyncio.BaseProtocol:
+            return made() if len(made.connections) < _MOST_CONNECTIONS else _Refused()
+
+        listening = await self._loop.create_server(protocol, sock=self._socket)
+        self._ready.set()
         try:
-            await web.SockSite(runner, self._socket).start()
-            self._ready.set()
             await self._stopped.wait()
         finally:
+            listening.close()
             await runner.cleanup()
 
     # ------------------------------------------------------------------ who may see what
@@ -239,6 +248,15 @@ class PageServer:
             return _json(await self._log_lines(request.query.get("process", ""), int(text)))
         except (OSError, ElasticDLError) as error:
             return _problem(503, f"the log can't be read: {error}")
+
+
+class _Refused(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """End it at once."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.abort()
 
 
 def _json(body: dict[str, Any]) -> web.Response:
