@@ -249,7 +249,9 @@ def _open_page(job: str, namespace: str | None) -> int:
     if not place.running():
         page.serve_ended(place, click.echo)
         return 0
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = (
+        time.monotonic() + 2 * _PATIENCE_SECONDS
+    )  # a page comes after the first step, or some seconds later
     while (address := page.address(place)) is None:
         if time.monotonic() > until:
             raise BadSetting(

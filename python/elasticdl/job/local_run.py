@@ -101,14 +101,13 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     # There is no other process that could try once more.
     spec = replace(spec, relaunch_on_worker_failure=0)
     cluster, ending = OwnProcess(), _Ending(place)
-    pages: list[MasterPage] = []
     runner = make_runner(
         place,
         spec,
         cluster,
         FilePages(place.journal),
         FileStatusStore(place),
-        lambda recording: pages.append(MasterPage(place, spec, recording)),
+        lambda recording: MasterPage(place, spec, recording),
     )
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
 
@@ -143,7 +142,5 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     assert end is not None, "it is waited for without a limit"
     watch.close()
     first_step = watch.first_step
-    for page in pages:
-        page.close()
     place.close()
     return Outcome(end.code, sum_up(place, spec, end, first_step), place)

@@ -41,6 +41,7 @@ from elasticdl.spec.pods import amount
 
 if TYPE_CHECKING:
     from elasticdl.master.running.context import Monitor
+    from elasticdl.master.running.reporter import Observer
     from elasticdl.master.running.runner import Runner
 
 BROKEN = 70
@@ -60,7 +61,7 @@ def make_runner(
     cluster: Cluster,
     pages: Pages,
     store: StatusStore,
-    show: Callable[[Recording], object] = lambda recording: None,
+    show: Callable[[Recording], Observer] | None = None,
 ) -> Runner[Any]:
     """Return the job's master, ready to run; the workers of a new job have been launched then.
 
@@ -70,7 +71,7 @@ def make_runner(
         cluster: where its workers live.
         pages: where its journal is kept.
         store: where it keeps what people see.
-        show: begins to show what is seen of the job.
+        show: begins to show what is seen of the job, and hears of it from then on.
     """
     journal = Journal(pages)
     journal.tidy()
@@ -80,7 +81,6 @@ def make_runner(
     forces, history = _replica_sets(spec, cluster, read)
 
     from elasticdl.master.running.context import JobContext, Past
-    from elasticdl.master.running.reporter import Observer
     from elasticdl.master.running.runner import Runner
 
     recording = Recording(place.submitted_at)
@@ -89,7 +89,8 @@ def make_runner(
         from elasticdl.page.eventfiles import EventFiles
 
         observers.append(EventFiles(Path(spec.tensorboard_log_dir)))
-    show(recording)
+    if show is not None:
+        observers.append(show(recording))
     job = JobContext(
         place,
         spec,
@@ -208,7 +209,7 @@ def _run(
     cluster: Cluster,
     pages: Pages,
     store: StatusStore,
-    show: Callable[[Recording], object] = lambda recording: None,
+    show: Callable[[Recording], Observer] | None = None,
 ) -> int:
     try:
         return make_runner(place, spec, cluster, pages, store, show).run()
@@ -230,19 +231,14 @@ def _run_local() -> int:
     spec = place.spec()
     _log_from(spec)
     cluster = LocalCluster(place.launcher_address, place.token())
-    shown: list[MasterPage] = []
-    code = _run(
+    return _run(
         place,
         spec,
         cluster,
         FilePages(place.journal),
         FileStatusStore(place),
-        lambda recording: shown.append(MasterPage(place, spec, recording)),
+        lambda recording: MasterPage(place, spec, recording),
     )
-    if code != REPLACED:
-        for page in shown:
-            page.part()
-    return code
 
 
 def _run_in_pod() -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.control.protocol.status import JobStatus
+from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.control.transport.keys import Key
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _IMPORT_NICENESS = 5
-_START_SECONDS = 10.0
+_LATEST_SECONDS = 5.0
+"""After which a job without a step gets its page, too: people want to see what it waits for."""
+_START_SECONDS = 2.0
+"""For which the end of a job waits for a page that is just being started."""
 _LINE_BYTES = 400
 """Of a line of a log, generously."""
 _MOST_BYTES = 1 << 20
@@ -59,34 +62,52 @@ class LocalLogs:
 
 
 class MasterPage:
-    """The page of a local job, in its master's process."""
+    """The page of a local job, in its master's process, which observes the job to know when there is time for a page."""
 
     def __init__(self, place: JobPlace, spec: JobSpec, recording: Recording) -> None:
-        """Begin on a thread of its own: what the page needs is imported at the end of the queue for the processor."""
+        """Serve on threads of its own, once the first step is made: until then every core belongs to the workers, which start."""
         self._place = place
         self._port = spec.status_port
         self._recording = recording
         self._server: PageServer | None = None
+        self._due = threading.Event()
+        self._closed = False
+        self.progress(recording.step, None)
         self._start = threading.Thread(target=self._open, name="page start", daemon=True)
         self._start.start()
 
+    def event(self, event: JobEvent) -> None:
+        """Do nothing: the recording has it."""
+
+    def status(self, status: JobStatus) -> None:
+        """Look whether there has been a step."""
+        self.progress(status.step, status.loss)
+
+    def progress(self, step: int, loss: float | None) -> None:
+        """Take that a step is committed."""
+        if step >= 1:
+            self._due.set()
+
     def close(self) -> None:
-        """Serve no more: the process lives on after the job."""
+        """Let a page that is open see how the job has ended, and serve no more: the process may live on."""
+        self._closed = True
+        self._due.set()
         self._start.join(_START_SECONDS)
         if self._server is not None:
+            self._server.part()
             self._server.close()
 
-    def part(self) -> None:
-        """Let those who look see how the job has ended."""
-        if self._server is not None:
-            self._server.part()
-
     def _open(self) -> None:
+        self._due.wait(_LATEST_SECONDS)
+        if self._closed:
+            return
         quiet = threading.Thread(target=_import_quietly, name="imports", daemon=True)
         quiet.start()
         quiet.join()
         try:
-            self._server = self._serve()
+            self._server = server = self._serve()
+            if self._closed:
+                server.close()
         except Exception as error:  # no thread of a master may end by an error, and no job by its page
             _log.warning("the job has no page: %s", error)
 

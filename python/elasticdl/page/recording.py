@@ -107,6 +107,11 @@ class Recording:
             if now >= self._complete_at:
                 self._add(WORKERS, Point(now, status.step, at_work))
 
+    @property
+    def step(self) -> int:
+        """Return the last step that is known to be committed."""
+        return self._step
+
     def progress(self, step: int, loss: float | None) -> None:
         """Take that a step is committed now, with the mean loss of its records if that is known."""
         with self._lock:
