@@ -31,7 +31,7 @@ from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.machine import ask_for_descriptors
 from elasticdl.spec.pods import amount
 
@@ -89,6 +89,10 @@ def make_runner(
         from elasticdl.master.running.ps import PsStrategy
 
         return Runner(job, past, PsStrategy(spec, place.name, snapshots, past))
+    if spec.kind is not JobKind.TRAIN:
+        from elasticdl.master.running.tasking import TaskStrategy
+
+        return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA)))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots))
@@ -115,7 +119,8 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
             )
         )
 
-    return DataFound(shards(spec.training_data), shards(spec.validation_data) if spec.validation_data else ())
+    validates = spec.kind is JobKind.TRAIN and bool(spec.validation_data)
+    return DataFound(shards(spec.data), shards(spec.validation_data) if validates else ())
 
 
 def _replica_sets(

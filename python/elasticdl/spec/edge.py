@@ -22,12 +22,14 @@ from elasticdl.files.reading import is_utf8
 from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import SETTINGS, JobSpec, Strategy
+from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, Strategy, settings_of
 from elasticdl.spec.readers import reader_of
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 _NAME_LIMIT = 63
+DATA = ("training_data", "validation_data", "prediction_data")
+"""Settings that name data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,12 @@ class Given:
     Attributes:
         value: text of a flag, value of a job file or of Python.
         where: how its writer calls it: `--seed`, `seed in job.yaml`, `seed=`.
+        in_file: it is in a job file, which may also have what only jobs of another kind use.
     """
 
     value: object
     where: str
+    in_file: bool = False
 
 
 def from_arguments(arguments: Mapping[str, object]) -> dict[str, Given]:
@@ -70,16 +74,17 @@ def from_file(path: str | os.PathLike[str]) -> dict[str, Given]:
             f"-f {shown}: expected one mapping from setting to value, such as `num_workers: 4`, received {_shown(body)}"
         )
     return {
-        name.replace("-", "_"): Given(value, f"{name} in {shown}")
+        name.replace("-", "_"): Given(value, f"{name} in {shown}", in_file=True)
         for name, value in body.items()
         if value is not None
     }
 
 
-def build(given: Mapping[str, Given]) -> JobSpec:
-    """Build a job's settings. Raises BadSetting for the first mistake, in the words of its author."""
+def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
+    """Build the settings of a job of some kind. Raises BadSetting for the first mistake, in the words of its author."""
     values: dict[str, Any] = {}
-    known = [*SETTINGS, *refused.SETTINGS, *refused.ACCEPTED]
+    own = settings_of(kind)
+    known = [*own, *refused.SETTINGS, *refused.ACCEPTED]
     for name, raw in given.items():
         if refused.note(name, raw.value):
             continue
@@ -88,15 +93,20 @@ def build(given: Mapping[str, Given]) -> JobSpec:
             raise BadSetting(f"{raw.where} {sentence}")
         if name not in SETTINGS:
             raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
-        values[name] = value = _read(SETTINGS[name], raw)
+        value = _read(SETTINGS[name], raw)
+        if name in own:
+            values[name] = value
+        elif not raw.in_file:
+            users = " and ".join(f"`elasticdl {one}`" for one in JobKind if name in settings_of(one))
+            raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")
         if isinstance(value, str) and not is_utf8(value):
             raise BadSetting(f"{raw.where}: {value!r} is not text in UTF-8; rename what it names")
-    for setting in SETTINGS.values():
-        if setting.required and values.get(setting.name, "") == "":
-            raise BadSetting(f"--{setting.name} is required. {setting.what}")
+    for name in REQUIRED[kind]:
+        if values.get(name, "") == "":
+            raise BadSetting(f"--{name} is required. {SETTINGS[name].what}")
     if values.get("distribution_strategy") is Strategy.LOCAL:
         values.setdefault("num_workers", WorkerRange(1, 1))
-    spec = JobSpec(**values)
+    spec = JobSpec(kind=kind, **values)
     return _named(spec, given["job_name"].where if "job_name" in given else "--job_name")
 
 
@@ -117,18 +127,21 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
 
     Args:
         spec: the job.
-        custom_reader: the model file has a reader of its own, so only that knows what `training_data` and `validation_data` mean.
+        custom_reader: the model file has a reader of its own, so only that knows what the data's names mean.
         directory: the result is a directory, and not one file.
 
     Raises BadSetting, or BadData if there is no data.
     """
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
-    if not custom_reader:
-        _check_data("training_data", spec.training_data)
-        if spec.validation_data:
-            _check_data("validation_data", spec.validation_data)
-    if spec.output:
+    for name in DATA:
+        if not custom_reader and getattr(spec, name):
+            _check_data(name, getattr(spec, name))
+    if spec.trained_model:
+        _check_trained_model(spec.trained_model)
+    if spec.output and spec.kind is JobKind.PREDICT:
+        _check_predictions(spec.output)
+    elif spec.output:
         check_output(spec.output, directory=directory)
     check_summary(spec)
     if spec.audit:
@@ -140,6 +153,27 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     if spec.checkpoint_dir:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
     _check_apart(spec)
+
+
+def _check_trained_model(path: str) -> None:
+    file = Path(path)
+    if file.is_dir():
+        raise BadSetting(
+            f"--trained_model: {path!r} is a directory; name the one file that `elasticdl train --output=FILE` writes"
+        )
+    if not file.exists():
+        raise BadSetting(f"--trained_model: {path!r} does not exist (looked from {Path.cwd()})")
+    if not os.access(file, os.R_OK):
+        raise BadSetting(f"--trained_model: {path!r} can't be read: permission denied")
+
+
+def _check_predictions(output: str) -> None:
+    """Check that a directory of predictions can be made; what is there is never replaced."""
+    if os.path.lexists(output):
+        raise BadSetting(
+            f"--output: {output!r} exists; predictions go to a new directory, so name another one, or remove it"
+        )
+    _check_target("output", Path(output), directory=True)
 
 
 def check_output(output: str, *, directory: bool) -> None:
@@ -177,6 +211,8 @@ def absolute(spec: JobSpec) -> JobSpec:
         model_zoo=full(spec.model_zoo),
         training_data=full_data(spec.training_data),
         validation_data=full_data(spec.validation_data),
+        prediction_data=full_data(spec.prediction_data),
+        trained_model=full(spec.trained_model),
         output=full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
@@ -219,13 +255,20 @@ def _shown(value: object) -> str:
 
 
 def _named(spec: JobSpec, where: str) -> JobSpec:
-    name = spec.job_name or spec.model_def.split(".")[-2].strip("_").replace("_", "-")[:_NAME_LIMIT]
+    name = spec.job_name or _name_of(spec)
     if len(name) > _NAME_LIMIT or not name[:1].isalnum() or not set(name) <= set(_NAME):
         raise BadSetting(
             f"{where}: expected at most {_NAME_LIMIT} letters, digits, '-', '_' and '.', beginning with a letter or digit, "
             f"received {_shown(name)}"
         )
     return replace(spec, job_name=name)
+
+
+def _name_of(spec: JobSpec) -> str:
+    """Return the model's name, with what is done with it unless it is trained."""
+    what = "" if spec.kind is JobKind.TRAIN else f"-{spec.kind}"
+    name = spec.model_def.split(".")[-2].strip("_").replace("_", "-")
+    return name[: _NAME_LIMIT - len(what)] + what
 
 
 def _check_data(name: str, origin: str) -> None:

@@ -145,6 +145,11 @@ class BadRecords:
         self._met: set[tuple[str, int]] = set()
         self._told: set[tuple[str, int]] = set()
 
+    def has_met(self, shard: str, record: int) -> bool:
+        """Tell whether a record was found to be bad; `record`: its index inside the source."""
+        with self._lock:
+            return (shard, record) in self._met
+
     def allow(self, shard: str, bad: Sequence[tuple[int, str]]) -> None:
         """Take note of bad records, (index, what is wrong). Raises BadData with the first beyond the limit."""
         with self._lock:
