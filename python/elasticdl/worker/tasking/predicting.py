@@ -124,7 +124,8 @@ class Predicting:
         if twice := sorted({SHARD, RECORD, *predicted}.intersection(kept)):
             raise BadSetting(f"--prediction_keep: {twice[0]!r} is a column of the predictions; leave it out")
         flat = target.suffix == CSV
-        self._schema = table("", [], [], self._nothing_kept, self._nothing, flat).schema
+        count = len(sample)
+        self._schema = table("", range(count), [True] * count, kept, predicted, flat).schema
         self._chunks = ChunkSource(reader, plan, self._converted, AHEAD)
         self._rows: list[pa.Table] = []
         self._file: _PartFile | None = None
