@@ -41,7 +41,7 @@ from elasticdl.control.transport.memberstream import (
 )
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.data.plan.shard import Shard
-from elasticdl.errors import Cancelled
+from elasticdl.errors import BadModel, Cancelled
 from elasticdl.files.predictions import draft_of, parts_of
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
@@ -337,6 +337,10 @@ class WorkerProcess:
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         evaluating = None
         if validation is not None and schedule.evaluation is not None:
+            if not hasattr(adapter, "evaluator"):
+                raise BadModel(
+                    "the framework of this model file does not evaluate; leave --validation_data out"
+                )
             evaluating = prepared(adapter.evaluator(validation.metadata), validation, schedule.evaluation)
         key = place.key(Key.DATA)
         endpoint = Endpoint(place.data_address(self._id), self._id, key, place.identity)

@@ -101,6 +101,10 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         raise BadModel(
             f"{locate(spec, 'model_def')[0]}: --num_ps_pods={spec.num_ps_pods}: {framework.name} does not train with parameter servers"
         )
+    if spec.kind is not JobKind.TRAIN and not hasattr(framework, "trained"):
+        raise BadModel(
+            f"{locate(spec, 'model_def')[0]}: {framework.name} does not {spec.kind} with trained models; it only trains them"
+        )
     framework.check(spec, found)
     if spec.kind is JobKind.PREDICT and not spec.output and "prediction_outputs_processor" not in found:
         raise BadSetting(
