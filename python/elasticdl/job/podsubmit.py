@@ -131,6 +131,8 @@ def _check(spec: JobSpec) -> None:
     for flag in (
         "training_data",
         "validation_data",
+        "prediction_data",
+        "trained_model",
         "output",
         "audit",
         "checkpoint_dir",
