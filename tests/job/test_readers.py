@@ -179,6 +179,77 @@ def test_files_that_are_wrong(
     assert not (tmp_path / "model.npz").exists()
 
 
+# ------------------------------------------------------------------ images
+
+
+def image(folder: Path, number: int) -> str:
+    """Write a small image that ends with its name."""
+    folder.mkdir(exist_ok=True, parents=True)
+    name = f"{number}.gif"
+    (folder / name).write_bytes(b"GIF89a" + name.encode() + b";")
+    return name
+
+
+@pytest.mark.parametrize("servers", [{}, {"num_ps_pods": 2}], ids=["", "servers"])
+def test_each_image_of_folders_is_trained_once(begin: Start, tmp_path: Path, servers: dict[str, int]) -> None:
+    for number in range(ROWS):
+        image(tmp_path / "data" / ("odd" if number % 2 else "even"), number)
+    check(begin(model_def="pictures.custom_model", data_cache=tmp_path / "cache", **servers), tmp_path)
+    assert [path.suffix for path in (tmp_path / "cache").glob("*/*")] == [".parquet"]
+
+
+def coco(tmp_path: Path) -> None:
+    boxes = [(number, box) for number in range(ROWS) for box in range(number % 3)]
+    content = {
+        "images": [
+            {"id": number, "file_name": image(tmp_path / "data", number), "width": 9, "height": 9}
+            for number in range(ROWS)
+        ],
+        "categories": [{"id": 1, "name": "thing"}],
+        "annotations": [
+            {"id": at, "image_id": number, "category_id": 1, "bbox": [box, 0, 3, 4]}
+            for at, (number, box) in enumerate(boxes)
+        ],
+    }
+    (tmp_path / "data.json").write_text(json.dumps(content))
+
+
+BOXES = {
+    "model_def": "pictures.custom_model",
+    "feed": "feed_boxes",
+    "data_reader_params": "annotations='../{name}.json'",
+}
+
+
+def test_each_image_of_coco_is_trained_once(begin: Start, tmp_path: Path) -> None:
+    coco(tmp_path)
+    check(begin(**BOXES), tmp_path)
+
+
+def test_images_that_are_wrong(begin: Start, tmp_path: Path) -> None:
+    coco(tmp_path)
+    (tmp_path / "go").touch()
+    (tmp_path / "data" / "7.gif").write_bytes(b"GIF89a7.g")
+    result = begin(**BOXES).wait()
+    assert result.code == 2, result.err
+    assert f"the image {tmp_path}/data/7.gif" in result.err
+    assert "is corrupt: it ends too early" in result.err
+    (tmp_path / "data" / "7.gif").unlink()
+    result = begin(**BOXES, audit="").wait()
+    assert result.code == 2, result.err
+    assert "names 7.gif, which is not in" in result.err
+
+
+def test_validation_data_with_other_classes(begin: Start, tmp_path: Path) -> None:
+    image(tmp_path / "data" / "even", 0)
+    image(tmp_path / "data" / "odd", 1)
+    image(tmp_path / "heldout" / "odd", 3)
+    result = begin(model_def="pictures.custom_model", validation_data=tmp_path / "heldout").wait()
+    assert result.code == 2, result.err
+    assert "training_data has the classes even, odd, and validation_data odd" in result.err
+    assert "classes=['even', 'odd']" in result.err
+
+
 # ------------------------------------------------------------------ readers of other packages
 
 OUTSIDE = Path(__file__).parent / "outside"

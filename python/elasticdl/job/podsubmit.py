@@ -133,6 +133,7 @@ def _check(spec: JobSpec) -> None:
         "validation_data",
         "output",
         "audit",
+        "data_cache",
         "checkpoint_dir",
         "checkpoint_dir_for_init",
     ):
@@ -142,7 +143,7 @@ def _check(spec: JobSpec) -> None:
                 f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
                 f"received {path!r}"
             )
-    for flag in ("output", "audit", "checkpoint_dir"):
+    for flag in ("output", "audit", "data_cache", "checkpoint_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
     _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
 

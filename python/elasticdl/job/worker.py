@@ -257,11 +257,11 @@ class WorkerProcess:
         from elasticdl.data.plan.order import records_per_task
         from elasticdl.data.readers.custom import open_custom_reader
         from elasticdl.data.readers.reader import BadRecords, check_unchanged, shards_of
-        from elasticdl.data.readers.recordfiles import open_reader
+        from elasticdl.job.datafiles import open_job_data
 
         spec = self._spec
-        per_task = records_per_task(spec)
         if custom is not None:
+            per_task = records_per_task(spec)
 
             def open_own(origin: str) -> Reader:
                 return open_custom_reader(custom, origin, per_task, spec.data_reader_params)
@@ -276,13 +276,7 @@ class WorkerProcess:
         bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
-            reader = open_reader(
-                origin,
-                spec.data_reader_params,
-                self._place.path / "data",
-                bad_records,
-                records_per_task=per_task,
-            )
+            reader = open_job_data(self._place, spec, origin, bad_records)
             check_unchanged(reader, shards)
             return reader
 

@@ -125,9 +125,10 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
     if not custom_reader:
-        _check_data("training_data", spec.training_data)
+        annotated = "annotations" in spec.data_reader_params
+        _check_data("training_data", spec.training_data, annotated)
         if spec.validation_data:
-            _check_data("validation_data", spec.validation_data)
+            _check_data("validation_data", spec.validation_data, annotated)
     if spec.output:
         check_output(spec.output, directory=directory)
     check_summary(spec)
@@ -137,6 +138,8 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
             raise BadSetting(
                 f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
             )
+    if spec.data_cache:
+        _check_target("data_cache", Path(spec.data_cache), directory=True)
     if spec.checkpoint_dir:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
     _check_apart(spec)
@@ -180,6 +183,7 @@ def absolute(spec: JobSpec) -> JobSpec:
         output=full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
+        data_cache=full(spec.data_cache),
         checkpoint_dir=full(spec.checkpoint_dir),
         checkpoint_dir_for_init=full(spec.checkpoint_dir_for_init),
     )
@@ -228,13 +232,16 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
     return replace(spec, job_name=name)
 
 
-def _check_data(name: str, origin: str) -> None:
+def _check_data(name: str, origin: str, annotated: bool) -> None:
+    """Check that there is data; `annotated`: the files of a directory are those that its annotations name."""
     if reader_of(origin):
         return
     path = Path(origin)
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise BadData(f"--{name}: the directory {origin!r} can't be read: permission denied")
     try:
+        if folders.class_folders(origin) or folders.is_voc(path) or (annotated and path.is_dir()):
+            return
         files = folders.find(origin)
     except BadData as error:
         raise BadData(f"--{name}: {error}") from None
@@ -260,7 +267,7 @@ def _check_data(name: str, origin: str) -> None:
 
 def _check_apart(spec: JobSpec) -> None:
     """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
-    flags = ("output", "summary", "audit", "checkpoint_dir")
+    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir")
     targets = {flag: Path(os.path.realpath(path)) for flag in flags if (path := getattr(spec, flag))}
     for other, path in targets.items():
         for flag, target in targets.items():

@@ -176,6 +176,12 @@ class JobSpec:
         kinds.parameters(), {}, group="data", what="Keyword arguments of the reader, as Python literals.",
         why="Literals only: a command line never runs code.",
     )  # fmt: skip
+    data_cache: str = setting(
+        kinds.path("DIR"), "", group="data",
+        what="Directory for tables that are made of data once: lists of images, results of queries. On Kubernetes one that all pods share, "
+        "needed beyond 32 MiB; the job's folder if not given.",
+        why="Most of them are small.",
+    )  # fmt: skip
     minibatch_size: int = setting(
         kinds.integer(1), 64, group="data", unit="records", what="Records of one chunk: what one worker computes at once.",
         why="Large enough to keep a core busy, small enough for a laptop's memory.",

@@ -27,11 +27,14 @@ class Metadata:
     Attributes:
         column_names: the columns of a table in their order; empty where records have no columns.
         column_dtypes: type of each column by its name, `string` where records are rows of strings. Of columns: NumPy's name of a number's
-            type (`int64`, `float32`, `bool`), `string` or `binary`; `float32[8]` for vectors of 8, `float32[]` for vectors of any length.
+            type (`int64`, `float32`, `bool`), `string` or `binary`; `float32[8]` for vectors of 8, `float32[]` for vectors of any length,
+            `float32[][4]` for any number of vectors of 4.
+        class_names: of images, the class of each number in `label` or `classes`; empty where numbers are all that the data says.
     """
 
     column_names: tuple[str, ...] = ()
     column_dtypes: Mapping[str, str] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
 
 class Reader(Protocol):

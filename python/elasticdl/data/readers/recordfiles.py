@@ -15,17 +15,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, TypeVar, assert_never
 
 from elasticdl._core import CSVFile, LinesFile, TFRecordFile
 from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index
+from elasticdl.data.readers.imageorigins import image_origin
 from elasticdl.data.readers.installed import Opening, open_installed
 from elasticdl.data.readers.reader import BadRecords, Metadata, Reader
 from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.spec.readers import reader_of
+
+if TYPE_CHECKING:
+    from elasticdl.data.readers.madetables import MadeTables
 
 _OPEN_FILES = 128
 
@@ -148,18 +152,21 @@ def open_reader(
     bad_records: BadRecords | None = None,
     progress: Progress | None = None,
     records_per_task: int = 1,
+    made: MadeTables | None = None,
 ) -> Reader:
     """Open the record files that `origin` stands for, indexing what has no fitting index yet, several files
-    at a time, or what another package reads.
+    at a time, or images, or what another package reads.
 
     Args:
         origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix. `NAME://…` is
-            the affair of an installed reader.
-        params: for CSV `header` (true, false or `auto`) and `delimiter`; for tables `rows` (`columns` or `strings`) and `columns`.
+            the affair of an installed reader. A directory of directories of images is one, too.
+        params: for CSV `header` (true, false or `auto`) and `delimiter`; for tables `rows` (`columns` or `strings`) and `columns`; for
+            images `annotations` and `classes`.
         folder: a folder of the job, for indexes.
         bad_records: the policy for corrupt records; None allows none.
         progress: told now and then the bytes indexed and the bytes in all, from any thread.
         records_per_task: records of a task, unless blocks are larger.
+        made: where tables lie that are made of data without numbers of records; None: in `folder`.
 
     Raises BadData or BadSetting, with the file and what to do.
     """
@@ -167,6 +174,13 @@ def open_reader(
     if name := reader_of(origin):
         folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
         return open_installed(name, origin, params, Opening(folder, records_per_task, bad_records))
+    if images := image_origin(origin, params):
+        from elasticdl.data.readers.images import ImageReader
+        from elasticdl.data.readers.madetables import MadeTables
+
+        name = str(Path(origin).absolute())
+        reader = ImageReader(name, images, params, made or MadeTables(folder), bad_records)
+        return _filled(origin, reader, "there is no image in its directories")
     files = find_files(origin)
     kinds = {path: kind for path in files if (kind := kind_of(path))}
     if not kinds:
@@ -182,10 +196,11 @@ def open_reader(
     # files such as _SUCCESS are marks, not data
     empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]
     if kind in (Kind.PARQUET, Kind.ARROW):
-        from elasticdl.data.readers.tablefiles import TableReader
+        from elasticdl.data.readers.tablefiles import LocalFile, TableReader
         from elasticdl.data.readers.tables import table_params
 
-        tables = TableReader(kind, list(kinds), table_params(params), records_per_task, bad_records, empty)
+        sources = {str(path): LocalFile(path) for path in kinds}
+        tables = TableReader(kind, sources, table_params(params), records_per_task, bad_records, empty)
         return _filled(origin, tables, "there is no row")
     if kind in (Kind.TFRECORD, Kind.RECORDIO) and params:
         raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
