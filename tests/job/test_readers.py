@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,21 @@ def test_each_record_of_recordio_is_trained_once(begin: Start, tmp_path: Path) -
 
 def recordio(path: Path, rows: pa.Table) -> None:
     write_recordio(path, [str(number).encode() for number in rows["number"].to_pylist()])
+
+
+def test_each_row_of_compressed_files_is_trained_once(begin: Start, tmp_path: Path) -> None:
+    for name, rows in (("1", table(0, 610)), ("2", table(610, ROWS))):
+        lines = "".join(json.dumps(row) + "\n" for row in rows.to_pylist())
+        (tmp_path / "data" / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    check(begin(), tmp_path)
+
+
+def test_a_compressed_file_that_was_cut(begin: Start, tmp_path: Path) -> None:
+    path = tmp_path / "data" / "1.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" * 9000)[:-9])
+    result = begin(output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert f"{path} can't be decompressed (gzip)" in result.err
 
 
 def test_rows_of_strings(begin: Start, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -53,25 +53,40 @@ class MadeTables:
     folder: Path
     most: int = 0
 
+    def path(self, origin: str, params: Mapping[str, Any], suffix: str = ".parquet") -> Path:
+        """Return where the table of some data lies, or a file beside it of another suffix."""
+        key = hashlib.blake2b(repr((origin, sorted(params.items()))).encode(), digest_size=8).hexdigest()
+        return self.folder / f"table-{key}{suffix}"
+
     def once(self, origin: str, params: Mapping[str, Any], make: Callable[[], Made]) -> Path:
         """Return the table of some data, made now if it is not there yet. Raises BadData, and what `make` raises."""
-        key = hashlib.blake2b(repr((origin, sorted(params.items()))).encode(), digest_size=8).hexdigest()
-        path = self.folder / f"table-{key}.parquet"
-        if path.exists():
-            return path
-        made = make()
+        path = self.path(origin, params)
+        if not path.exists():
+            made = make()
+            self.put(origin, path, lambda file: self._write(origin, made, file))
+        return path
+
+    def put(self, origin: str, path: Path, write: Callable[[BinaryIO], None]) -> None:
+        """Write a file that is made of some data; it is whole or not there. Raises BadData, and what `write` raises."""
         try:
             self.folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             with replacing(path, PRIVATE) as file:
-                self._write(origin, made, file)
+                write(file)
+                self._check(origin, file)
         except OSError as error:
             raise BadData(
                 f"the table that is made of {origin} can't be written: {error.strerror or error} ({self.folder}); --data_cache names "
                 "another place"
             ) from error
-        return path
 
-    def _write(self, origin: str, made: Made, file: Any) -> None:
+    def _check(self, origin: str, file: BinaryIO) -> None:
+        if self.most and file.tell() > self.most:
+            raise BadData(
+                f"what is found out about {origin} takes more than {self.most >> 20} MiB, and each pod would have to find it for itself; "
+                "give --data_cache a directory on a volume that all pods mount"
+            )
+
+    def _write(self, origin: str, made: Made, file: BinaryIO) -> None:
         content = hashlib.blake2b(made.schema.serialize(), digest_size=16)
         with pyarrow.parquet.ParquetWriter(
             file, made.schema, compression="zstd", write_page_checksum=True
@@ -79,11 +94,7 @@ class MadeTables:
             for batch in made.batches:
                 content.update(batch.serialize())
                 writer.write_batch(batch, row_group_size=ROWS)
-                if self.most and file.tell() > self.most:
-                    raise BadData(
-                        f"the table that is made of {origin} has more than {self.most >> 20} MiB, which each pod would have to make for "
-                        "itself; give --data_cache a directory on a volume that all pods mount"
-                    )
+                self._check(origin, file)
             writer.add_key_value_metadata({_MARK: content.hexdigest(), _ABOUT: json.dumps(made.about)})
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from elasticdl.data.plan.ledger import MOST_RECORDS
 from elasticdl.data.plan.shard import Shard, Task, overlapping
@@ -61,6 +61,16 @@ class Reader(Protocol):
         Records that `max_bad_records` allows to be bad are left out; of columns all may be, then the answer is an empty list. Raises
         BadData.
         """
+
+
+_Opened = TypeVar("_Opened", bound=Reader)
+
+
+def filled(origin: str, reader: _Opened, why: str) -> _Opened:
+    """Return a reader that has records. Raises BadData, with the reason why it has none."""
+    if not any(count for _, _, count in reader.create_shards()):
+        raise BadData(f"{origin} has no records: {why}")
+    return reader
 
 
 def shards_of(reader: Reader) -> tuple[Shard, ...]:
