@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import gzip
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
@@ -190,6 +193,54 @@ def test_files_that_are_wrong(
     path.write_bytes(damage(path.read_bytes()))
     (tmp_path / "go").touch()
     result = begin(audit=tmp_path / "audit", output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ databases
+
+
+def sqlite(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE train (number, double, word)")
+        rows = table(0, ROWS).to_pylist()
+        database.executemany("INSERT INTO train VALUES (?, ?, ?)", [tuple(row.values()) for row in rows])
+        database.commit()
+
+
+def duck(path: Path) -> None:
+    with duckdb.connect(str(path)) as database:
+        rows = table(0, ROWS)
+        assert len(rows) == ROWS
+        database.execute("CREATE TABLE train AS SELECT * FROM rows")
+
+
+@pytest.mark.parametrize(("scheme", "write"), [("sqlite", sqlite), ("duckdb", duck)])
+def test_each_row_of_a_database_is_trained_once(
+    begin: Start, tmp_path: Path, scheme: str, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / "data" / "my.db")
+    job = begin(training_data=f"{scheme}:///data/my.db?table=train", num_workers=2)
+    at_step(job, 5, lambda status: kill(training(status)[-1]))
+    (tmp_path / "data" / "my.db").unlink()  # it was asked once
+    (tmp_path / "go").touch()
+    summary = job.wait().succeeded().summary
+    assert summary["members"]["lost"] == 1
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [ROWS] * PASSES
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("sqlite:///nowhere.db?table=train", "there is no database 'nowhere.db' (looked from"),
+        ("sqlite:///my.db", "say which rows of"),
+        ("sqlite:///my.db?table=tain", "the database says: no such table: tain"),
+    ],
+)
+def test_databases_that_are_wrong(begin: Start, tmp_path: Path, data: str, message: str) -> None:
+    sqlite(tmp_path / "my.db")
+    result = begin(training_data=data, output=tmp_path / "model.npz").wait()
     assert result.code == 2, result.err
     assert message in result.err
     assert not (tmp_path / "model.npz").exists()

@@ -23,7 +23,7 @@ from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import SETTINGS, JobSpec, Strategy
-from elasticdl.spec.readers import reader_of
+from elasticdl.spec.readers import database_file, reader_of, with_whole_path
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -172,8 +172,9 @@ def absolute(spec: JobSpec) -> JobSpec:
         return whole
 
     def full_data(data: str) -> str:
-        local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))
-        return full(data) if local else data
+        if "://" in data:
+            return with_whole_path(data, full)
+        return full(data) if os.path.lexists(data) or glob.has_magic(data) else data
 
     return replace(
         spec,
@@ -235,6 +236,11 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
 def _check_data(name: str, origin: str, annotated: bool) -> None:
     """Check that there is data; `annotated`: the files of a directory are those that its annotations name."""
     if reader_of(origin):
+        file = database_file(origin)
+        if file and not Path(file).is_file():
+            raise BadData(
+                f"--{name}: there is no database {file!r} (looked from {Path.cwd()}); an absolute path has four slashes, as in sqlite:////data/x.db"
+            )
         return
     path = Path(origin)
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):

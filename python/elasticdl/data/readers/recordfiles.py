@@ -32,7 +32,7 @@ from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
-from elasticdl.spec.readers import reader_of
+from elasticdl.spec.readers import By, reader_of, scheme_of
 
 if TYPE_CHECKING:
     from elasticdl.data.readers.madetables import MadeTables
@@ -159,9 +159,9 @@ def open_reader(
     Raises BadData or BadSetting, with the file and what to do.
     """
     bad_records = bad_records or BadRecords()
-    if name := reader_of(origin):
-        folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
-        return open_installed(name, origin, params, Opening(folder, records_per_task, bad_records))
+    if by := reader_of(origin):
+        opening = Opening(folder, records_per_task, bad_records)
+        return _open_url(by, origin, params, opening, made)
     if images := image_origin(origin, params):
         from elasticdl.data.readers.images import ImageReader
         from elasticdl.data.readers.madetables import MadeTables
@@ -202,6 +202,28 @@ def open_reader(
         lines = filled(origin, FileReader(kind, indexes, BadRecords(), empty=empty), "there is no line")
         return JSONLinesReader(lines, table_params(params), bad_records)
     return filled(origin, FileReader(kind, indexes, bad_records, csv, empty), "there is only a header")
+
+
+def _open_url(
+    by: By, origin: str, params: Mapping[str, Any], opening: Opening, made: MadeTables | None
+) -> Reader:
+    folder = opening.folder
+    folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+    if by is By.INSTALLED:
+        return open_installed(scheme_of(origin), origin, params, opening)
+    from elasticdl.data.readers.madetables import MadeTables
+
+    tables = made or MadeTables(folder)
+    match by:
+        case By.DATABASE:
+            from elasticdl.data.readers.sqltables import open_table_of
+
+            return open_table_of(origin, params, tables, opening.records_per_task, opening.bad_records)
+        case By.MAXCOMPUTE:
+            from elasticdl.data.readers.maxcompute import open_maxcompute
+
+            return open_maxcompute(origin, params, tables)
+    assert_never(by)
 
 
 def _index_all(
