@@ -298,13 +298,14 @@ def odps(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 
 def test_rows_of_maxcompute(odps: list[dict[str, Any]], tmp_path: Path) -> None:
     reader = opened("odps://shop/sales", tmp_path, {"partition": "ds=1"})
+    (shard,) = shards_of(reader)
+    assert shard.name.startswith("odps://shop/sales#session-")
     assert reader.metadata.column_dtypes == {"id": "string", "word": "string"}
     odps.clear()  # what the session sees stays
     again = opened("odps://shop/sales", tmp_path, {"partition": "ds=1"})
-    check_unchanged(again, shards_of(reader))
-    (shard,) = shards_of(again)
+    check_unchanged(again, [shard])
     assert again.read(Task(0, 0, shard, 2, 10), [4, 2, 3]) == [["4", "w4"], ["2", "w2"], ["3", ""]]
-    assert len(read(again)) == 50
+    assert len(again.read(Task(0, 0, shard, 0, 50), range(50))) == 50
 
 
 def test_columns_of_maxcompute(odps: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -344,7 +345,7 @@ def test_maxcompute_without_rows_keys_or_client(
 ) -> None:
     odps.clear()
     with pytest.raises(BadData, match="has no records: the table or partition has no row"):
-        opened("odps://shop/sales", tmp_path)
+        shards_of(opened("odps://shop/sales", tmp_path))
     monkeypatch.delenv("MAXCOMPUTE_SK")
     with pytest.raises(
         BadSetting, match="needs the environment variable MAXCOMPUTE_SK; in pods, --populate_env_names"

@@ -1,7 +1,7 @@
 """Tables of MaxCompute: records are rows of strings, read by their numbers in one download session.
 
-A session is a view of the table as it was when the master opened it, so all workers read the same rows, whatever is written meanwhile. The
-reader and the session's id are told to workers through a table that is made once.
+A session is a view of the table as it was when the master opened it, so all workers read the same rows, whatever is written meanwhile. Its
+id is in the shard's name.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
-
 from elasticdl.data.plan.shard import Task
-from elasticdl.data.readers.madetables import Made, MadeTables, about
-from elasticdl.data.readers.reader import Metadata, Reader, filled
+from elasticdl.data.readers.reader import Metadata, Reader
 from elasticdl.errors import BadData, BadSetting
 
 _VARIABLES = ("MAXCOMPUTE_AK", "MAXCOMPUTE_SK", "MAXCOMPUTE_ENDPOINT")
@@ -53,12 +51,9 @@ def _table_of(origin: str, params: Mapping[str, Any]) -> _Table:
     return _Table(project, name, partition, tuple(columns))
 
 
-def open_maxcompute(origin: str, params: Mapping[str, Any], tables: MadeTables) -> Reader:
+def open_maxcompute(origin: str, params: Mapping[str, Any]) -> Reader:
     """Open a table. Raises BadData or BadSetting."""
-    table = _table_of(origin, params)
-    return filled(
-        origin, MaxComputeReader(origin, table, params, tables), "the table or partition has no row"
-    )
+    return MaxComputeReader(origin, _table_of(origin, params))
 
 
 class MaxComputeReader:
@@ -66,32 +61,36 @@ class MaxComputeReader:
 
     Attributes:
         metadata: names of the columns.
-        fingerprints: of the download session.
+        fingerprints: none, a session never changes.
         block: any row can be had by itself.
     """
 
     block = 1
+    fingerprints: Mapping[str, str] = MappingProxyType({})
 
-    def __init__(self, origin: str, table: _Table, params: Mapping[str, Any], tables: MadeTables) -> None:
-        """Open a download session, unless the job has one. Raises BadData or BadSetting."""
+    def __init__(self, origin: str, table: _Table) -> None:
+        """Look for the table. Raises BadData or BadSetting."""
         self._name, self._of = origin, table
-        self._rows: dict[tuple[int, int], list[list[str]]] = {}
+        self._rows: dict[tuple[str, int, int], list[list[str]]] = {}
         self._errors: tuple[type[Exception], ...] = (OSError,)
         self._source = self._found()
-        said = about(tables.once(origin, params, self._session))[1]
-        self._id: str = said["session"]
-        self._count: int = said["count"]
-        names = tuple(table.columns or said["columns"])
+        names = table.columns or tuple(column.name for column in self._source.table_schema.simple_columns)
         self.metadata = Metadata(names, dict.fromkeys(names, "string"))
-        self.fingerprints = {origin: self._id}
 
     def create_shards(self) -> list[tuple[str, int, int]]:
-        """Return all rows as one shard."""
-        return [(self._name, 0, self._count)]
+        """Open a download session, and return all its rows as one shard. Raises BadData."""
+        try:
+            with self._source.open_reader(self._of.partition, reopen=True) as reader:
+                session, count = str(reader.download_id), int(reader.count)
+        except self._errors as error:
+            raise self._failed(error) from error
+        if not count:
+            raise BadData(f"{self._name} has no records: the table or partition has no row")
+        return [(f"{self._name}#{session}", 0, count)]
 
     def read(self, task: Task, records: Sequence[int]) -> list[list[str]]:
         """Return `records` in the order asked. Raises BadData."""
-        key = task.start, task.end
+        key = task.shard.name.rpartition("#")[2], task.start, task.end
         if key not in self._rows:
             if len(self._rows) >= _KEPT:
                 del self._rows[next(iter(self._rows))]
@@ -99,11 +98,11 @@ class MaxComputeReader:
         rows = self._rows[key]
         return [rows[record - task.start] for record in records]
 
-    def _read(self, start: int, end: int) -> list[list[str]]:
+    def _read(self, session: str, start: int, end: int) -> list[list[str]]:
         names = self.metadata.column_names
         try:
             with self._source.open_reader(
-                self._of.partition, download_id=self._id, columns=list(names)
+                self._of.partition, download_id=session, columns=list(names)
             ) as reader:
                 rows = [[_text(row[name]) for name in names] for row in reader[start:end]]
         except self._errors as error:
@@ -141,18 +140,6 @@ class MaxComputeReader:
                     f"data_reader_params: {self._name} has no column {name!r}; it has {', '.join(there)}"
                 )
         return table
-
-    def _session(self) -> Made:
-        try:
-            with self._source.open_reader(self._of.partition, reopen=True) as reader:
-                said = {
-                    "session": reader.download_id,
-                    "count": reader.count,
-                    "columns": [column.name for column in self._source.table_schema.simple_columns],
-                }
-        except self._errors as error:
-            raise self._failed(error) from error
-        return Made(pa.schema([]), [], said)
 
     def _failed(self, error: Exception) -> BadData:
         reason = " ".join(str(error).split())

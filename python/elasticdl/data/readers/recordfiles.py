@@ -211,18 +211,18 @@ def _open_url(
     folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
     if by is By.INSTALLED:
         return open_installed(scheme_of(origin), origin, params, opening)
-    from elasticdl.data.readers.madetables import MadeTables
-
-    tables = made or MadeTables(folder)
     match by:
         case By.DATABASE:
+            from elasticdl.data.readers.madetables import MadeTables
             from elasticdl.data.readers.sqltables import open_table_of
 
-            return open_table_of(origin, params, tables, opening.records_per_task, opening.bad_records)
+            return open_table_of(
+                origin, params, made or MadeTables(folder), opening.records_per_task, opening.bad_records
+            )
         case By.MAXCOMPUTE:
             from elasticdl.data.readers.maxcompute import open_maxcompute
 
-            return open_maxcompute(origin, params, tables)
+            return open_maxcompute(origin, params)
     assert_never(by)
 
 
