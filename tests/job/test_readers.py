@@ -6,7 +6,8 @@ import functools
 import gzip
 import json
 import sqlite3
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.control.protocol.status import JobStatus
 from elasticdl.data.readers.writing import write_recordio
+from tests.httpfiles import Files, serving
 
 from .conftest import Job, Start
 from .test_faults import ZOO, at_step, kill, training
@@ -241,6 +243,83 @@ def test_each_row_of_a_database_is_trained_once(
 def test_databases_that_are_wrong(begin: Start, tmp_path: Path, data: str, message: str) -> None:
     sqlite(tmp_path / "my.db")
     result = begin(training_data=data, output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ servers of files
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Files]:
+    (tmp_path / "served" / "data").mkdir(parents=True)
+    with serving(tmp_path / "served") as server:
+        yield server
+
+
+@pytest.mark.parametrize("write", [parquet, jsonl], ids=lambda write: write.__name__)
+def test_each_row_on_a_server_is_trained_once(
+    begin: Start, tmp_path: Path, server: Files, write: Callable[[Path, pa.Table], None]
+) -> None:
+    write(server.root / "data" / "1", table(0, 610))
+    write(server.root / "data" / "2", table(610, ROWS))
+    check(begin(training_data=f"{server.url}/data/"), tmp_path)
+
+
+def test_a_server_that_is_silent_for_a_while(begin: Start, tmp_path: Path, server: Files) -> None:
+    jsonl(server.root / "data" / "1", table(0, ROWS))
+    job = begin(training_data=f"{server.url}/data/1", stall_seconds=2)
+
+    def silence(_: JobStatus) -> bool:
+        server.status = 503
+        return server.refused.wait(60)
+
+    at_step(job, 5, silence)
+    waiting = threading.Timer(
+        5, setattr, (server, "status", 0)
+    )  # longer than a worker may be without progress
+    waiting.start()
+    (tmp_path / "go").touch()
+    result = job.wait().succeeded()
+    waiting.join()
+    assert result.summary["members"]["lost"] == 0
+    assert f"waiting for {server.url}/data/1, for 300 s at most" in result.err
+    assert f"{server.url}/data/1 answers again" in result.err
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [ROWS] * PASSES
+
+
+def test_a_server_that_is_gone(begin: Start, tmp_path: Path, server: Files) -> None:
+    jsonl(server.root / "data" / "1", table(0, ROWS))
+    job = begin(training_data=f"{server.url}/data/1", storage_seconds=1, num_workers=2)
+
+    def silence(_: JobStatus) -> bool:
+        server.status = 503
+        return server.refused.wait(60)
+
+    at_step(job, 5, silence)
+    (tmp_path / "go").touch()
+    result = job.wait()
+    assert result.code == 1, result.err
+    assert f"{server.url}/data/1 has not answered for" in result.summary["reason"]
+    assert "--storage_seconds" in result.err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("data/nowhere", "data/nowhere does not exist"),
+        ("data/empty", "has no records: the file is empty"),
+        ("data/cut", "data/cut can't be read as a file of Parquet"),
+    ],
+)
+def test_files_of_a_server_that_are_wrong(
+    begin: Start, tmp_path: Path, server: Files, data: str, message: str
+) -> None:
+    (server.root / "data" / "empty").touch()
+    parquet(server.root / "data" / "cut", table(0, ROWS))
+    (server.root / "data" / "cut").write_bytes((server.root / "data" / "cut").read_bytes()[:-10])
+    result = begin(training_data=f"{server.url}/{data}", output=tmp_path / "model.npz").wait()
     assert result.code == 2, result.err
     assert message in result.err
     assert not (tmp_path / "model.npz").exists()

@@ -5,6 +5,7 @@ Not for readers of the model file, which only workers run.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from elasticdl.data.readers.reader import BadRecords, Reader
     from elasticdl.spec.jobspec import JobSpec
 
+_log = logging.getLogger(__name__)
+
 MOST_IN_PODS = 32 << 20
 """Bytes of a table that each pod makes for itself if there is no place for it that all of them see."""
 
@@ -26,10 +29,13 @@ def open_job_data(
     origin: str,
     bad_records: BadRecords | None = None,
     progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], object] = _log.warning,
+    tried: Callable[[], object] = lambda: None,
 ) -> Reader:
-    """Open training or validation data. Raises BadData or BadSetting."""
+    """Open training or validation data; `note` and `tried`: as of `Patience`. Raises BadData, BadSetting or StorageAway."""
     from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.madetables import MadeTables
+    from elasticdl.data.readers.patience import Patience
     from elasticdl.data.readers.recordfiles import open_reader
 
     folder = place.path / "data"
@@ -38,8 +44,10 @@ def open_job_data(
         tables = MadeTables(Path(spec.data_cache) / f"{place.name}-{place.submitted_at:.0f}")
     else:
         tables = MadeTables(folder, 0 if place.identity is None else MOST_IN_PODS)
+    patience = Patience(spec.storage_seconds, note, tried)
+    per_task = records_per_task(spec)
     return open_reader(
-        origin, spec.data_reader_params, folder, bad_records, progress, records_per_task(spec), tables
+        origin, spec.data_reader_params, folder, bad_records, progress, per_task, tables, patience
     )
 
 

@@ -46,6 +46,7 @@ from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import JobSpec, OnNaN
 from elasticdl.spec.machine import cores
+from elasticdl.worker.beating import PatientHeart
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, News, Received, Tick
 
 if TYPE_CHECKING:
@@ -88,8 +89,14 @@ class WorkerProcess:
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
         # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
-        self._heart = Heart(
-            place.heart_address, self._id, place.key(Key.DATA), self._spec.heartbeat_seconds, place.identity
+        self._heart = PatientHeart(
+            Heart(
+                place.heart_address,
+                self._id,
+                place.key(Key.DATA),
+                self._spec.heartbeat_seconds,
+                place.identity,
+            )
         )
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self._id, self._on_stream, place.identity
@@ -276,7 +283,9 @@ class WorkerProcess:
         bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
-            reader = open_job_data(self._place, spec, origin, bad_records)
+            reader = open_job_data(
+                self._place, spec, origin, bad_records, note=self._note, tried=self._heart.tried
+            )
             check_unchanged(reader, shards)
             return reader
 

@@ -182,6 +182,11 @@ class JobSpec:
         "needed beyond 32 MiB; the job's folder if not given.",
         why="Most of them are small.",
     )  # fmt: skip
+    storage_seconds: float = setting(
+        kinds.number(0), 300.0, group="data", unit="seconds",
+        what="How long a server of data, whose URL is training_data, may be silent; then the job fails.",
+        why="Object stores come back within minutes, and what was trained until then is lost if nobody waits.",
+    )  # fmt: skip
     minibatch_size: int = setting(
         kinds.integer(1), 64, group="data", unit="records", what="Records of one chunk: what one worker computes at once.",
         why="Large enough to keep a core busy, small enough for a laptop's memory.",

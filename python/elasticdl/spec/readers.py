@@ -21,6 +21,7 @@ class By(StrEnum):
     INSTALLED = "a reader of another package"
     DATABASE = "a database"
     MAXCOMPUTE = "MaxCompute"
+    SERVER = "a server of files"
 
 
 FILE_DATABASES = ("sqlite", "duckdb")
@@ -28,6 +29,9 @@ FILE_DATABASES = ("sqlite", "duckdb")
 _BUILT_IN = {
     **dict.fromkeys(("sqlite", "duckdb", "postgresql", "postgres"), By.DATABASE),
     **dict.fromkeys(("odps", "maxcompute"), By.MAXCOMPUTE),
+    **dict.fromkeys(
+        ("s3", "gs", "hdfs", "http", "https", "abfs", "ftp", "sftp", "webhdfs", "memory", "file"), By.SERVER
+    ),
 }
 
 

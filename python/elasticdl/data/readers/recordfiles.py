@@ -28,6 +28,7 @@ from elasticdl.data.readers.csvparams import (
 from elasticdl.data.readers.files import Kind, Progress, find_files, is_gzip, kind_of, make_index, one_kind
 from elasticdl.data.readers.imageorigins import image_origin
 from elasticdl.data.readers.installed import Opening, open_installed
+from elasticdl.data.readers.patience import Patience
 from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.errors import BadData, BadSetting
@@ -141,6 +142,7 @@ def open_reader(
     progress: Progress | None = None,
     records_per_task: int = 1,
     made: MadeTables | None = None,
+    patience: Patience | None = None,
 ) -> Reader:
     """Open the record files that `origin` stands for, indexing what has no fitting index yet, several files
     at a time, or images, or what another package reads.
@@ -155,13 +157,14 @@ def open_reader(
         progress: told now and then the bytes indexed and the bytes in all, from any thread.
         records_per_task: records of a task, unless blocks are larger.
         made: where tables lie that are made of data without numbers of records; None: in `folder`.
+        patience: with servers of files that do not answer.
 
     Raises BadData or BadSetting, with the file and what to do.
     """
     bad_records = bad_records or BadRecords()
     if by := reader_of(origin):
         opening = Opening(folder, records_per_task, bad_records)
-        return _open_url(by, origin, params, opening, made)
+        return _open_url(by, origin, params, opening, made, patience or Patience())
     if images := image_origin(origin, params):
         from elasticdl.data.readers.images import ImageReader
         from elasticdl.data.readers.madetables import MadeTables
@@ -205,7 +208,12 @@ def open_reader(
 
 
 def _open_url(
-    by: By, origin: str, params: Mapping[str, Any], opening: Opening, made: MadeTables | None
+    by: By,
+    origin: str,
+    params: Mapping[str, Any],
+    opening: Opening,
+    made: MadeTables | None,
+    patience: Patience,
 ) -> Reader:
     folder = opening.folder
     folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -223,6 +231,12 @@ def _open_url(
             from elasticdl.data.readers.maxcompute import open_maxcompute
 
             return open_maxcompute(origin, params)
+        case By.SERVER:
+            from elasticdl.data.readers.madetables import MadeTables
+            from elasticdl.data.readers.remotefiles import open_remote
+
+            per_task, policy = opening.records_per_task, opening.bad_records
+            return open_remote(origin, params, folder, made or MadeTables(folder), per_task, policy, patience)
     assert_never(by)
 
 

@@ -6,13 +6,14 @@ from it in any order. Decoding is pyarrow's, on the thread that asks: how many t
 
 from __future__ import annotations
 
+import io
 import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -43,8 +44,12 @@ class TableFile(Protocol):
 
 
 class _ParquetFile:
-    def __init__(self, source: str | BinaryIO) -> None:
-        self._file = pyarrow.parquet.ParquetFile(source, page_checksum_verification=True)
+    def __init__(self, source: str | io.RawIOBase) -> None:
+        # On a server each read is a request: those of a row group are put together.
+        on_server = not isinstance(source, str)
+        self._file = pyarrow.parquet.ParquetFile(
+            source, page_checksum_verification=True, pre_buffer=on_server
+        )
         self.schema = self._file.schema_arrow
         metadata = self._file.metadata
         self.blocks: Sequence[int] = [
@@ -58,7 +63,7 @@ class _ParquetFile:
 class _ArrowFile:
     """A file whose batches are copied from it as they are, compressed or not: mapped, it could be cut under our feet."""
 
-    def __init__(self, source: str | BinaryIO) -> None:
+    def __init__(self, source: str | io.RawIOBase) -> None:
         self._source = pa.OSFile(source) if isinstance(source, str) else pa.PythonFile(source)
         whole = pa.ipc.open_file(self._source)
         self.schema = whole.schema
@@ -86,7 +91,7 @@ class Source(Protocol):
     def fingerprint(self) -> str:
         """Return what names its present content. Raises BadData."""
 
-    def opened(self) -> str | BinaryIO:
+    def opened(self) -> str | io.RawIOBase:
         """Return its path, or a file of which any part can be read. Raises BadData or OSError."""
 
 
@@ -100,7 +105,7 @@ class LocalFile:
         """Return what names its present content. Raises BadData."""
         return fingerprint(str(self.path))
 
-    def opened(self) -> str | BinaryIO:
+    def opened(self) -> str | io.RawIOBase:
         """Return its path."""
         return str(self.path)
 

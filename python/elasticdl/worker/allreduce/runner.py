@@ -20,7 +20,7 @@ from typing import Any, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl._core import Endpoint, Heart, Ring, StateServer, StateTransfer
+from elasticdl._core import Endpoint, Ring, StateServer, StateTransfer
 from elasticdl.checkpoint.stateimage import RunningSums, State, decode, encode, write
 from elasticdl.control.protocol.messages import Note
 from elasticdl.control.protocol.status import EventKind
@@ -32,6 +32,7 @@ from elasticdl.errors import Cancelled, RingBroken, TransferFailed
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
+from elasticdl.worker.beating import Beats
 from elasticdl.worker.contract.allreduce import Adapter, GateLogs, StepLogs
 from elasticdl.worker.evaluating import Evaluating
 from elasticdl.worker.events import (
@@ -101,7 +102,7 @@ class AllReduceWorker:
         evaluating: Evaluating | None,
         schedule: Schedule,
         audit: AuditLog | None,
-        heart: Heart,
+        heart: Beats,
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],

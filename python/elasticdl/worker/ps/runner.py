@@ -16,10 +16,11 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl._core import Batch, Heart, ParameterClient
+from elasticdl._core import Batch, ParameterClient
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.errors import Cancelled
 from elasticdl.worker.auditlog import PsAuditLog
+from elasticdl.worker.beating import Beats
 from elasticdl.worker.contract.ps import PsAdapter
 from elasticdl.worker.events import Exit, Send, WorkCancelled
 from elasticdl.worker.notes import Sending, with_log_of_notes
@@ -74,7 +75,7 @@ class PsWorker:
         client: ParameterClient,
         chunks: ChunkSource,
         audit: PsAuditLog | None,
-        heart: Heart,
+        heart: Beats,
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
