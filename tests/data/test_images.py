@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,29 @@ def test_images_without_labels(tmp_path: Path) -> None:
 
 def test_what_is_no_image_in_a_class(pets: Path, tmp_path: Path) -> None:
     path = put(pets / "dog" / "notes.txt", "x")
-    with pytest.raises(BadData, match=f"{path} is in the directory of a class and has no name of an image"):
+    with pytest.raises(
+        BadData, match=f"{path} is in the directory of a class and is no file with the name of an image"
+    ):
+        opened(pets, tmp_path)
+
+
+def test_links_in_a_class(pets: Path, tmp_path: Path) -> None:
+    (pets / "dog" / "linked.png").symlink_to(pets / "cat" / "1.PNG")
+    assert len(read(opened(pets, tmp_path))["path"]) == 13
+    (pets / "dog" / "round").symlink_to(pets / "dog")
+    with pytest.raises(BadData, match=r"dog/round is in the directory of a class and is no file"):
+        opened(pets, tmp_path / "other")
+
+
+def test_a_fifo_in_a_class(pets: Path, tmp_path: Path) -> None:
+    os.mkfifo(pets / "dog" / "pipe.png")
+    with pytest.raises(BadData, match=r"pipe.png is a FIFO, and only regular files are read"):
+        opened(pets, tmp_path)
+
+
+def test_a_name_that_is_no_text(pets: Path, tmp_path: Path) -> None:
+    (Path(os.fsdecode(os.fsencode(pets) + b"/dog/\xff.png"))).write_bytes(picture())
+    with pytest.raises(BadData, match="has a name that is not text in UTF-8"):
         opened(pets, tmp_path)
 
 

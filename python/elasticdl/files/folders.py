@@ -43,7 +43,7 @@ def find(origin: str) -> list[Path]:
         found = [path]
     else:
         found = [Path(match) for match in glob.glob(origin, recursive=True)]  # noqa: PTH207  (absolute patterns)
-    return [file for file in found if not file.name.endswith(INDEX_SUFFIX) and _is_file(file)]
+    return [file for file in found if not file.name.endswith(INDEX_SUFFIX) and is_file(file)]
 
 
 def is_image(name: str) -> bool:
@@ -91,7 +91,7 @@ _KINDS = {
 }
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     """Tell a file from a directory. Raises BadData for all else."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)

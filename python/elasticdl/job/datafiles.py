@@ -30,9 +30,9 @@ def open_job_data(
     bad_records: BadRecords | None = None,
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], object] = _log.warning,
-    tried: Callable[[], object] = lambda: None,
+    alive: Callable[[], object] = lambda: None,
 ) -> Reader:
-    """Open training or validation data; `note` and `tried`: as of `Patience`. Raises BadData, BadSetting or StorageAway."""
+    """Open training or validation data; `note` and `alive`: as of `Patience`. Raises BadData, BadSetting or StorageAway."""
     from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.madetables import MadeTables
     from elasticdl.data.readers.patience import Patience
@@ -44,7 +44,7 @@ def open_job_data(
         tables = MadeTables(Path(spec.data_cache) / f"{place.name}-{place.submitted_at:.0f}")
     else:
         tables = MadeTables(folder, 0 if place.identity is None else MOST_IN_PODS)
-    patience = Patience(spec.storage_seconds, note, tried)
+    patience = Patience(spec.storage_seconds, note, alive)
     per_task = records_per_task(spec)
     return open_reader(
         origin, spec.data_reader_params, folder, bad_records, progress, per_task, tables, patience

@@ -42,11 +42,11 @@ from elasticdl.control.transport.memberstream import (
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import Cancelled
+from elasticdl.job.beating import PatientHeart
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import JobSpec, OnNaN
 from elasticdl.spec.machine import cores
-from elasticdl.worker.beating import PatientHeart
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, News, Received, Tick
 
 if TYPE_CHECKING:
@@ -284,7 +284,7 @@ class WorkerProcess:
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
             reader = open_job_data(
-                self._place, spec, origin, bad_records, note=self._note, tried=self._heart.tried
+                self._place, spec, origin, bad_records, note=self._note, alive=self._heart.alive
             )
             check_unchanged(reader, shards)
             return reader

@@ -156,7 +156,8 @@ class JobSpec:
 
     # ------------------------------------------------------------------ data
     training_data: str = setting(
-        kinds.path("DATA"), group="data", what="File, directory or glob to train on, or what the custom reader takes.",
+        kinds.path("DATA"), group="data",
+        what="File, directory or glob to train on, a URL of files or of a database, or what the custom reader takes.",
         why="There is no data to guess.",
     )  # fmt: skip
     validation_data: str = setting(

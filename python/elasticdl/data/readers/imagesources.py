@@ -19,6 +19,7 @@ from elasticdl.data.readers.imageorigins import ImageParams
 from elasticdl.data.readers.madetables import Made
 from elasticdl.errors import BadData
 from elasticdl.files import folders
+from elasticdl.files.reading import is_utf8
 
 ROWS = 10_000
 """Of a batch."""
@@ -102,15 +103,25 @@ def _images_below(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
         for entry in sorted(entries, key=lambda entry: entry.name):
             if not folders.is_data(entry.name):
                 continue
-            if entry.is_dir():
-                yield from _images_below(Path(entry.path), f"{prefix}{entry.name}/")
-            elif not folders.is_image(entry.name):
+            path = Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                yield from _images_below(path, f"{prefix}{entry.name}/")
+            elif not folders.is_image(entry.name) or not folders.is_file(path):
                 raise BadData(
-                    f"{entry.path} is in the directory of a class and has no name of an image ({', '.join(folders.IMAGE_SUFFIXES)}); "
-                    "remove it, or rename it so that it begins with '_'"
+                    f"{path} is in the directory of a class and is no file with the name of an image "
+                    f"({', '.join(folders.IMAGE_SUFFIXES)}); remove it, or rename it so that it begins with '_'"
                 )
             else:
-                yield prefix + entry.name, _size(Path(entry.path))
+                yield prefix + named(path), _size(path)
+
+
+def named(path: Path) -> str:
+    """Return the name of a file. Raises BadData if it is no text."""
+    if not is_utf8(str(path)):
+        raise BadData(
+            f"{str(path)!r} has a name that is not text in UTF-8; rename the file, or the directory that it lies in"
+        )
+    return path.name
 
 
 def _size(path: Path) -> int:
@@ -124,6 +135,7 @@ def plain_images(files: Sequence[Path], root: Path) -> ImageRows:
     """List images of which nothing is known but their names. Raises BadData."""
     rows = ImageRows([])
     for path in files:
+        named(path)
         rows.add(os.path.relpath(path, root), _size(path), ())
     return rows
 

@@ -116,7 +116,7 @@ class MadeTable:
     path: Path
 
     def fingerprint(self) -> str:
-        """Return what names its content, whoever made it. Raises BadData."""
+        """Return what names its content, the same wherever it is made. Raises BadData."""
         return about(self.path)[0]
 
     def opened(self) -> str:

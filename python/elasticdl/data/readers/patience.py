@@ -14,6 +14,8 @@ from elasticdl.errors import StorageAway
 
 _FIRST, _LONGEST = 0.5, 15.0
 """Seconds between two tries: twice as long each time."""
+_SIGN = 1.0
+"""Seconds between two signs of life meanwhile."""
 _LASTING = (
     FileNotFoundError,
     PermissionError,
@@ -53,14 +55,14 @@ class Patience:
     Attributes:
         seconds: how long.
         note: hears once that it waits, and once that it need not any more.
-        tried: hears of each try in vain.
+        alive: hears after each try in vain, and each second until the next one, that this process is not stuck.
         clock: says the time in seconds.
         wait: waits for so many.
     """
 
     seconds: float = 300.0
     note: Callable[[str], object] = field(default=lambda text: None)
-    tried: Callable[[], object] = field(default=lambda: None)
+    alive: Callable[[], object] = field(default=lambda: None)
     clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], None] = time.sleep
 
@@ -83,9 +85,14 @@ class Patience:
                     ) from error
                 if tries == 1:
                     self.note(f"waiting for {what}, for {self.seconds:g} s at most: {reason}")
-                self.tried()
-                self.wait(seconds)
+                self._pause(seconds)
             else:
                 if tries:
                     self.note(f"{what} answers again, after {self.clock() - begun:.0f} s")
                 return answer
+
+    def _pause(self, seconds: float) -> None:
+        while seconds > 0:
+            self.alive()
+            self.wait(min(seconds, _SIGN))
+            seconds -= _SIGN

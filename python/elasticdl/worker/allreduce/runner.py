@@ -32,7 +32,6 @@ from elasticdl.errors import Cancelled, RingBroken, TransferFailed
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
-from elasticdl.worker.beating import Beats
 from elasticdl.worker.contract.allreduce import Adapter, GateLogs, StepLogs
 from elasticdl.worker.evaluating import Evaluating
 from elasticdl.worker.events import (
@@ -74,7 +73,7 @@ from elasticdl.worker.finite import all_finite
 from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import AHEAD, LoopSettings
+from elasticdl.worker.settings import AHEAD, Beats, LoopSettings
 
 
 @dataclass(slots=True)

@@ -20,7 +20,6 @@ from elasticdl._core import Batch, ParameterClient
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.errors import Cancelled
 from elasticdl.worker.auditlog import PsAuditLog
-from elasticdl.worker.beating import Beats
 from elasticdl.worker.contract.ps import PsAdapter
 from elasticdl.worker.events import Exit, Send, WorkCancelled
 from elasticdl.worker.notes import Sending, with_log_of_notes
@@ -60,7 +59,7 @@ from elasticdl.worker.ps.pacing import Needed
 from elasticdl.worker.ps.tablereader import ServerTableReader
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import LoopSettings
+from elasticdl.worker.settings import Beats, LoopSettings
 
 _log = logging.getLogger(__name__)
 

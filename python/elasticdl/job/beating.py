@@ -1,40 +1,34 @@
 """What a worker's heartbeats say, while it works and while it waits for its data.
 
 Progress is odd while a worker is at work, and one that makes none for too long is evicted. Who waits for storage that does not answer is
-not to be: each try counts as progress.
+not to be: each sign of life counts as progress.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import Protocol
 
-
-class Beats(Protocol):
-    """Who sends heartbeats."""
-
-    def set(self, view: int, step: int, progress: int) -> None:
-        """Say what the next ones say: current view, step under way, progress."""
+from elasticdl.worker.settings import Beats
 
 
 class PatientHeart:
-    """Heartbeats in which tries to reach storage are progress."""
+    """Heartbeats in which signs of life of who waits for storage are progress."""
 
     def __init__(self, heart: Beats) -> None:
         self._heart = heart
         self._lock = threading.Lock()
         self._said = (0, 0, 0)
-        self._tries = 0
+        self._signs = 0
 
     def set(self, view: int, step: int, progress: int) -> None:
         """Say what the next ones say."""
         with self._lock:
             self._said = view, step, progress
-            self._heart.set(view, step, progress + 2 * self._tries)
+            self._heart.set(view, step, progress + 2 * self._signs)
 
-    def tried(self) -> None:
-        """Count a try: by two, so that odd stays odd. May be called from any thread."""
+    def alive(self) -> None:
+        """Give a sign of life, which counts two, so that odd stays odd. May be called from any thread."""
         with self._lock:
-            self._tries += 1
+            self._signs += 1
             view, step, progress = self._said
-            self._heart.set(view, step, progress + 2 * self._tries)
+            self._heart.set(view, step, progress + 2 * self._signs)
