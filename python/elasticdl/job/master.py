@@ -23,7 +23,6 @@ from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
@@ -100,27 +99,18 @@ def make_runner(
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
-    from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.reader import shards_of
-    from elasticdl.data.readers.recordfiles import open_reader
+    from elasticdl.job.datafiles import check_classes, open_job_data
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
         return None
-
-    def shards(origin: str) -> tuple[Shard, ...]:
-        return shards_of(
-            open_reader(
-                origin,
-                spec.data_reader_params,
-                place.path / "data",
-                progress=progress,
-                records_per_task=records_per_task(spec),
-            )
-        )
-
-    validates = spec.kind is JobKind.TRAIN and bool(spec.validation_data)
-    return DataFound(shards(spec.data), shards(spec.validation_data) if validates else ())
+    main = open_job_data(place, spec, spec.data, progress=progress)
+    if spec.kind is not JobKind.TRAIN or not spec.validation_data:
+        return DataFound(shards_of(main), ())
+    validation = open_job_data(place, spec, spec.validation_data, progress=progress)
+    check_classes(main, validation)
+    return DataFound(shards_of(main), shards_of(validation))
 
 
 def _replica_sets(

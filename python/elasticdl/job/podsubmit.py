@@ -135,6 +135,7 @@ def _check(spec: JobSpec) -> None:
         "trained_model",
         "output",
         "audit",
+        "data_cache",
         "checkpoint_dir",
         "checkpoint_dir_for_init",
     ):
@@ -144,7 +145,7 @@ def _check(spec: JobSpec) -> None:
                 f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
                 f"received {path!r}"
             )
-    for flag in ("output", "audit", "checkpoint_dir"):
+    for flag in ("output", "audit", "data_cache", "checkpoint_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
     _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
 

@@ -43,6 +43,7 @@ from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadModel, Cancelled
 from elasticdl.files.predictions import draft_of, parts_of
+from elasticdl.job.beating import PatientHeart
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
@@ -96,8 +97,14 @@ class WorkerProcess:
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
         # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
-        self._heart = Heart(
-            place.heart_address, self._id, place.key(Key.DATA), self._spec.heartbeat_seconds, place.identity
+        self._heart = PatientHeart(
+            Heart(
+                place.heart_address,
+                self._id,
+                place.key(Key.DATA),
+                self._spec.heartbeat_seconds,
+                place.identity,
+            )
         )
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self._id, self._on_stream, place.identity
@@ -267,12 +274,12 @@ class WorkerProcess:
         from elasticdl.data.plan.order import records_per_task
         from elasticdl.data.readers.custom import open_custom_reader
         from elasticdl.data.readers.reader import BadRecords, check_unchanged, shards_of
-        from elasticdl.data.readers.recordfiles import open_reader
+        from elasticdl.job.datafiles import open_job_data
 
         spec = self._spec
-        per_task = records_per_task(spec)
         validates = spec.kind is JobKind.TRAIN and bool(spec.validation_data)
         if custom is not None:
+            per_task = records_per_task(spec)
 
             def open_own(origin: str) -> Reader:
                 return open_custom_reader(custom, origin, per_task, spec.data_reader_params)
@@ -287,12 +294,8 @@ class WorkerProcess:
         bad_records = self._bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
-            reader = open_reader(
-                origin,
-                spec.data_reader_params,
-                self._place.path / "data",
-                bad_records,
-                records_per_task=per_task,
+            reader = open_job_data(
+                self._place, spec, origin, bad_records, note=self._note, alive=self._heart.alive
             )
             check_unchanged(reader, shards)
             return reader

@@ -176,7 +176,7 @@ def _column(array: npt.NDArray[Any]) -> Any:
 def _any_number_of(tensor: Any) -> Any:
     """Return the spec of a tensor with any number of records."""
     if isinstance(tensor, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None, None], tensor.dtype, ragged_rank=1)
+        return tf.RaggedTensorSpec([None, *tensor.shape[1:]], tensor.dtype, ragged_rank=1)
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 

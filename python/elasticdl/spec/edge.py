@@ -23,7 +23,7 @@ from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
 from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, Strategy, settings_of
-from elasticdl.spec.readers import reader_of
+from elasticdl.spec.readers import database_file, reader_of, with_whole_path
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
@@ -134,9 +134,10 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     """
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
+    annotated = "annotations" in spec.data_reader_params
     for name in DATA:
         if not custom_reader and getattr(spec, name):
-            _check_data(name, getattr(spec, name))
+            _check_data(name, getattr(spec, name), annotated)
     if spec.trained_model:
         _check_trained_model(spec.trained_model)
     if spec.output and spec.kind is JobKind.PREDICT:
@@ -150,6 +151,8 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
             raise BadSetting(
                 f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
             )
+    if spec.data_cache:
+        _check_target("data_cache", Path(spec.data_cache), directory=True)
     if spec.checkpoint_dir:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
     _check_apart(spec)
@@ -203,8 +206,9 @@ def absolute(spec: JobSpec) -> JobSpec:
         return whole
 
     def full_data(data: str) -> str:
-        local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))
-        return full(data) if local else data
+        if "://" in data:
+            return with_whole_path(data, full)
+        return full(data) if os.path.lexists(data) or glob.has_magic(data) else data
 
     return replace(
         spec,
@@ -216,6 +220,7 @@ def absolute(spec: JobSpec) -> JobSpec:
         output=full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
+        data_cache=full(spec.data_cache),
         checkpoint_dir=full(spec.checkpoint_dir),
         checkpoint_dir_for_init=full(spec.checkpoint_dir_for_init),
     )
@@ -271,13 +276,21 @@ def _name_of(spec: JobSpec) -> str:
     return name[: _NAME_LIMIT - len(what)] + what
 
 
-def _check_data(name: str, origin: str) -> None:
+def _check_data(name: str, origin: str, annotated: bool) -> None:
+    """Check that there is data; `annotated`: the files of a directory are those that its annotations name."""
     if reader_of(origin):
+        file = database_file(origin)
+        if file and not Path(file).is_file():
+            raise BadData(
+                f"--{name}: there is no database {file!r} (looked from {Path.cwd()}); an absolute path has four slashes, as in sqlite:////data/x.db"
+            )
         return
     path = Path(origin)
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise BadData(f"--{name}: the directory {origin!r} can't be read: permission denied")
     try:
+        if folders.class_folders(origin) or folders.is_voc(path) or (annotated and path.is_dir()):
+            return
         files = folders.find(origin)
     except BadData as error:
         raise BadData(f"--{name}: {error}") from None
@@ -303,7 +316,7 @@ def _check_data(name: str, origin: str) -> None:
 
 def _check_apart(spec: JobSpec) -> None:
     """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
-    flags = ("output", "summary", "audit", "checkpoint_dir")
+    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir")
     targets = {flag: Path(os.path.realpath(path)) for flag in flags if (path := getattr(spec, flag))}
     for other, path in targets.items():
         for flag, target in targets.items():

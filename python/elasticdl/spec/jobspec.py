@@ -181,7 +181,8 @@ class JobSpec:
 
     # ------------------------------------------------------------------ data
     training_data: str = setting(
-        kinds.path("DATA"), "", group="data", what="File, directory or glob to train on, or what the custom reader takes.",
+        kinds.path("DATA"), "", group="data",
+        what="File, directory or glob to train on, a URL of files or of a database, or what the custom reader takes.",
         why="There is no data to guess.",
     )  # fmt: skip
     validation_data: str = setting(
@@ -208,6 +209,17 @@ class JobSpec:
     data_reader_params: Mapping[str, object] = setting(
         kinds.parameters(), {}, group="data", what="Keyword arguments of the reader, as Python literals.",
         why="Literals only: a command line never runs code.",
+    )  # fmt: skip
+    data_cache: str = setting(
+        kinds.path("DIR"), "", group="data",
+        what="Directory for tables that are made of data once: lists of images, results of queries. On Kubernetes one that all pods share, "
+        "needed beyond 32 MiB; the job's folder if not given.",
+        why="Most of them are small.",
+    )  # fmt: skip
+    storage_seconds: float = setting(
+        kinds.number(0), 300.0, group="data", unit="seconds",
+        what="How long a server of data, whose URL is training_data, may be silent; then the job fails.",
+        why="Object stores come back within minutes, and what was trained until then is lost if nobody waits.",
     )  # fmt: skip
     minibatch_size: int = setting(
         kinds.integer(1), 64, group="data", unit="records", what="Records of one chunk: what one worker computes at once.",

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from elasticdl._core import Heart
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.tasking import STATE
 from elasticdl.errors import Cancelled
@@ -15,6 +14,7 @@ from elasticdl.worker.evaluating import Evaluating
 from elasticdl.worker.events import ComputeMetrics, Evaluate, Exit, Send, WorkCancelled
 from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
+from elasticdl.worker.settings import Beats
 from elasticdl.worker.tasking.machine import (
     ChunkDone,
     DoChunk,
@@ -63,7 +63,7 @@ class TaskWorker:
     """One worker: its machine, and what does its tasks."""
 
     def __init__(
-        self, member: TaskMember, doer: TaskDoer, heart: Heart, send: Sending, leaving: Callable[[Exit], None]
+        self, member: TaskMember, doer: TaskDoer, heart: Beats, send: Sending, leaving: Callable[[Exit], None]
     ) -> None:
         """`leaving` is called at once when the process is to end, while the main thread may still be at work."""
         self._machine = member
