@@ -142,7 +142,7 @@ def test_another_restart_policy_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "needs", "meanwhile"),
     [
-        ("tensorboard_log_dir", "TensorBoard's event files", "CSVLogger"),
+        ("lr_scaling", "learning rates that follow", "--global_batch_size"),
     ],
 )
 def test_a_refused_setting_has_a_reason_of_its_own(name: str, needs: str, meanwhile: str) -> None:

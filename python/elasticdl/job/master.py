@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
@@ -24,12 +25,15 @@ from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
+from elasticdl.job.page import MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
 from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.reporting.curvekeeping import CurveKeeper
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
+from elasticdl.page.recording import Recording
 from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.machine import ask_for_descriptors
 from elasticdl.spec.pods import amount
@@ -50,7 +54,12 @@ _DESCRIPTORS = 8192
 
 
 def make_runner(
-    place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore
+    place: Place,
+    spec: JobSpec,
+    cluster: Cluster,
+    pages: Pages,
+    store: StatusStore,
+    show: Callable[[Recording], object] = lambda recording: None,
 ) -> Runner[Any]:
     """Return the job's master, ready to run; the workers of a new job have been launched then.
 
@@ -60,6 +69,7 @@ def make_runner(
         cluster: where its workers live.
         pages: where its journal is kept.
         store: where it keeps what people see.
+        show: begins to show what is seen of the job.
     """
     journal = Journal(pages)
     journal.tidy()
@@ -69,8 +79,16 @@ def make_runner(
     forces, history = _replica_sets(spec, cluster, read)
 
     from elasticdl.master.running.context import JobContext, Past
+    from elasticdl.master.running.reporter import Observer
     from elasticdl.master.running.runner import Runner
 
+    recording = Recording(place.submitted_at)
+    observers: list[Observer] = [recording, CurveKeeper(recording, store)]
+    if spec.tensorboard_log_dir:
+        from elasticdl.page.eventfiles import EventFiles
+
+        observers.append(EventFiles(Path(spec.tensorboard_log_dir)))
+    show(recording)
     job = JobContext(
         place,
         spec,
@@ -80,6 +98,7 @@ def make_runner(
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
         facts=lambda: _facts(spec),
+        observers=observers,
     )
     told = store.recall() if read[1] else []
     past = Past(*read, forces, history, told)
@@ -178,9 +197,16 @@ def _refuse(place: Place, store: StatusStore, error: ElasticDLError) -> int:
     return code
 
 
-def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore) -> int:
+def _run(
+    place: Place,
+    spec: JobSpec,
+    cluster: Cluster,
+    pages: Pages,
+    store: StatusStore,
+    show: Callable[[Recording], object] = lambda recording: None,
+) -> int:
     try:
-        return make_runner(place, spec, cluster, pages, store).run()
+        return make_runner(place, spec, cluster, pages, store, show).run()
     except JournalConflict as error:
         logging.warning("this master is replaced: %s", error)
         return REPLACED
@@ -199,7 +225,19 @@ def _run_local() -> int:
     spec = place.spec()
     _log_from(spec)
     cluster = LocalCluster(place.launcher_address, place.token())
-    return _run(place, spec, cluster, FilePages(place.journal), FileStatusStore(place))
+    shown: list[MasterPage] = []
+    code = _run(
+        place,
+        spec,
+        cluster,
+        FilePages(place.journal),
+        FileStatusStore(place),
+        lambda recording: shown.append(MasterPage(place, spec, recording)),
+    )
+    if code != REPLACED:
+        for page in shown:
+            page.part()
+    return code
 
 
 def _run_in_pod() -> int:

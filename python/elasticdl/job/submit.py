@@ -19,6 +19,7 @@ from elasticdl.errors import BadInput, Interrupted, JobFailed
 from elasticdl.files.permissions import private
 from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
+from elasticdl.page.port import check_port
 from elasticdl.spec import edge
 from elasticdl.spec.jobspec import JobKind, JobSpec, Strategy
 from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
@@ -171,6 +172,8 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     check_descriptors(spec.num_workers.maximum + spec.num_ps_pods)
+    if spec.status_port:
+        check_port(spec.status_port)
     edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
     if spec.num_ps_pods:
         from elasticdl.master.ps import resuming

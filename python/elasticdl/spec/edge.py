@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import importlib.util
 import os
 import re
 import tempfile
@@ -155,6 +156,12 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
         _check_target("data_cache", Path(spec.data_cache), directory=True)
     if spec.checkpoint_dir:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
+    if spec.tensorboard_log_dir:
+        _check_target("tensorboard_log_dir", Path(spec.tensorboard_log_dir), directory=True)
+        if importlib.util.find_spec("tensorboardX") is None:
+            raise BadSetting(
+                "--tensorboard_log_dir: the package tensorboardX is not installed; install elasticdl[tensorboard], or leave it out"
+            )
     _check_apart(spec)
 
 
@@ -221,6 +228,7 @@ def absolute(spec: JobSpec) -> JobSpec:
         summary=full(spec.summary),
         audit=full(spec.audit),
         data_cache=full(spec.data_cache),
+        tensorboard_log_dir=full(spec.tensorboard_log_dir),
         checkpoint_dir=full(spec.checkpoint_dir),
         checkpoint_dir_for_init=full(spec.checkpoint_dir_for_init),
     )
@@ -316,7 +324,7 @@ def _check_data(name: str, origin: str, annotated: bool) -> None:
 
 def _check_apart(spec: JobSpec) -> None:
     """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
-    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir")
+    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
     targets = {flag: Path(os.path.realpath(path)) for flag in flags if (path := getattr(spec, flag))}
     for other, path in targets.items():
         for flag, target in targets.items():

@@ -22,6 +22,7 @@ from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 2
 """Format number of `spec.json`."""
+_HIGHEST_PORT = 65535
 PARQUET = "parquet"
 """Output format of tables and variables on parameter servers, whatever the framework, and of predictions."""
 CSV = "csv"
@@ -377,6 +378,12 @@ class JobSpec:
         what="Directory, one for each job, for the workers' records of what they trained, for `elasticdl audit`.",
         why="It grows with the data, so it is written for those who ask.",
     )  # fmt: skip
+    tensorboard_log_dir: str = setting(
+        kinds.path("DIR"), "", group="output",
+        what="Directory, one for each job, to which the master writes event files for TensorBoard: loss, records per second, workers, and "
+        "metrics of evaluations. Needs the package tensorboardX.",
+        why="The job's page shows the same; TensorBoard compares jobs.",
+    )  # fmt: skip
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
         what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes. "
@@ -538,6 +545,12 @@ class JobSpec:
         kinds.choice(LogLevel), LogLevel.INFO, group="process", what="Least weight of what the job's processes log.",
         why="Every change of the group is one line; nothing repeats by the step.",
     )  # fmt: skip
+    status_port: int = setting(
+        kinds.integer(0, zero="any"), 0, group="process",
+        what="Port of this machine at which the page of a local job is; 0 or any: one that is free. `elasticdl status JOB --open` says "
+        "the address.",
+        why="Several jobs run on one machine; a fixed port is for Prometheus, and for tunnels.",
+    )  # fmt: skip
     detach: bool = setting(
         kinds.flag(), False, group="process", what="Leave the job running and return at once.",
         why="People want to watch a job that they have just started.",
@@ -590,7 +603,7 @@ _OF_TRAINING_GROUPS = frozenset({"parameter servers"})
 _OF_TRAINING = frozenset(
     {
         "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step", "shuffle",
-        "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit", "checkpoint_dir",
+        "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit", "tensorboard_log_dir", "checkpoint_dir",
         "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds", "moment_seconds",
     }
 )  # fmt: skip
@@ -681,6 +694,14 @@ def check(spec: JobSpec) -> None:
     _check_servers(spec)
     _check_evaluation(spec)
     _check_checkpoints(spec)
+    if spec.status_port > _HIGHEST_PORT:
+        raise BadSetting(
+            f"--status_port: ports are numbers up to {_HIGHEST_PORT}, received {spec.status_port}; leave it out for any free one"
+        )
+    if spec.status_port and spec.on_kubernetes:
+        raise BadSetting(
+            "--status_port: the page of a job on Kubernetes is shown by `elasticdl status JOB --namespace=NAME --open`; leave it out"
+        )
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
         if not limit or amount(limit) >= amount(spec.oom_memory_limit):

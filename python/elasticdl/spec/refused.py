@@ -16,8 +16,6 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
-    "tensorboard_log_dir": "needs a writer of TensorBoard's event files, which this version does not have; leave the flag out: the job "
-    "shows its loss, and without parameter servers keras.callbacks.CSVLogger in callbacks() writes it to a file",
     **_all("job_command need_tf_config", _LOOPS),
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
     "--global_batch_size keeps the batch, and with it the right learning rate, the same",

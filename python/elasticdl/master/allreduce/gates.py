@@ -131,6 +131,10 @@ class Gates:
         draining = [seen.report.draining for seen in liveness.present(core, view)]
         return "somebody drains" if any(draining) and not all(draining) else None
 
+    def evaluates(self, member: MemberId) -> bool:
+        """Tell whether a member waits at the gate of the state that is evaluated, or works on that."""
+        return self.evaluation is not None and (member, self.evaluation.state) in self.at
+
     def stable(self, view: View) -> StateId | None:
         """G7: return the state at whose gate all members of a view are: none of them stays behind it."""
         return self.all_at(view)

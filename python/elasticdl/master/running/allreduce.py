@@ -75,8 +75,10 @@ class AllReduceStrategy:
         return True
 
     def moment(self, machine: AllReduceMaster) -> Hashable:
-        """Return who is there, and the view."""
-        return len(machine.liveness.seen), 0 if machine.view is None else machine.view.id
+        """Return who is there, the view, and the state that all of it evaluate."""
+        view, evaluates = machine.view, machine.gates.evaluation is not None
+        evaluated = machine.gates.all_at(view) if view is not None and evaluates else None
+        return len(machine.liveness.seen), 0 if view is None else view.id, evaluated
 
     def status(
         self,

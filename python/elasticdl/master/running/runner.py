@@ -140,6 +140,7 @@ class Runner(Generic[Machine]):
             EventHistory(place.submitted_at),
             self._job.store,
             self._server,
+            self._job.observers,
             snapshots_last=bool(self._job.spec.checkpoint_dir),
         )
         self._processes = ProcessControl(
@@ -278,6 +279,7 @@ class Runner(Generic[Machine]):
         self._handle(machine_events.Heard(connection, message))
         if self._strategy.show_message(before, self._machine, message, self.history):
             self._reporter.changed = True
+            self._reporter.progressed()
 
     def _scale(self, workers: int | None, servers: int | None, answer: Answer) -> None:
         try:
@@ -487,6 +489,7 @@ class Runner(Generic[Machine]):
             return REPLACED
         end = outcome(end, self._machine, self._job.spec.kind)
         self._show_status()
+        self._reporter.close()
         self._write_summary(end)
         self._journal_writer.close()
         self._server.close()
