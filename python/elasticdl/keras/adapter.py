@@ -7,6 +7,7 @@ wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -208,6 +209,14 @@ class KerasAdapter:
     def image(self) -> StateImage:
         """Copy the committed state."""
         return self._state.image(self._callbacks.state())
+
+    def describe_image(self) -> tuple[Mapping[str, Any], int]:
+        """Return the `meta` of an image, and the bytes of its body."""
+        return self._state.meta(self._callbacks.state()), self._state.size
+
+    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy these bytes of an image's body."""
+        return self._state.part(first, end)
 
     def load(self, image: StateImage) -> None:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""

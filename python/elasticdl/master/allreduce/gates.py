@@ -131,10 +131,6 @@ class Gates:
         draining = [seen.report.draining for seen in liveness.present(core, view)]
         return "somebody drains" if any(draining) and not all(draining) else None
 
-    def stable(self, view: View) -> StateId | None:
-        """G7: return the state at whose gate all members of a view are: none of them stays behind it."""
-        return self.all_at(view)
-
     def lease(self, now: float, journal: Journal, member: MemberId) -> tuple[Gates, TaskLeased | None]:
         """Lease a task to a member that is at the gate and has nothing to do, if there is one."""
         evaluation = self.evaluation
