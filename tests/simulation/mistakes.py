@@ -448,8 +448,9 @@ class PartsOfAnotherView(Mistaken):
             for cut, parts in self.parts.items():
                 now = replace(cut, view=view.id)
                 if len(parts) >= len(view.members):
-                    first = next(iter(parts.values()))
-                    files = tuple((part.path, part.length, part.crc) for part in parts.values())
+                    in_order = sorted(parts.values(), key=lambda part: part.first)
+                    first = in_order[0]
+                    files = tuple((part.path, part.length, part.crc) for part in in_order)
                     where = (self.number(journal), SNAPSHOTS, now, first.position, first.head)
                     rest = {one: said for one, said in self.parts.items() if one != cut}
                     after = replace(self, parts={**rest, now: parts}, writing=now)

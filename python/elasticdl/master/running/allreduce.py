@@ -21,7 +21,7 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import resuming
 from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core import auditmark
-from elasticdl.master.core.events import Announce
+from elasticdl.master.core.events import Announce, GiveUp
 from elasticdl.master.core.records import (
     FinishedRecord,
     Record,
@@ -175,8 +175,26 @@ class AllReduceStrategy:
 
     # ------------------------------------------------------------------ records and files
 
-    def before_append(self, machine: AllReduceMaster, record: Record) -> None:
-        """Do nothing: all that a record of a synchronous job depends on is journalled."""
+    def before_append(self, machine: AllReduceMaster, record: Record) -> GiveUp | None:
+        """Write for the auditor what was trained before the job, if it continues from a checkpoint."""
+        if not self._spec.audit or not isinstance(record, ResumedStateRecord):
+            return None
+        schedule, position = machine.schedule, record.position
+        assert schedule is not None, "the data is journalled before"
+        tasks = [schedule.ledger.task(position.epoch, place).id for place in range(position.first_task)]
+        begun = [(schedule.task(position, lane).id, position.chunk) for lane in range(position.lanes)]
+        try:
+            auditmark.write_group_beginning(
+                Path(self._spec.audit),
+                checkpoint=record.path,
+                step=record.state.step,
+                epoch=position.epoch,
+                done=tasks,
+                begun=begun if position.chunk else (),
+            )
+        except OSError as error:
+            return GiveUp(f"--audit: {self._spec.audit} can't be written: {error.strerror}", "bad-input")
+        return None
 
     def after_append(self, machine: AllReduceMaster, record: Record, actions: Actions) -> None:
         """Say who has joined with a view, and where the job continues; give a snapshot its name."""
