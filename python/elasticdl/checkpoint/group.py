@@ -31,6 +31,7 @@ from elasticdl._core import crc32c
 from elasticdl.checkpoint.manifest import (
     FORMAT,
     Kind,
+    check_sizes,
     dealing_to_json,
     file_beside,
     read_body,
@@ -238,6 +239,7 @@ def verify_parts(manifest: GroupManifest) -> None:
 def read_state(path: Path) -> State:
     """Read the state of the checkpoint whose manifest is at `path`. Raises BadData, naming the file, if it is damaged."""
     manifest = read_body(path, {Kind.GROUP: read_group})
+    check_sizes(manifest.sizes())  # before as much memory is taken
     body = np.empty(manifest.size, np.uint8)
     start = 0
     for part in manifest.parts:

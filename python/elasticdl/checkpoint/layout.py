@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from elasticdl._core import crc32c
 from elasticdl.checkpoint.group import GroupManifest, read_group
-from elasticdl.checkpoint.manifest import NAME, Kind, Manifest, read_body, read_servers
+from elasticdl.checkpoint.manifest import NAME, Kind, Manifest, check_sizes, read_body, read_servers
 from elasticdl.errors import BadData, BadSetting
 
 _PREFIX = "checkpoint-"
@@ -117,15 +117,7 @@ def read_any(folder: Path) -> Manifest | GroupManifest:
 
 
 def _whole(manifest: AnyManifest) -> AnyManifest:
-    for file, expected in manifest.sizes().items():
-        try:
-            size = file.stat().st_size
-        except OSError as error:
-            raise BadData(f"{file}: the checkpoint is not whole: {error.strerror}") from None
-        if size != expected:
-            raise BadData(
-                f"{file}: the checkpoint is damaged: the file has {size:,} bytes, and the manifest says {expected:,}"
-            )
+    check_sizes(manifest.sizes())
     return manifest
 
 

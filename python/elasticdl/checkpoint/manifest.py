@@ -167,6 +167,19 @@ def read_body(path: Path, readers: Mapping[Kind, Callable[[Path, Mapping[str, An
         raise BadData(f"{path}: it is no manifest of a checkpoint: {error}") from None
 
 
+def check_sizes(sizes: Mapping[Path, int]) -> None:
+    """Look whether all files of a checkpoint are there, as long as they have to be. Raises BadData."""
+    for file, expected in sizes.items():
+        try:
+            size = file.stat().st_size
+        except OSError as error:
+            raise BadData(f"{file}: the checkpoint is not whole: {error.strerror}") from None
+        if size != expected:
+            raise BadData(
+                f"{file}: the checkpoint is damaged: the file has {size:,} bytes, and the manifest says {expected:,}"
+            )
+
+
 def read_servers(path: Path, body: Mapping[str, Any]) -> Manifest:
     """Read the fields of a manifest of servers. Raises ValueError or BadData."""
     position, model = (

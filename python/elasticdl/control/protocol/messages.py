@@ -313,6 +313,10 @@ class Acknowledged:
     what: str
 
 
+SLOW = "storage is slower than they are asked for"
+"""Error of a part of which no copy was made, because earlier ones are not written yet."""
+
+
 def saved_as(cut: Cut) -> str:
     """Return how `Acknowledged` says that a cut is journalled: a later one may be on its way meanwhile."""
     return f"saved {cut}"

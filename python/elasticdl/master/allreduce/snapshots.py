@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from elasticdl.control.protocol.frozen import replace
-from elasticdl.control.protocol.messages import Cut, Saved, saved_as, unsaved_as
+from elasticdl.control.protocol.messages import SLOW, Cut, Saved, saved_as, unsaved_as
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.core.events import Announce, GroupManifestWritten, Instruction, WriteGroupManifest
@@ -100,7 +100,8 @@ class Snapshots:
 
     def _given_up(self, cut: Cut, why: str) -> tuple[Snapshots, Sequence[Instruction]]:
         left = {other: parts for other, parts in self.parts.items() if other != cut}
-        said = () if cut in self.spoilt else (self._unsaved(cut, why),)
+        is_silent = cut in self.spoilt or (why == SLOW and not self.lasting)
+        said = () if is_silent else (self._unsaved(cut, why),)
         return replace(self, parts=left, spoilt=self.spoilt | {cut}), said
 
     def _unsaved(self, cut: Cut, why: str) -> Announce:
@@ -118,11 +119,12 @@ class Snapshots:
         return 1 + (self.highest if journal.snapshot is None else journal.snapshot.number)
 
     def completed(self, journal: Journal) -> tuple[Snapshots, Sequence[Instruction]]:
-        """Have the manifest written of the latest cut of which all members of the view have written their parts."""
+        """Have the manifest written of a cut of which all members of the view have written their parts."""
         view = journal.view
         if view is None or self.directory is None or self.writing is not None or self.written is not None:
             return self, ()
-        for cut in sorted(self.parts, key=lambda cut: cut.age, reverse=True):
+        # All checkpoints are wanted, and of snapshots the latest one.
+        for cut in sorted(self.parts, key=lambda cut: cut.age, reverse=not self.lasting):
             parts = self._in_order(view, cut)
             if parts is None:
                 continue

@@ -264,7 +264,7 @@ class Member:
                 )
             case Tick():
                 self._repeat(out)
-                return replace(self, ticks=self.ticks + 1)
+                return replace(self, ticks=self.ticks + 1, snapshots=self.snapshots.ticked())
         assert_never(event)
 
     # ------------------------------------------------------------------ the control stream
@@ -612,6 +612,9 @@ class Member:
             return member._give(Export(view.id, view.base), out) if member._may_export(view) else member
         if self.contributed:
             return self
+        if self.snapshots.due is not None:
+            member = self._take_due(out)
+            return member if member.snapshots.due is not None else member._next_work(out)
         if self._is_last(view):
             return self._leave_last(view, out)
         if self._waits_to_compute():
@@ -721,7 +724,7 @@ class Member:
             records = self._records(commit.position)
             self._send(Progress(commit.view, commit.state, commit.position, loss, records), out)
         if self._wants_snapshot(commit):
-            member = member._take_part(out)
+            member = member._want_part(out)
         if trailer.flag or self._ended_data():
             return member._seal(commit.view, True, out)
         return member
@@ -769,7 +772,7 @@ class Member:
         """Save a state whose metrics are the best so far: all members pass its gate, and know it."""
         view = self.view
         is_wanted = self.active and self.saving is not None and view is not None and not view.final
-        return self._take_part(out) if is_wanted else self
+        return self._want_part(out) if is_wanted else self
 
     def _save_last(self, view: View, out: Out) -> Member:
         """Save the state that the job ends with: the final view's base, which all of its members come to hold."""
@@ -785,15 +788,28 @@ class Member:
         assert self.state is not None
         return Cut(self.view.id, self.state, self.gate.passed)
 
+    def _want_part(self, out: Out) -> Member:
+        return replace(self, snapshots=self.snapshots.wanted(self._cut()))._take_due(out)
+
+    def _take_due(self, out: Out) -> Member:
+        """Copy my part of the state that is due, or let it be if storage is too slow; nothing is computed before that."""
+        saving, cut = self.saving, self.snapshots.due
+        assert saving is not None
+        if self.snapshots.waits(saving):
+            return self
+        if not self.snapshots.is_full:
+            return self._take_part(out)
+        assert cut is not None
+        assert self.position is not None
+        snapshots, said = self.snapshots.left_out(cut, self.position)
+        self._send(said, out)
+        return replace(self, snapshots=snapshots)
+
     def _take_part(self, out: Out) -> Member:
         """D6: copy my part of the state, as all of the view do; it counts when all have written theirs."""
         view, position, cut = self.view, self.position, self._cut()
         assert view is not None
         assert position is not None
-        if self.snapshots.is_full:
-            snapshots, said = self.snapshots.left_out(cut, position)
-            self._send(said, out)
-            return replace(self, snapshots=snapshots)
         out.append(TakePart(cut, position, self.rank, len(view.members)))
         return replace(self, snapshots=self.snapshots.copied(cut))
 

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from elasticdl.control.protocol.messages import Cut, Saved, saved_as, unsaved_as
+from elasticdl.control.protocol.messages import SLOW, Cut, Saved, saved_as, unsaved_as
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position
 
 MOST = 2
 """Copies in memory at a time, of which one is being written."""
-SLOW = "storage is slower than checkpoints are asked for"
-"""Why a member makes no copy."""
+MOST_UNANSWERED = 16
+"""Parts that are written and not acknowledged; a master may be away for long, and each has a folder."""
+PATIENCE = 10
+"""Ticks, of about a second, that training waits for storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +38,16 @@ class Snapshots:
     """Parts of one member.
 
     Attributes:
+        due: the present state, of which a copy is to be made before anything else.
+        waited: ticks since it is due.
         writing: copied, and not written yet.
         saved: written, or given up by this member, under the present view, until that is acknowledged.
         last: the last cut of the present view.
         kept: state of the last one that is journalled.
     """
 
+    due: Cut | None = None
+    waited: int = 0
     writing: tuple[Cut, ...] = ()
     saved: tuple[Saved, ...] = ()
     last: Cut | None = None
@@ -50,16 +56,29 @@ class Snapshots:
     @property
     def is_full(self) -> bool:
         """Tell whether no further copy may be made."""
-        return len(self.writing) >= MOST
+        return len(self.writing) >= MOST or len(self.saved) >= MOST_UNANSWERED
+
+    def waits(self, saving: Saving) -> bool:
+        """Tell whether training waits until there is room for a copy: checkpoints were asked for; as long as storage answers."""
+        is_slow = len(self.writing) >= MOST and self.waited < PATIENCE
+        return saving.lasting and self.due is not None and is_slow
+
+    def wanted(self, cut: Cut) -> Snapshots:
+        """Return what holds when a copy is to be made of the present state."""
+        return replace(self, due=cut, waited=0)
+
+    def ticked(self) -> Snapshots:
+        """Return what holds a moment later."""
+        return self if self.due is None else replace(self, waited=self.waited + 1)
 
     def copied(self, cut: Cut) -> Snapshots:
         """Return what holds when a part is copied."""
-        return replace(self, writing=(*self.writing, cut), last=cut)
+        return replace(self, due=None, writing=(*self.writing, cut), last=cut)
 
     def left_out(self, cut: Cut, position: Position) -> tuple[Snapshots, Saved]:
         """Return what holds when storage is too slow for another copy, and what the master hears."""
         saved = Saved(cut, position, "", error=SLOW)
-        return replace(self, saved=(*self.saved, saved), last=cut), saved
+        return replace(self, due=None, saved=(*self.saved, saved), last=cut), saved
 
     def written(self, saved: Saved, *, counts: bool) -> Snapshots:
         """Return what holds when a part is written, or can't be; `counts`: its view is the present one."""
@@ -68,7 +87,7 @@ class Snapshots:
 
     def in_view(self) -> Snapshots:
         """Return what holds in a new view: what is not journalled is given up (D6)."""
-        return replace(self, saved=(), last=None)
+        return replace(self, due=None, saved=(), last=None)
 
     def acknowledged(self, what: str) -> Snapshots:
         """Return what holds when the master has acknowledged something."""
