@@ -35,7 +35,7 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     return functools.partial(
         start,
         model_zoo=ZOO,
-        model_def="judged.custom_model",
+        model_def="steady.custom_model",
         training_data=iris / "train",
         num_workers=2,
         num_epochs=2,
@@ -46,11 +46,12 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     )
 
 
-def run(begin: Start, folder: Path, *, slow: bool = False, **settings: object) -> Job:
+def run(begin: Start, folder: Path, *, slow: bool = False, step: float = 0.0, **settings: object) -> Job:
+    """Start a job; `slow`: its evaluations last until there is a file `go`; `step`: seconds of a step."""
     folder.mkdir()
     if not slow:
         (folder / "go").touch()
-    environment = {"GO": str(folder / "go"), "TOLD": str(folder)}
+    environment = {"GO": str(folder / "go"), "TOLD": str(folder), "STEP": str(step)}
     return begin(environment=environment, audit=folder / "audit", **settings)
 
 
@@ -83,11 +84,12 @@ def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
         checkpoint_steps=1,
         keep_checkpoint_max=0,
         max_step=11,
+        step=0.5,
         **evaluated,
     )
     summary = first.wait().succeeded().summary
     found = whole(directory)
-    assert {1, 5, 8, 11} <= found.keys()
+    assert {3, 5, 8, 11} <= found.keys(), "half a second is enough for a checkpoint"
     assert summary["checkpoint"] == str(found[11])
     for step, workers in ((3, 3), (5, 1), (8, 3), (11, 2)):
         folder = tmp_path / f"from-{step}"
@@ -248,13 +250,13 @@ def test_kills_while_checkpoints_are_written_leave_only_whole_ones(
 
 
 @pytest.fixture
-def three(begin: Start, tmp_path: Path) -> Path:
-    """A directory of checkpoints."""
+def two(begin: Start, tmp_path: Path) -> Path:
+    """A directory with the last checkpoints of two jobs."""
     directory = tmp_path / "checkpoints"
-    run(
-        begin, tmp_path / "three", checkpoint_dir=directory, checkpoint_steps=3, max_step=7
-    ).wait().succeeded()
-    assert checkpoints.numbers(directory) == [1, 2, 3]
+    each = {"checkpoint_dir": directory, "checkpoint_steps": 99}
+    run(begin, tmp_path / "first", max_step=4, **each).wait().succeeded()
+    run(begin, tmp_path / "second", max_step=7, checkpoint_dir_for_init=directory, **each).wait().succeeded()
+    assert checkpoints.numbers(directory) == [1, 2]
     return directory
 
 
@@ -265,21 +267,21 @@ def flip(file: Path) -> None:
 
 
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_which_is_named(
-    begin: Start, three: Path, tmp_path: Path
+    begin: Start, two: Path, tmp_path: Path
 ) -> None:
-    flip(three / "checkpoint-3" / "part-0")
-    job = run(begin, tmp_path / "job", checkpoint_dir_for_init=three)
+    flip(two / "checkpoint-2" / "part-0")
+    job = run(begin, tmp_path / "job", checkpoint_dir_for_init=two)
     notes = [item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE]
-    assert job.wait().succeeded().summary["resumed_from"] == str(three / "checkpoint-2")
+    assert job.wait().succeeded().summary["resumed_from"] == str(two / "checkpoint-1")
     (note,) = [text for text in notes if "damaged" in text]
-    assert f"{three / 'checkpoint-3' / 'part-0'}: the checkpoint is damaged" in note
-    assert f"{three / 'checkpoint-2'} is taken, the one before" in note
+    assert f"{two / 'checkpoint-2' / 'part-0'}: the checkpoint is damaged" in note
+    assert f"{two / 'checkpoint-1'} is taken, the one before" in note
 
 
 def test_what_can_not_be_resumed_is_refused_and_nothing_is_made(
-    begin: Start, three: Path, tmp_path: Path
+    begin: Start, two: Path, tmp_path: Path
 ) -> None:
-    newest = three / "checkpoint-3"
+    newest = two / "checkpoint-2"
     kept = tmp_path / "kept"
     shutil.copytree(newest, kept)
 
@@ -301,7 +303,7 @@ def test_what_can_not_be_resumed_is_refused_and_nothing_is_made(
     refuse("in the middle of epoch 1", "seed (0 and 3)", seed=3)
     refuse("nothing is left to train", "7 steps", max_step=7)
     refuse("does not exist", path=tmp_path / "nowhere")
-    refuse("there are checkpoints of another job", path=kept, checkpoint_dir=three)
+    refuse("there are checkpoints of another job", path=kept, checkpoint_dir=two)
     refuse("is of another model", "expected kernel", model_def="paced.custom_model")
     refuse(
         "a job without parameter servers",

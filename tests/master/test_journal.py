@@ -149,7 +149,7 @@ def test_a_torn_draft_is_no_record(tmp_path: Path) -> None:
 def test_another_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     (tmp_path / "000002").write_text(json.dumps({"format": 7, "record": {}}))
-    with pytest.raises(BadSetting, match=r"format 7.*format 4"):
+    with pytest.raises(BadSetting, match=r"format 7.*format 5"):
         Journal(FilePages(tmp_path)).read()
     assert (tmp_path / "000002").read_text() == json.dumps({"format": 7, "record": {}})
 

@@ -857,7 +857,7 @@ def test_parts_that_make_no_state_are_given_up(changes: dict[str, Any]) -> None:
 def test_a_job_goes_on_from_a_checkpoint_before_anybody_begins_anew() -> None:
     path, state = "/earlier/checkpoint-4/manifest.json", StateId(5, 0)
     record = ResumedStateRecord(4, path, state, MIDDLE, False)
-    control = Control(resume=lambda *_: record, highest=4)
+    control = Control(resume=lambda *_: record, highest=4, workers=1)
     control.give(DataFound(SHARDS))
     control.join("a")
     assert [type(one) for one in control.journal[-2:]] == [ResumedStateRecord, ViewRecord]

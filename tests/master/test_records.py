@@ -156,5 +156,5 @@ def test_the_next_number_follows_the_last_record_also_after_compaction() -> None
     ],
 )
 def test_anything_else_is_refused(body: dict[str, object]) -> None:
-    with pytest.raises(BadData, match="format 4"):
+    with pytest.raises(BadData, match="format 5"):
         record_from_json(body)

@@ -153,7 +153,7 @@ def read_body(path: Path, readers: Mapping[Kind, Callable[[Path, Mapping[str, An
             )
         if told != _checksum(body):
             raise BadData(f"{path}: its checksum does not hold: it was changed or cut off")
-        kind = Kind(reading.text(body.get("kind", Kind.SERVERS)))
+        kind = Kind(reading.text(body.get("kind", Kind.SERVERS.value)))
         if kind not in readers:
             raise OtherKind(
                 f"{path}: it is a checkpoint of {_OF[kind]}, and one of {_OF[next(iter(readers))]} is needed"

@@ -6,14 +6,14 @@ which compares it when it takes the state.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.group import GroupManifest, verify_parts
 from elasticdl.checkpoint.manifest import NAME, OtherKind
 from elasticdl.control.protocol.view import StateId
-from elasticdl.data.plan.order import Dealing, dealing_of, schedule_of
+from elasticdl.data.plan.order import Dealing, dealing_of
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import BadData, BadSetting
@@ -81,8 +81,8 @@ def check(spec: JobSpec) -> None:
     if checkpoint is not None:
         # The data is not open yet; the master compares it, too.
         shards = checkpoint.manifest.dealing.shards
-        training = replace(spec, validation_data="")
-        resume(checkpoint, schedule_of(training, shards, ()), dealing_of(spec, shards), 0)
+        dealing = dealing_of(spec, shards)
+        resume(checkpoint, Schedule(dealing.ledger(), spec.num_epochs, spec.max_step), dealing, 0)
     highest_of(spec, checkpoint)
 
 
