@@ -91,7 +91,8 @@ class KerasAdapter:
         try:
             self.compute(batch, 0, 0)
             self.size = self._step.size
-            self._state = ModelState([*self.model.variables, *self.optimizer.variables])
+            kept = self._callbacks.best_weights()
+            self._state = ModelState([*self.model.variables, *self.optimizer.variables, *kept])
             before = self._state.image([])
             # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
             self.apply(np.zeros(self.size, self.dtype), 1.0)

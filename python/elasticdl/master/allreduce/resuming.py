@@ -29,7 +29,7 @@ class GroupCheckpoint:
     Attributes:
         path: of the manifest.
         manifest: what it says.
-        passed_over: what people are told of newer ones that are damaged; empty if there are none.
+        passed_over: what is said of newer ones that are damaged; empty if there are none.
     """
 
     path: Path

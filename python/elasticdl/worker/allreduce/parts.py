@@ -25,7 +25,7 @@ _Part = tuple[TakePart, int, int, npt.NDArray[np.uint8], bytes]
 
 
 class PartWriter:
-    """Writes parts, so that training goes on meanwhile."""
+    """Writes parts, while training continues."""
 
     def __init__(self, directory: Path | None, written: Callable[[Saved], None]) -> None:
         """Write below a directory, and tell `written` of each part; without a directory none is given."""
