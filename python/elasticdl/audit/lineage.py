@@ -143,7 +143,7 @@ def _history(evidence: _Evidence, finished: Finished | None, first: Step) -> lis
     else:
         step, view = _newest(evidence, first)
     segments: list[tuple[Step, Step, View]] = []
-    while (step > first or view) if first else step:
+    while step > first or (first and step == first and view):
         known = evidence.bases.get(view)
         if known is None:
             raise AuditFailed(
