@@ -15,6 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from elasticdl.control.protocol.messages import (
+    Cut,
     Exported,
     FoundShards,
     Lost,
@@ -475,7 +476,13 @@ def test_after_a_roll_back_a_later_master_knows_all_leases() -> None:
         Progress(ViewId(1), S1, Position(0, 0, 2, 7), None, 0),
         Progress(ViewId(1), S1, MIDDLE, None, 0, (("x", 0.0),) * 2000),
         Lost(ViewId(9), 1, None, "eof"),
-        Saved(ViewId(1), S1, MIDDLE, "/etc/passwd"),
+        Saved(Cut(ViewId(1), S1, False), MIDDLE, "/etc/passwd"),
+        Saved(
+            Cut(ViewId(1), StateId(1, 2), False), MIDDLE, "/snapshots/.checkpoint-step-1-view-1.draft/part-0"
+        ),
+        Saved(
+            Cut(ViewId(1), S1, False), MIDDLE, "/snapshots/.checkpoint-step-1-view-1.draft/part-0", 4, 5, 8
+        ),
     ],
 )
 def test_a_member_s_words_that_can_not_be_are_refused_and_never_journalled(said: Any) -> None:

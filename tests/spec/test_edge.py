@@ -76,6 +76,17 @@ def test_the_three_ways_agree(tmp_path: Path) -> None:
     assert by_flag.jit_compile is JitCompile.OFF
 
 
+def test_a_metric_by_which_checkpoints_are_chosen_says_which_way_is_better() -> None:
+    least = {"checkpoint_dir": "c", "validation_data": "v"}
+    for text, more in (("val_loss", False), ("val_loss:min", False), ("val_accuracy:max", True)):
+        spec = job(**least, checkpoint_best=text)
+        assert spec.checkpoint_best is not None
+        assert spec.checkpoint_best.is_better(2.0, 1.0) == more
+        assert spec.checkpoint_best.is_better(1.0, 2.0) != more
+        assert JobSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert job().checkpoint_best is None
+
+
 def test_yaml_words_and_numbers(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(
@@ -246,6 +257,17 @@ def test_refused_settings_say_why(name: str) -> None:
         ),
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
         ({"embedding_expiry": -1}, "embedding_expiry"),
+        (
+            {"keep_checkpoint_max": 1},
+            "--keep_checkpoint_max: only jobs with --checkpoint_dir keep checkpoints",
+        ),
+        ({"checkpoint_best": "val_loss"}, "--checkpoint_best: there is no place for checkpoints"),
+        (
+            {"checkpoint_best": "val_loss", "checkpoint_dir": "c"},
+            "--checkpoint_best: nothing is evaluated; name data with --validation_data",
+        ),
+        ({"checkpoint_best": "val_loss:most"}, "expected the name of a metric, or METRIC:max"),
+        ({"checkpoint_best": ":max"}, "expected the name of a metric, or METRIC:max"),
         ({"distribution_strategy": "local", "num_workers": 3}, "the Local strategy trains with one member"),
         ({"restart_policy": "Always"}, "restart_policy= is no longer a setting"),
     ],

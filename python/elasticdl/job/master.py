@@ -113,7 +113,7 @@ def make_runner(
         return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA)))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
-    return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots))
+    return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
 
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:

@@ -175,9 +175,17 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     if spec.status_port:
         check_port(spec.status_port)
     edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
-    if spec.num_ps_pods:
-        from elasticdl.master.ps import resuming
-
-        resuming.check(edge.absolute(spec))
+    _check_checkpoints(edge.absolute(spec))
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
     return place, place.hold()
+
+
+def _check_checkpoints(spec: JobSpec) -> None:
+    if spec.num_ps_pods:
+        from elasticdl.master.ps import resuming as of_servers
+
+        of_servers.check(spec)
+    elif spec.checkpoint_dir or spec.checkpoint_dir_for_init:
+        from elasticdl.master.allreduce import resuming as of_group
+
+        of_group.check(spec)

@@ -330,6 +330,7 @@ class WorkerProcess:
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.allreduce.machine import Member
         from elasticdl.worker.allreduce.runner import AllReduceWorker
+        from elasticdl.worker.allreduce.snapshots import Saving
         from elasticdl.worker.auditlog import AuditLog
         from elasticdl.worker.evaluating import prepared
         from elasticdl.worker.settings import AHEAD, LoopSettings
@@ -349,13 +350,14 @@ class WorkerProcess:
         endpoint = Endpoint(place.data_address(self._id), self._id, key, place.identity)
         self._refusals = RefusalLog(endpoint, "data plane")
         output = Path(spec.output) if spec.output else None
+        snapshots = place.snapshots(spec)
         return AllReduceWorker(
             member=Member(
                 self._id,
                 self._name,
                 endpoint.address,
                 schedule,
-                spec.checkpoint_steps,
+                None if snapshots is None else Saving(spec.checkpoint_steps, bool(spec.checkpoint_dir)),
                 "" if evaluating is None else evaluating.metrics,
             ),
             adapter=adapter,
@@ -371,7 +373,8 @@ class WorkerProcess:
                 spec.on_nan.value,
                 output,
                 form,
-                place.snapshots(spec),
+                snapshots,
+                spec.checkpoint_best,
             ),
             leaving=self._leaving,
         )
@@ -417,7 +420,7 @@ class WorkerProcess:
                 Path(spec.output) if spec.output else None,
                 form,
                 None,
-                spec.get_model_steps,
+                get_model_steps=spec.get_model_steps,
             ),
             leaving=self._leaving,
         )

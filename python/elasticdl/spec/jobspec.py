@@ -16,7 +16,7 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
 from elasticdl.spec import setting as kinds
-from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.grammar import BestMetric, WorkerRange
 from elasticdl.spec.pods import Priority, Volume, amount
 from elasticdl.spec.setting import Setting, setting, setting_of
 
@@ -386,23 +386,29 @@ class JobSpec:
     )  # fmt: skip
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes. "
-        "With parameter servers they are checkpoints, which stay when the job ends; others serve this job only, and are removed.",
-        why="On one machine every worker sees the job's folder; pods share only what is mounted.",
+        what="Directory for checkpoints, which stay when the job ends; on Kubernetes one that all pods share. Without it there are "
+        "snapshots for this job alone in its folder, and on Kubernetes none.",
+        why="On one machine every process sees the job's folder; pods share only what is mounted.",
     )  # fmt: skip
     checkpoint_steps: int = setting(
-        kinds.integer(0), 0, group="output", unit="steps", what="Steps between snapshots; 0: one at the end of each epoch.",
-        why="Snapshots serve only the case that all workers die at once, or all servers of a part of the model.",
+        kinds.integer(0), 0, group="output", unit="steps",
+        what="Steps between two checkpoints, or snapshots; 0: one at the end of each epoch.",
+        why="A running job needs them only if all workers die at once, or all servers of a part of the model.",
+    )  # fmt: skip
+    checkpoint_best: BestMetric | None = setting(
+        kinds.best_metric(), None, group="output",
+        what="A checkpoint after each evaluation in which this metric is the best so far; it is kept until another is better.",
+        why="The last state of a job is not always the one that you want. Less is better unless `:max` follows the name.",
     )  # fmt: skip
     keep_checkpoint_max: int = setting(
         kinds.integer(0), 3, group="output", unit="checkpoints",
-        what="With parameter servers: checkpoints that are kept in checkpoint_dir, the newest; 0: all.",
+        what="Checkpoints that are kept in checkpoint_dir, the newest; 0: all.",
         why="One may turn out to be damaged, or to be of a model that has gone astray; each is as large as the model.",
     )  # fmt: skip
     checkpoint_dir_for_init: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="With parameter servers: the checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any "
-        "number of servers. num_epochs and max_step count from the very beginning.",
+        what="The checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any number of workers and "
+        "servers. num_epochs and max_step count from the very beginning.",
         why="A job begins anew unless somebody says otherwise.",
     )  # fmt: skip
     log_loss_steps: int = setting(
@@ -602,9 +608,10 @@ _OF_PREDICTION = frozenset({"prediction_data", "prediction_keep", "prediction_ou
 _OF_TRAINING_GROUPS = frozenset({"parameter servers"})
 _OF_TRAINING = frozenset(
     {
-        "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step", "shuffle",
-        "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit", "tensorboard_log_dir", "checkpoint_dir",
-        "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds", "moment_seconds",
+        "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
+        "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
+        "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
+        "moment_seconds", "checkpoint_best",
     }
 )  # fmt: skip
 
@@ -733,16 +740,18 @@ def _check_evaluation(spec: JobSpec) -> None:
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
-    if spec.checkpoint_dir_for_init and not spec.num_ps_pods:
+    if spec.keep_checkpoint_max != SETTINGS["keep_checkpoint_max"].default and not spec.checkpoint_dir:
         raise BadSetting(
-            "--checkpoint_dir_for_init: jobs without parameter servers leave no checkpoints to go on from; add --num_ps_pods if this is "
-            "one of a job with servers"
+            "--keep_checkpoint_max: only jobs with --checkpoint_dir keep checkpoints; name a directory, or leave this out"
         )
-    lasting = spec.num_ps_pods > 0 and bool(spec.checkpoint_dir)
-    if spec.keep_checkpoint_max != SETTINGS["keep_checkpoint_max"].default and not lasting:
+    if spec.checkpoint_best is None:
+        return
+    if not spec.checkpoint_dir:
         raise BadSetting(
-            "--keep_checkpoint_max: only jobs with --num_ps_pods and --checkpoint_dir keep checkpoints; leave it out"
+            "--checkpoint_best: there is no place for checkpoints; name one with --checkpoint_dir"
         )
+    if not spec.validation_data:
+        raise BadSetting("--checkpoint_best: nothing is evaluated; name data with --validation_data")
 
 
 def _check_servers(spec: JobSpec) -> None:

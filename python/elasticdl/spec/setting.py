@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from elasticdl.spec import fragments, grammar, pods
-from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.grammar import BestMetric, WorkerRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,24 @@ def workers() -> Kind:
         return grammar.worker_range(str(value))
 
     return Kind("N or MIN:MAX, both at least 1", "N|MIN:MAX", read, str)
+
+
+def best_metric() -> Kind:
+    """`METRIC` or `METRIC:max`; nothing: none."""
+
+    def read(value: object) -> BestMetric | None:
+        if value is None or isinstance(value, BestMetric):
+            return value
+        if not isinstance(value, str):
+            raise TypeError
+        return grammar.best_metric(value) if value else None
+
+    return Kind(
+        "the name of a metric, or METRIC:max",
+        "METRIC[:max]",
+        read,
+        lambda value: "" if value is None else str(value),
+    )
 
 
 def parameters() -> Kind:

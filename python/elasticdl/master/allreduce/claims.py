@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticdl.checkpoint.layout import group_draft_of
 from elasticdl.control.protocol.messages import (
     AtGate,
     Evaluated,
@@ -27,6 +28,7 @@ from elasticdl.data.plan.evaluation import MOST_BYTES
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.records import ResumedStateRecord
 
 ResultSize = Callable[[str], int | None]
 """The bytes of a task's result, by the text that says what it consists of; None: any."""
@@ -44,6 +46,7 @@ class Known:
         snapshots: the folder in which members save states, None if there is none.
         evaluation: what is evaluated, None if nothing is.
         result_size: the bytes of a task's result, as its description says; raises ValueError for what describes none.
+        resumed: the checkpoint from which the job continued.
     """
 
     member: MemberId
@@ -53,6 +56,7 @@ class Known:
     snapshots: Path | None
     evaluation: Evaluation | None
     result_size: ResultSize
+    resumed: ResumedStateRecord | None = None
 
 
 def impossible(known: Known, message: MemberMessage) -> str | None:
@@ -64,10 +68,9 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             return _later_view(known, current)
         case Progress(current, state, position):
             return _in_view(known, current) or _bad_state(known, state, position)
-        case Saved(view, state, position, path):
-            if known.snapshots is None or Path(path).parent != known.snapshots:
-                return f"a snapshot lies at {path[:200]!r}, and they belong to {known.snapshots}"
-            return _in_view(known, view) or _bad_state(known, state, position)
+        case Saved(cut, position):
+            in_view = _in_view(known, cut.view) or _bad_state(known, cut.state, position)
+            return in_view or _bad_part(known, message)
         case AtGate(view, state, metrics):
             return _in_view(known, view) or _bad_gate(known, state) or _bad_metrics(known, state, metrics)
         case TaskResult(state, task, body):
@@ -149,6 +152,23 @@ def _bad_result(known: Known, state: StateId, task: int, body: bytes) -> str | N
     )
 
 
+def _bad_part(known: Known, saved: Saved) -> str | None:
+    cut = saved.cut
+    if cut.state.view > cut.view:
+        return f"a state of view {cut.state.view} in view {cut.view}"
+    if saved.error:
+        return None
+    if known.snapshots is None:
+        return "a part of a snapshot, and none are made"
+    folder = group_draft_of(known.snapshots, cut.view, cut.state.step, passed=cut.passed)
+    path = Path(saved.path)
+    if path.parent != folder or not path.name.startswith("part-"):
+        return f"a part lies at {saved.path[:200]!r}, and it belongs to {folder}"
+    if not 0 <= saved.first <= saved.first + saved.length <= saved.size:
+        return f"a part of {saved.length:,} bytes from {saved.first:,} on, of {saved.size:,}"
+    return None
+
+
 def _bad_state(known: Known, state: StateId, position: Position) -> str | None:
     if known.view is None or known.schedule is None:
         return "a state, before anybody has one"
@@ -156,6 +176,12 @@ def _bad_state(known: Known, state: StateId, position: Position) -> str | None:
         return _later_view(known, ViewId(state.view))
     if position.lanes > known.most_lanes:
         return f"a step with {position.lanes} lanes, and none had more than {known.most_lanes}"
-    if not known.schedule.has(position) or not known.schedule.may_have(position, state.step):
+    resumed = known.resumed
+    may_have = (
+        known.schedule.may_have(position, state.step)
+        if resumed is None
+        else known.schedule.may_have(position, state.step, (resumed.position, resumed.state.step))
+    )
+    if not known.schedule.has(position) or not may_have:
         return f"step {state.step} at {position}, where the data does not come to"
     return None

@@ -135,10 +135,6 @@ class Gates:
         """Tell whether a member waits at the gate of the state that is evaluated, or works on that."""
         return self.evaluation is not None and (member, self.evaluation.state) in self.at
 
-    def stable(self, view: View) -> StateId | None:
-        """G7: return the state at whose gate all members of a view are: none of them stays behind it."""
-        return self.all_at(view)
-
     def lease(self, now: float, journal: Journal, member: MemberId) -> tuple[Gates, TaskLeased | None]:
         """Lease a task to a member that is at the gate and has nothing to do, if there is one."""
         evaluation = self.evaluation

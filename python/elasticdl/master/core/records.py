@@ -50,12 +50,23 @@ class ViewRecord:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """A stable state lies at `path` (D6)."""
+    """A state that all members of a view held is saved (D6).
+
+    Attributes:
+        view: whose members.
+        state: of the model.
+        position: of that state.
+        path: of the manifest; what is there may have its name after this record only.
+        number: of the checkpoint.
+        passed: the state's gate was passed before.
+    """
 
     view: ViewId
     state: StateId
     position: Position
     path: str
+    number: int = 0
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +268,30 @@ class ResumedRecord:
     step: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ResumedStateRecord:
+    """A synchronous job continues from a checkpoint of an earlier one: all its members begin with that state.
+
+    Attributes:
+        number: the highest of a checkpoint so far, where this job writes its own.
+        path: manifest of the checkpoint.
+        state: as this job calls it: of no view.
+        position: of that state, in this job's data.
+        passed: the state's gate was passed.
+    """
+
+    number: int
+    path: str
+    state: StateId
+    position: Position
+    passed: bool
+
+
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
     | CutRecord | SavedRecord | ResumedRecord | LaunchedRecord | WorkersRecord | EvaluatedRecord
+    | ResumedStateRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -299,6 +330,7 @@ class Journal:
         cut: the last snapshot of slots that was begun.
         saved: the last one that is whole, and how it was begun.
         resumed: the checkpoint from which the job continued, None if it began anew.
+        resumed_state: that from which a synchronous job continued.
     """
 
     length: int = 0
@@ -327,6 +359,7 @@ class Journal:
     cut: CutRecord | None = None
     saved: tuple[SavedRecord, CutRecord] | None = None
     resumed: ResumedRecord | None = None
+    resumed_state: ResumedStateRecord | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -405,6 +438,9 @@ class Journal:
                     cut=cut,
                     saved=(SavedRecord(number, path), cut),
                 )
+            case ResumedStateRecord(number, path, state, position, passed):
+                snapshot = SnapshotRecord(ViewId(0), state, position, path, number, passed)
+                return replace(after, resumed_state=record, snapshot=snapshot)
         assert_never(record)
 
     def _still_evaluated(self, view: View) -> Mapping[StateId, EvaluatedRecord]:
@@ -456,6 +492,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
     kept += [] if journal.shards is None else [ShardsRecord(journal.shards, journal.validation)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
+    kept += [] if journal.resumed_state is None else [journal.resumed_state]
     kept += [] if journal.snapshot is None else [journal.snapshot]
     kept += journal.evaluated.values()
     kept += [] if journal.resumed is None else [journal.resumed]

@@ -94,6 +94,7 @@ _Incoming = (
     | _DataRefused
     | _Indexing
     | machine_events.ManifestWritten
+    | machine_events.GroupManifestWritten
 )
 
 
@@ -267,7 +268,7 @@ class Runner(Generic[Machine]):
                 self._data_since = time.monotonic()
             case _DataRefused(reason, kind, text):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
-            case machine_events.ManifestWritten():
+            case machine_events.ManifestWritten() | machine_events.GroupManifestWritten():
                 self._handle(event)
             case _Indexing(done, total):
                 self._reporter.indexing(done, total)
@@ -383,7 +384,7 @@ class Runner(Generic[Machine]):
                     answer(True, text)
             case machine_events.Publish(path):
                 events.append(machine_events.Published(self._publish(path)))
-            case machine_events.WriteManifest():
+            case machine_events.WriteManifest() | machine_events.WriteGroupManifest():
                 in_background(self._complete_snapshot, instruction)
             case machine_events.DropSnapshot(number):
                 self._drop_draft(number)
@@ -449,8 +450,14 @@ class Runner(Generic[Machine]):
 
     # ------------------------------------------------------------------ files
 
-    def _complete_snapshot(self, cut: machine_events.WriteManifest) -> None:
-        self._inbox.put(self._outputs.complete_snapshot(cut, self._machine.journal))
+    def _complete_snapshot(
+        self, told: machine_events.WriteManifest | machine_events.WriteGroupManifest
+    ) -> None:
+        outputs, journal = self._outputs, self._machine.journal
+        if isinstance(told, machine_events.WriteManifest):
+            self._inbox.put(outputs.complete_snapshot(told, journal))
+        else:
+            self._inbox.put(outputs.complete_group(told, journal))
 
     def _drop_draft(self, number: int) -> None:
         """Remove what is left of a snapshot of slots that was given up."""
