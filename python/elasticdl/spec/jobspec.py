@@ -596,11 +596,6 @@ def check(spec: JobSpec) -> None:
 def _check_evaluation(spec: JobSpec) -> None:
     if spec.evaluation_steps and not spec.validation_data:
         raise BadSetting("--evaluation_steps: there is nothing to evaluate; name it with --validation_data")
-    if spec.validation_data and spec.num_ps_pods:
-        raise BadSetting(
-            "--validation_data: models on parameter servers are not evaluated while they are trained; evaluate the exported model, or "
-            "train without --num_ps_pods"
-        )
     if 0 < spec.max_step < spec.evaluation_steps:
         raise BadSetting(
             f"--evaluation_steps: the job ends after {spec.max_step} steps (--max_step), before the first evaluation after "

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import shutil
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
+from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
@@ -169,28 +170,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _add_up(metrics: str, results: Sequence[bytes]) -> bytes:
-    """Add up what evaluation tasks have found. Raises ValueError for what is no result of these metrics."""
-    from elasticdl.control.protocol.metricstates import (
-        combine,
-        pack,
-        read_metrics,
-        unpack,
-    )  # NumPy, which few masters need
-
-    catalog = read_metrics(metrics)
-    arrays = catalog.task_arrays()
-    return pack(combine(catalog, (unpack(arrays, body) for body in results)))
-
-
-@functools.lru_cache(maxsize=4)
-def _result_size(metrics: str) -> int:
-    """Return the bytes of what one evaluation task has found. Raises ValueError for what is no catalog of metrics."""
-    from elasticdl.control.protocol.metricstates import read_metrics
-
-    return read_metrics(metrics).nbytes
-
-
 def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
     """Return what the machine takes from the job's settings; `snapshots`: the folder of its members' snapshots, if there is one."""
 
@@ -199,8 +178,8 @@ def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
         plan=functools.partial(schedule_of, spec),
-        add_up=_add_up,
-        result_size=_result_size,
+        add_up=add_up,
+        result_size=result_size,
         output=Path(spec.output) if spec.output else None,
         snapshots=snapshots,
         policy_lanes=functools.partial(policy_lanes, spec.global_batch_size or None, spec.minibatch_size),

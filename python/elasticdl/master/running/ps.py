@@ -31,6 +31,7 @@ from elasticdl.master.ps.settings import Settings
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.master.running.context import Past
+from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
@@ -248,10 +249,9 @@ def settings(
         return resuming.resume(checkpoint, order(shards), dealing_of(spec, shards), highest)
 
     def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> TaskOrder:
-        assert not validation, "nothing is evaluated in such jobs (spec/jobspec.py)"
         if checkpoint is not None:
             resume(shards)  # refused before anything is journalled
-        return order(shards)
+        return tasks_of(spec, shards, validation)
 
     return Settings(
         workers=spec.num_workers.maximum,
@@ -268,4 +268,6 @@ def settings(
         resume=None if checkpoint is None else resume,
         restore=spec.ps_restore,
         accumulates=spec.accumulates,
+        add_up=add_up,
+        result_size=result_size,
     )
