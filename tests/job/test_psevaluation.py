@@ -3,38 +3,152 @@
 from __future__ import annotations
 
 import functools
+import os
+import re
+import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from .conftest import Start
+from elasticdl.audit import audit
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
-EVERY = 20
-EPOCHS = 2
-BARRIERS = [21, 33, 42, 60, 66]
-"""Steps: an epoch has 33, in waves of 3 (the last of 3, too), and evaluations are at the first wave at or after each 20."""
+from .conftest import Job, Result, Start
+from .test_faults import seen
+from .test_ps import master_of, processes
+
+RECORDS, EPOCHS, HELD_OUT = 2000, 2, 400
+BARRIERS = (21, 33, 42, 60, 66)
+"""Steps: an epoch has 33, in waves of 3, and an evaluation is at the first wave at or after each 20th, and at the ends of epochs."""
 
 
 @pytest.fixture
-def begin(plain: Start, tmp_path: Path) -> Start:
+def begin(plain: Start, ids: np.ndarray, tmp_path: Path) -> Start:
     """Start jobs of which every step depends on those before."""
+    (tmp_path / "heldout.csv").write_text("id\n" + "".join(f"{one}\n" for one in ids[:HELD_OUT]))
     return functools.partial(
         plain,
         model_def="weighed.custom_model",
-        validation_data=tmp_path / "ids.csv",
-        evaluation_steps=EVERY,
+        validation_data=tmp_path / "heldout.csv",
+        evaluation_steps=20,
         use_async=False,
         grads_to_wait=4,
         num_minibatches_per_task=3,
+        num_workers=3,
         threads_per_worker=1,
         output=tmp_path / "weighed.npz",
         audit=tmp_path / "audit",
     )
 
 
-def test_a_small_job(begin: Start, tmp_path: Path) -> None:
+def evaluations(result: Result) -> dict[int, str]:
+    """Return what was said of each evaluation, by step; each is said once."""
+    found = re.findall(r"evaluation of step (\d+): (.*) \(", result.err)
+    assert len({step for step, _ in found}) == len(found), found
+    return {int(step): values for step, values in found}
+
+
+def check(result: Result, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]:
+    """Return what a job evaluated, its last metrics, and what it has made."""
+    summary = result.succeeded().summary
+    assert (summary["steps"], summary["records_trained"]) == (BARRIERS[-1], RECORDS * EPOCHS)
+    report = audit(tmp_path / "audit")
+    assert report.complete
+    assert report.records == report.trained == RECORDS * EPOCHS
+    made = dict(np.load(tmp_path / "weighed.npz"))
+    for path in (tmp_path / "audit").iterdir():
+        path.unlink()
+    (tmp_path / "weighed.npz").unlink()
+    return evaluations(result), summary["metrics"], made
+
+
+@pytest.fixture
+def undisturbed(begin: Start, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]:
+    """Return what one worker makes when nothing happens to it."""
     (tmp_path / "go").touch()
-    result = begin(num_workers=1, num_ps_pods=1).wait().succeeded()
-    print(result.err, result.summary)
-    assert 0
+    found = check(begin(num_workers=1, num_ps_pods=1).wait(), tmp_path)
+    (tmp_path / "go").unlink()
+    return found
+
+
+def same(one: Any, other: Any) -> None:
+    assert one[0] == other[0]
+    assert {name: value.hex() for name, value in one[1].items()} == {
+        name: value.hex() for name, value in other[1].items()
+    }
+    for name, values in one[2].items():
+        np.testing.assert_array_equal(values, other[2][name])
+
+
+def during(job: Job, step: int, act: Callable[[JobStatus], object]) -> None:
+    """Act once while a step is evaluated, with some parts done and some not."""
+    for item in seen(job):
+        if isinstance(item, JobStatus):
+            found = re.search(r"step (\d+) is evaluated, (\d+) of", item.reason)
+            if found and int(found[1]) == step and int(found[2]):
+                act(item)
+                return
+    pytest.fail(f"the job ended before step {step} was evaluated")
+
+
+def kill(status: JobStatus, role: str) -> None:
+    os.kill(processes(status, role)[0], signal.SIGKILL)
+
+
+def test_barriers_are_evaluated_and_the_last_metrics_are_those_of_the_model(
+    undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]], ids: np.ndarray
+) -> None:
+    found, metrics, made = undisturbed
+    assert tuple(found) == BARRIERS
+    assert set(metrics) == {"val_loss", "val_accuracy"}
+    held_out = ids[:HELD_OUT]
+    score = made["embeddings"][held_out] @ made["weights"] + made["bias"][0]
+    labels = held_out % 3 == 0
+    assert metrics["val_loss"] == pytest.approx((np.logaddexp(0, score) - labels * score).mean(), rel=1e-5)
+    assert metrics["val_accuracy"] == pytest.approx((labels == (score > 0)).mean())
+
+
+def test_losses_during_evaluations_change_no_bit(
+    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+) -> None:
+    job = begin(num_ps_pods=2)
+    during(job, 21, lambda status: kill(status, "worker"))
+    during(job, 33, lambda status: kill(status, "ps"))
+    during(job, 42, lambda status: os.kill(master_of(job), signal.SIGKILL))
+    during(job, 60, lambda status: kill(status, "worker"))
+    (tmp_path / "go").touch()
+    result = job.wait()
+    found = check(result, tmp_path)
+    assert result.summary["roll_backs"] == 0
+    assert result.summary["members"]["lost"] >= 2
+    same(found, undisturbed)
+
+
+def test_a_roll_back_during_an_evaluation_evaluates_that_state_once_more(
+    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+) -> None:
+    job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
+    during(job, 33, lambda status: kill(status, "ps"))
+    (tmp_path / "go").touch()
+    result = job.wait()
+    found = check(result, tmp_path)
+    assert result.summary["roll_backs"] == 1
+    assert result.summary["redone_steps"] > 0
+    same(found, undisturbed)
+
+
+def test_without_common_steps_all_that_is_before_a_barrier_is_in_its_metrics(
+    begin: Start, tmp_path: Path
+) -> None:
+    """Tasks have 3 chunks, of which each is a step."""
+    (tmp_path / "go").touch()
+    job = begin(use_async=True, grads_to_wait=1, evaluation_steps=50, evaluate_at_epoch_end=False)
+    steps = {
+        item.step for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.EVALUATED
+    }
+    result = job.wait().succeeded()
+    assert steps <= set(evaluations(result)) == {51, 101, 152, 200, 250}
+    assert result.summary["steps"] == 250

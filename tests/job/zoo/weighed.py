@@ -9,7 +9,7 @@ import numpy as np
 from elasticdl.reference import Adam, EmbeddingSum
 
 IDS = 3000
-SECONDS = 0.1
+SECONDS = 0.3
 
 
 def custom_model():

@@ -97,9 +97,9 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
         case SlotsCut():
             return _bad_cut(known, message)
         case FoundMetrics(metrics):
-            return _not_evaluated(known) or bad_metrics(
-                metrics, known.evaluations.metrics or None, known.result_size
-            )
+            # A worker may come before the data is found.
+            bad = None if known.order is None else _not_evaluated(known)
+            return bad or bad_metrics(metrics, known.evaluations.metrics or None, known.result_size)
         case TaskResult(state):
             plan = None if known.order is None else known.order.evaluation
             bad = _bad_barrier(known, state)

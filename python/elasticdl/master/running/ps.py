@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.cluster.cluster import ProcessName, Role, process_name
-from elasticdl.control.protocol.messages import MemberMessage
+from elasticdl.control.protocol.messages import MemberMessage, TaskResult
 from elasticdl.control.protocol.psmessages import Settled, TaskDone
 from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId
@@ -83,11 +83,11 @@ class PsStrategy:
     def show_message(
         self, before: PsMaster, after: PsMaster, message: MemberMessage, history: EventHistory
     ) -> bool:
-        """Tell whether it says what is settled; figures are taken when they are shown."""
-        return isinstance(message, Settled | TaskDone)
+        """Tell whether it says what is settled or evaluated; figures are taken when they are shown."""
+        return isinstance(message, Settled | TaskDone | TaskResult)
 
     def moment(self, machine: PsMaster) -> Hashable:
-        """Return who is there, whether slots are placed, and what is done with them."""
+        """Return who is there, whether slots are placed, and what is done with them, and which state is evaluated."""
         copies = [copy.hands_over for copy in machine.slots.copies.under_way.values()]
         under_way = any(copies), not all(copies), machine.snapshots.under_way(machine.journal)
         return (
@@ -95,6 +95,7 @@ class PsStrategy:
             len(machine.journal.servers),
             bool(machine.journal.entries),
             under_way,
+            None if machine.evaluations.evaluation is None else machine.evaluations.evaluation.state,
         )
 
     def status(
