@@ -45,12 +45,10 @@ class Barriers:
         """Tell whether the number of a task, or that behind the last one, is a barrier."""
         return 0 < number <= self._order.total and self.following(number - 1) == number
 
-    def at_step(self, steps: int) -> int | None:
-        """Return the barrier before which so many steps are made; None if there is none."""
-        if steps < 1:
-            return None
-        number = self._at(steps)
-        return number if self._order.steps_before(number) == steps and self.has(number) else None
+    def at_step(self, steps: int, last: int) -> int | None:
+        """Return the barrier before which so many steps are made; None if there is none up to the number `last`."""
+        number = bisect_left(range(last + 1), steps, key=self._order.steps_before)
+        return number if number <= last and self.steps(number) == steps and self.has(number) else None
 
     def _at(self, steps: int) -> int:
         """Return the first number before which so many steps are made, or that behind the last task."""

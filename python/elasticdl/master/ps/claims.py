@@ -197,8 +197,7 @@ def _bad_barrier(known: Known, state: StateId) -> str | None:
     order = known.order
     assert order is not None, "something is evaluated"
     assert order.evaluation is not None, "something is evaluated"
-    barrier = Barriers(order, order.evaluation).at_step(state.step)
-    if barrier is None or barrier > known.journal.done.low:
+    if Barriers(order, order.evaluation).at_step(state.step, known.journal.done.low) is None:
         return f"an evaluation of step {state.step}, and the job is at no such barrier"
     return None
 
@@ -209,10 +208,10 @@ def _bad_evaluated(journal: Journal, order: TaskOrder | None) -> str | None:
         what = f"step {record.state.step} is evaluated"
         if order is None or order.evaluation is None:
             return f"{what}, and nothing is in this job"
-        if Barriers(order, order.evaluation).at_step(record.state.step) != record.task:
-            return f"{what} at task {record.task}, where no barrier is"
-        if record.task > journal.done.low or record.state.view > journal.roll_back:
-            return f"{what} in roll-back {record.state.view}, and the job has not come to it"
+        if Barriers(order, order.evaluation).at_step(record.state.step, journal.done.low) != record.task:
+            return f"{what} at task {record.task}, and the job has come to no such barrier"
+        if record.state.view > journal.roll_back:
+            return f"{what} in roll-back {record.state.view}, and the last one is {journal.roll_back}"
     return None
 
 
