@@ -17,8 +17,9 @@ from elasticdl.audit import audit
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
 from .conftest import Job, Result, Start
-from .test_faults import seen
-from .test_ps import master_of, processes
+from .test_faults import at_step, seen, training
+from .test_faults import kill as kill_one
+from .test_ps import at, master_of, processes
 
 RECORDS, EPOCHS, HELD_OUT = 2000, 2, 400
 BARRIERS = (21, 33, 42, 60, 66)
@@ -152,3 +153,31 @@ def test_without_common_steps_all_that_is_before_a_barrier_is_in_its_metrics(
     result = job.wait().succeeded()
     assert steps <= set(evaluations(result)) == {51, 101, 152, 200, 250}
     assert result.summary["steps"] == 250
+
+
+def test_a_keras_model_is_evaluated_with_exactly_the_records_before_each_barrier(
+    plain_keras: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
+    """Each record adds one to the sum of all, whoever trains it and is lost."""
+    job = plain_keras(
+        validation_data=tmp_path / "ids.csv",
+        evaluation_steps=40,
+        eval_metrics_fn="totals",
+        audit=tmp_path / "audit",
+        output=tmp_path / "counted.keras",
+    )
+    at_step(job, 10, lambda status: kill_one(training(status)[-1]))
+    at(job, 50, lambda status: kill(status, "ps"))
+    (tmp_path / "go").touch()
+    result = job.wait().succeeded()
+    totals = {
+        step: float(dict(one.split() for one in text.split(", "))["val_total"])
+        for step, text in evaluations(result).items()
+    }
+    # Steps of 16 records. A task has 4, but for one of an epoch, which has 1.
+    assert totals == {step: step * 16 for step in totals}
+    assert [step // 4 * 4 for step in totals] == [40, 80, 120, 124, 160, 200, 240, 248]
+    assert {125, 250} <= totals.keys()
+    assert result.summary["metrics"]["val_total"] == 4000
+    assert result.summary["metrics"].keys() == {"val_loss", "val_total", "val_error"}
+    assert audit(tmp_path / "audit").complete

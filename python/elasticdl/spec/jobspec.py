@@ -165,7 +165,8 @@ class JobSpec:
         why="Evaluation takes time, and data that is not trained on.",
     )  # fmt: skip
     evaluation_steps: int = setting(
-        kinds.integer(0), 0, group="data", unit="steps", what="Steps from one evaluation to the next; 0: none within an epoch.",
+        kinds.integer(0), 0, group="data", unit="steps",
+        what="Steps from one evaluation to the next, with parameter servers up to the next task; 0: none within an epoch.",
         why="Each one evaluates all of validation_data, and training waits for it.",
     )  # fmt: skip
     evaluate_at_epoch_end: bool = setting(

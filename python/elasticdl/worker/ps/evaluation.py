@@ -54,7 +54,7 @@ class Evaluation:
         return next((result for result in self.results if result.task == lease.task), None)
 
     def said(self) -> Iterator[Evaluated | TaskResult]:
-        """Yield what the master is told on each connection: it keeps none of it."""
+        """Yield what is said on each connection: the next master has none of it."""
         yield from self.results
         if self.evaluated is not None:
             yield self.evaluated
