@@ -27,7 +27,6 @@ from elasticdl.control.protocol.messages import (
     Finished,
     MasterMessage,
     MemberMessage,
-    MetricValues,
     ProgramFailed,
     Register,
     Released,
@@ -544,13 +543,9 @@ class MasterCore:
         exported = self.exported
         if exported is None or not self._may_finish(exported):
             return None
-        metrics = self._metrics_of(exported)
-        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, metrics)
-
-    def _metrics_of(self, exported: Exported) -> MetricValues:
-        """Return the metrics of the result."""
         evaluated = self.journal.evaluated.get(exported.state)
-        return exported.metrics if evaluated is None else evaluated.values
+        metrics = exported.metrics if evaluated is None else evaluated.values
+        return FinishedRecord(exported.view, exported.state, exported.path, exported.digest, metrics)
 
     @abstractmethod
     def _may_finish(self, exported: Exported) -> bool:

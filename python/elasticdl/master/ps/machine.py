@@ -4,6 +4,8 @@ It asks values that know one thing each, in order: `liveness.py` (who is there),
 `evaluations.py` (what is evaluated between them), `slots.py` (where slots are), `snapshots.py` (when slots are written), `recovery.py` (how
 long losses last), `ending.py` (who writes the result), `news.py` (what each process should know). None of them knows another but by what it
 is handed; what every master does is in `master/core/machine.py`. Rule numbers are those of the page on the protocol of parameter servers.
+
+One file because it is one transition: which value takes which event, and in which order they are asked.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from elasticdl.control.protocol.messages import (
     Finished,
     FoundShards,
     MemberMessage,
-    MetricValues,
     Note,
     ProgramFailed,
     Released,
@@ -553,14 +554,14 @@ class PsMaster(MasterCore):
     def _has_committed(self) -> bool:
         return self.steps_done > 0
 
-    def _metrics_of(self, exported: Exported) -> MetricValues:
-        """Return those of the last barrier, if nothing was trained after it."""
+    def _wanted_finish(self) -> Record | None:
+        """The result has the metrics of the last barrier, if nothing was trained after it."""
+        record = super()._wanted_finish()
         last = max(self.journal.evaluated.values(), key=lambda one: one.task, default=None)
-        is_of = last is not None and (last.task, last.state.step) == (
-            self.work.leases.low,
-            exported.state.step,
-        )
-        return last.values if last is not None and is_of else ()
+        if not isinstance(record, FinishedRecord) or last is None:
+            return record
+        is_of = (last.task, last.state.step) == (self.work.leases.low, record.state.step)
+        return replace(record, metrics=last.values) if is_of else record
 
     def _may_finish(self, exported: Exported) -> bool:
         is_due = self.ends and self.ending.counts(exported) and self.ending.has_all(self.journal)
