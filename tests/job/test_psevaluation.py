@@ -17,7 +17,8 @@ from elasticdl.audit import audit
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
 from .conftest import Job, Result, Start
-from .test_faults import at_step, seen, training
+from .test_checkpoints import kill_all, saved
+from .test_faults import ZOO, at_step, seen, training
 from .test_faults import kill as kill_one
 from .test_ps import at, master_of, processes
 
@@ -181,3 +182,52 @@ def test_a_keras_model_is_evaluated_with_exactly_the_records_before_each_barrier
     assert result.summary["metrics"]["val_total"] == 4000
     assert result.summary["metrics"].keys() == {"val_loss", "val_total", "val_error"}
     assert audit(tmp_path / "audit").complete
+
+
+def test_a_job_goes_on_from_a_checkpoint_and_evaluates_what_is_beyond(
+    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+) -> None:
+    directory = tmp_path / "checkpoints"
+    job = begin(num_ps_pods=2, checkpoint_dir=directory, checkpoint_steps=24, audit=tmp_path / "first")
+    during(job, 33, lambda status: None)
+    folder = saved(directory, job)
+    kill_all(job)
+    (tmp_path / "go").touch()
+    job = begin(num_ps_pods=1, checkpoint_dir_for_init=folder)
+    result = job.wait().succeeded()
+    assert evaluations(result) == {step: said for step, said in undisturbed[0].items() if step > 24}
+    assert result.summary["metrics"] == undisturbed[1]
+
+
+def test_a_job_that_is_stopped_during_an_evaluation_ends_without_it(begin: Start) -> None:
+    job = begin(num_ps_pods=2)
+    during(job, 21, lambda status: job.process.send_signal(signal.SIGINT))
+    result = job.wait()
+    assert (result.summary["status"], result.summary["steps"]) == ("interrupted", 21), result.err
+    assert evaluations(result) == result.summary["metrics"] == {}
+
+
+def test_a_worker_that_keeps_variables_of_its_own_evaluates_those_of_the_servers(
+    plain: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    job = plain(
+        model_def="weighed.custom_model",
+        validation_data=tmp_path / "ids.csv",
+        get_model_steps=5,
+        output=tmp_path / "weighed.npz",
+    )
+    metrics, made = job.wait().succeeded().summary["metrics"], np.load(tmp_path / "weighed.npz")
+    score = made["embeddings"][ids] @ made["weights"] + made["bias"][0]
+    assert metrics["val_loss"] == pytest.approx(
+        (np.logaddexp(0, score) - (ids % 3 == 0) * score).mean(), rel=1e-5
+    )
+
+
+def test_a_metric_that_raises_ends_the_job_with_its_line(begin: Start, tmp_path: Path) -> None:
+    text = (ZOO / "weighed.py").read_text().replace("labels == np.rint", "labels.no_such_thing + np.rint")
+    (tmp_path / "weighed.py").write_text(text)
+    result = begin(model_zoo=tmp_path).wait()
+    assert result.code == 2
+    assert "no_such_thing" in result.err
+    assert "weighed.py" in result.err
