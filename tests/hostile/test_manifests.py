@@ -300,7 +300,7 @@ def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.Data
 RECORDS: tuple[dict[str, Any], ...] = (
     {"type": "epoch", "epoch": 1},
     {"type": "shards", "shards": [["a.csv", 0, 8, 1, "5f"]], "validation": [["b.csv", 0, 4, 1, ""]]},
-    {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5},
+    {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5, "task": 4},
     {
         "type": "view",
         "view": {

@@ -69,7 +69,13 @@ SHARDS = st.lists(SHARD, max_size=3).map(tuple)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
     st.builds(ShardsRecord, SHARDS, SHARDS),
-    st.builds(EvaluatedRecord, STATES, st.just((("val_loss", 0.5),)), st.just(1.5)),
+    st.builds(
+        EvaluatedRecord,
+        STATES,
+        st.just((("val_loss", 0.5),)),
+        st.just(1.5),
+        st.integers(0, 9).map(TaskNumber),
+    ),
     st.builds(
         lambda n, names, evicted: ViewRecord(view(n, *names), evicted),
         NUMBERS,

@@ -243,11 +243,11 @@ class WorkerProcess:
         self._warn(framework.unused_gpus(reserved))
         user = framework.load(spec)
         readers = self._open_readers(user.custom_data_reader)
-        reader = readers[0]
+        reader, _ = readers
         process = process_name(self._name)
         if spec.num_ps_pods:
             return self._build_ps(
-                framework.ps_adapter(user, spec, reader.metadata, process), reader, form, place
+                framework.ps_adapter(user, spec, reader.metadata, process), readers, form, place
             )
         if spec.kind is not JobKind.TRAIN:
             return self._build_tasking(framework.trained(user, spec, reader.metadata), reader, user)
@@ -379,7 +379,9 @@ class WorkerProcess:
             leaving=self._leaving,
         )
 
-    def _build_ps(self, adapter: PsAdapter, reader: Reader, form: str, place: Place) -> PsWorker:
+    def _build_ps(
+        self, adapter: PsAdapter, readers: tuple[Reader, Reader | None], form: str, place: Place
+    ) -> PsWorker:
         """`form` is the name of the output format."""
         from elasticdl._core import ParameterClient
         from elasticdl.catalog.catalog import read_catalog
@@ -387,30 +389,39 @@ class WorkerProcess:
         from elasticdl.data.plan.waves import Waves
         from elasticdl.data.prefetch import ChunkSource
         from elasticdl.worker.auditlog import PsAuditLog
+        from elasticdl.worker.evaluating import prepared
         from elasticdl.worker.ps.machine import PsMember, PsMemberSettings
         from elasticdl.worker.ps.pacing import Pacing
         from elasticdl.worker.ps.runner import PsWorker
         from elasticdl.worker.settings import AHEAD, LoopSettings
 
         spec, key = self._spec, place.key(Key.DATA)
-        order = tasks_of(spec, self._data.result().shards)
+        data = self._data.result()
+        order = tasks_of(spec, data.shards, data.validation)
         ledger = order.ledger
+        reader, validation = readers
         first = ledger.task(0, 0)
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         if spec.checkpoint_dir_for_init:
             adapter.adopt(read_catalog(self._model.result()))
+        evaluating = None
+        if validation is not None and order.evaluation is not None:
+            evaluating = prepared(adapter.evaluator(validation.metadata), validation, order.evaluation)
         pacing = Pacing(order, Waves(order) if spec.accumulates else None, spec.sync_version_tolerance)
         settings = PsMemberSettings(
             catalog=adapter.catalog.text(),
             acts_at_end=adapter.acts_at_end,
             skips_nan=spec.on_nan is OnNaN.SKIP_STEP,
             resumed=bool(spec.checkpoint_dir_for_init),
+            evaluation=order.evaluation,
+            metrics="" if evaluating is None else evaluating.metrics,
         )
         return PsWorker(
             member=PsMember(self._id, self._name, order, pacing, settings),
             adapter=adapter,
             client=ParameterClient(self._name, key, adapter.catalog.core(), place.identity),
             chunks=ChunkSource(reader, ledger, adapter.convert, AHEAD),
+            evaluating=evaluating,
             audit=PsAuditLog(Path(spec.audit), self._name, self._id, self._note) if spec.audit else None,
             heart=self._heart,
             send=self._send,

@@ -192,7 +192,8 @@ class JobSpec:
         why="Evaluation takes time, and data that is not trained on.",
     )  # fmt: skip
     evaluation_steps: int = setting(
-        kinds.integer(0), 0, group="data", unit="steps", what="Steps from one evaluation to the next; 0: none within an epoch.",
+        kinds.integer(0), 0, group="data", unit="steps",
+        what="Steps from one evaluation to the next, with parameter servers up to the next task; 0: none within an epoch.",
         why="Each one evaluates all of validation_data, and training waits for it.",
     )  # fmt: skip
     evaluate_at_epoch_end: bool = setting(
@@ -727,11 +728,6 @@ def check(spec: JobSpec) -> None:
 def _check_evaluation(spec: JobSpec) -> None:
     if spec.evaluation_steps and not spec.validation_data:
         raise BadSetting("--evaluation_steps: there is nothing to evaluate; name it with --validation_data")
-    if spec.validation_data and spec.num_ps_pods:
-        raise BadSetting(
-            "--validation_data: models on parameter servers are not evaluated while they are trained; evaluate the exported model, or "
-            "train without --num_ps_pods"
-        )
     if 0 < spec.max_step < spec.evaluation_steps:
         raise BadSetting(
             f"--evaluation_steps: the job ends after {spec.max_step} steps (--max_step), before the first evaluation after "

@@ -6,7 +6,6 @@ A state is believed otherwise: only its members know what they have committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,14 +23,11 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
 )
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
-from elasticdl.data.plan.evaluation import MOST_BYTES
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.evaluationresults import ResultSize, bad_metrics, bad_result
 from elasticdl.master.core.records import ResumedStateRecord
-
-ResultSize = Callable[[str], int | None]
-"""The bytes of a task's result, by the text that says what it consists of; None: any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +68,14 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             in_view = _in_view(known, cut.view) or _bad_state(known, cut.state, position)
             return in_view or _bad_part(known, message)
         case AtGate(view, state, metrics):
-            return _in_view(known, view) or _bad_gate(known, state) or _bad_metrics(known, state, metrics)
-        case TaskResult(state, task, body):
-            return _bad_gate(known, state) or _bad_result(known, state, task, body)
+            evaluation = known.evaluation
+            same = None if evaluation is None or evaluation.state != state else evaluation.metrics
+            bad = _in_view(known, view) or _bad_gate(known, state)
+            return bad or bad_metrics(metrics, same, known.result_size)
+        case TaskResult(state):
+            plan = None if known.schedule is None else known.schedule.evaluation
+            bad = _bad_gate(known, state)
+            return bad or bad_result(message, plan, known.evaluation, known.result_size)
         case Evaluated(state):
             return _bad_gate(known, state)
     return None
@@ -122,34 +123,6 @@ def _bad_gate(known: Known, state: StateId) -> str | None:
     if known.schedule.evaluation is None:
         return "a gate, and nothing is evaluated in this job"
     return _later_view(known, ViewId(state.view))
-
-
-def _bad_metrics(known: Known, state: StateId, metrics: str) -> str | None:
-    """Return why no member evaluates these metrics: all have those of the same model file."""
-    evaluation = known.evaluation
-    if evaluation is not None and evaluation.state == state and metrics != evaluation.metrics:
-        return "other metrics than another member has"
-    try:
-        known.result_size(metrics)
-    except ValueError as error:
-        return f"metrics that can't be read: {error}"
-    return None
-
-
-def _bad_result(known: Known, state: StateId, task: int, body: bytes) -> str | None:
-    plan, evaluation = None if known.schedule is None else known.schedule.evaluation, known.evaluation
-    if plan is None or task >= plan.num_tasks:
-        return f"a result of evaluation task {task}, which there is not"
-    if len(body) > MOST_BYTES // plan.num_tasks:
-        return f"a result of {len(body):,} bytes, one of {plan.num_tasks}, and all of them may have {MOST_BYTES:,}"
-    if evaluation is None or evaluation.state != state:
-        return None  # it counts for nothing
-    size = known.result_size(evaluation.metrics)
-    return (
-        None
-        if size is None or len(body) == size
-        else f"a result of {len(body):,} bytes, and all have {size:,}"
-    )
 
 
 def _bad_part(known: Known, saved: Saved) -> str | None:

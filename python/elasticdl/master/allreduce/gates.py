@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from elasticdl.control.protocol.frozen import replace
@@ -10,11 +9,9 @@ from elasticdl.control.protocol.messages import AtGate, Evaluated, MetricValues,
 from elasticdl.control.protocol.view import MemberId, StateId, View
 from elasticdl.master.allreduce.liveness import Liveness
 from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import EvaluatedRecord, Journal
-
-AddUp = Callable[[str, Sequence[bytes]], bytes]
-"""Adds up the results of all tasks, in the order of the tasks; the text says what each consists of."""
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen

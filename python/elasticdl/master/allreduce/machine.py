@@ -54,7 +54,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import claims
 from elasticdl.master.allreduce.announcing import announced
-from elasticdl.master.allreduce.gates import AddUp, Gates
+from elasticdl.master.allreduce.gates import Gates
 from elasticdl.master.allreduce.kills import Kills
 from elasticdl.master.allreduce.liveness import Liveness
 from elasticdl.master.allreduce.recovery import Recovery
@@ -65,6 +65,8 @@ from elasticdl.master.allreduce.viewchange import ViewChange
 from elasticdl.master.allreduce.viewend import ViewEnd
 from elasticdl.master.allreduce.views import PolicyLanes, Situation, Stander
 from elasticdl.master.core import machine as core
+from elasticdl.master.core.evaluated import evaluated
+from elasticdl.master.core.evaluationresults import AddUp, ResultSize
 from elasticdl.master.core.events import (
     Announce,
     Beat,
@@ -105,7 +107,7 @@ class Settings(core.Settings):
     highest: int = 0
     resume: Callable[[tuple[Shard, ...], tuple[Shard, ...]], ResumedStateRecord] | None = None
     add_up: AddUp = lambda metrics, results: b"".join(results)
-    result_size: claims.ResultSize = lambda metrics: None
+    result_size: ResultSize = lambda metrics: None
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -450,10 +452,7 @@ class AllReduceMaster(MasterCore):
         return self if gates is self.gates else replace(self, gates=gates)
 
     def _after_evaluation(self, record: EvaluatedRecord, out: Out) -> Self:
-        shown = ", ".join(f"{name} {value:z.4g}" for name, value in record.values)
-        text = f"evaluation of step {record.state.step}: {shown}"
-        step, values = record.state.step, tuple(record.values)
-        out.append(Announce(EventKind.EVALUATED, "", 0, step, text, record.seconds, values=values))
+        out.append(evaluated(record))
         return replace(self, gates=self.gates.journalled(record))
 
     # ------------------------------------------------------------------ the end

@@ -74,12 +74,13 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "type": "resumed-state", "number": number, "path": path, "state": [state.step, state.view],
                 "position": list(astuple(position)), "passed": passed,
             }  # fmt: skip
-        case EvaluatedRecord(state, values, seconds):
+        case EvaluatedRecord(state, values, seconds, task):
             return {
                 "type": "evaluated",
                 "state": [state.step, state.view],
                 "values": [list(item) for item in values],
                 "seconds": seconds,
+                "task": task,
             }
         case WantedRecord(workers, servers):
             return {"type": "wanted", "workers": workers, "servers": servers}
@@ -247,6 +248,7 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         _read_state(b["state"]),
         tuple(map(_read_metric, items(b["values"]))),
         number(b["seconds"]),
+        _task(b["task"]),
     ),
     "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
     "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),

@@ -16,7 +16,7 @@ from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
-from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.done import FIRST, Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 
 
@@ -112,11 +112,13 @@ class EvaluatedRecord:
         state: of the model.
         values: its metrics.
         seconds: how long the evaluation took.
+        task: with parameter servers, all tasks before it are trained and none from it on is (B1); the view of the state is the roll-back.
     """
 
     state: StateId
     values: MetricValues
     seconds: float
+    task: TaskNumber = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,7 +397,10 @@ class Journal:
             case SnapshotRecord():
                 return replace(after, snapshot=record)
             case EvaluatedRecord(state):
-                return replace(after, evaluated={**self.evaluated, state: record})
+                evaluated = {**self.evaluated, state: record}
+                if record.task:  # no view trims what a job with servers keeps
+                    evaluated = dict(list(evaluated.items())[-MOST_EVALUATED:])
+                return replace(after, evaluated=evaluated)
             case WantedRecord(workers, servers):
                 return replace(
                     after,
@@ -475,7 +480,10 @@ class Journal:
         )
         if record.position is None:
             return after
-        return replace(after, done=self.done.common(record.position), roll_back=self.roll_back + 1)
+        done = self.done.common(record.position)
+        # B3: what is trained once more is evaluated once more.
+        evaluated = {state: one for state, one in self.evaluated.items() if one.task <= done.low}
+        return replace(after, done=done, roll_back=self.roll_back + 1, evaluated=evaluated)
 
 
 def read_journal(records: Iterable[Record], length: int | None = None) -> Journal:

@@ -36,7 +36,7 @@ from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
 from elasticdl.master.running.context import Past
-from elasticdl.master.running.results import add_up, result_size
+from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec

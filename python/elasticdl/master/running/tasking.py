@@ -24,7 +24,7 @@ from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.taskstatusview import TaskStatusView
-from elasticdl.master.running.results import add_up, result_size
+from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions
 from elasticdl.master.running.times import times_of
 from elasticdl.master.tasking.machine import Settings, TaskMaster

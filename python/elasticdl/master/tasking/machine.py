@@ -6,7 +6,7 @@ master, and what died with them is done again with the same bits. What every mas
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -33,14 +33,13 @@ from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import machine as core
+from elasticdl.master.core.evaluated import evaluated
 from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.evaluationresults import AddUp, ResultSize, bad_metrics, bad_result
 from elasticdl.master.core.events import Announce, Beat, Kill
 from elasticdl.master.core.machine import Link, MasterCore, Out
 from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, Journal, Record, ShardsRecord
 from elasticdl.master.tasking.liveness import Liveness
-
-AddUp = Callable[[str, Sequence[bytes]], bytes]
-"""Adds up the results of all tasks, in the order of the tasks; the text says what each consists of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +55,7 @@ class Settings(core.Settings):
 
     task: TaskKind
     add_up: AddUp
-    result_size: Callable[[str], int]
+    result_size: ResultSize
     draft: str = ""
 
 
@@ -148,9 +147,7 @@ class TaskMaster(MasterCore):
 
     def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
         if isinstance(record, EvaluatedRecord):
-            shown = ", ".join(f"{name} {value:z.4f}" for name, value in record.values)
-            text = f"evaluated: {shown}"
-            out.append(Announce(EventKind.EVALUATED, "", 0, 0, text, record.seconds))
+            out.append(evaluated(record))
         return super()._appended(now, before, record, out)
 
     def _wanted_own(self, now: float) -> Record | None:
@@ -174,10 +171,8 @@ class TaskMaster(MasterCore):
                 return self._no_metrics(metrics)
             case TaskResult(state=state) | Evaluated(state=state) if state != STATE:
                 return f"there is no state {state}"
-            case TaskResult(task=task) if self.plan is not None and task >= self.plan.num_tasks:
-                return f"task {task}, of {self.plan.num_tasks}"
-            case TaskResult(body=body):
-                return self._no_result(body)
+            case TaskResult():
+                return self._no_result(message)
             case Evaluated() if not self.evaluates:
                 return "nothing is evaluated"
             case Enroll() | Leave() | FoundShards() | Note() | ProgramFailed() | StopJob() | Evaluated():
@@ -187,21 +182,18 @@ class TaskMaster(MasterCore):
     def _no_metrics(self, metrics: str) -> str | None:
         if not self.evaluates:
             return "nothing is evaluated" if metrics else None
-        try:
-            self.settings.result_size(metrics)
-        except ValueError as error:
-            return f"metrics that can't be: {error}"
-        mine = "" if self.tasks is None else self.tasks.metrics
-        return "its metrics are not those of the others" if mine and metrics != mine else None
+        known = None if self.tasks is None else self.tasks.metrics
+        return bad_metrics(metrics, known or None, self.settings.result_size)
 
-    def _no_result(self, body: bytes) -> str | None:
+    def _no_result(self, result: TaskResult) -> str | None:
+        if self.plan is not None and result.task >= self.plan.num_tasks:
+            return f"task {result.task}, of {self.plan.num_tasks}"
+        if not self.evaluates:
+            return "a prediction has no body" if result.body else None
         tasks = self.tasks
-        if tasks is None or not self.evaluates:
-            return "a prediction has no body" if body else None
-        if not tasks.metrics:
-            return None  # it is not taken
-        size = self.settings.result_size(tasks.metrics)
-        return None if len(body) == size else f"a result of {len(body):,} bytes, and not {size:,}"
+        if tasks is None or not tasks.metrics:
+            return None  # it counts for nothing
+        return bad_result(result, self.plan, tasks, self.settings.result_size)
 
     def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
         match message:

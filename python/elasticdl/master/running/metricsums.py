@@ -1,4 +1,4 @@
-"""Results of evaluation tasks as a master handles them; NumPy is imported when there are some, which few masters need."""
+"""The bytes of what evaluation tasks have found: how large they are, and their sum."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 def add_up(metrics: str, results: Sequence[bytes]) -> bytes:
     """Add up what evaluation tasks have found. Raises ValueError for what is no result of these metrics."""
+    # NumPy, which few masters need
     from elasticdl.control.protocol.metricstates import combine, pack, read_metrics, unpack
 
     catalog = read_metrics(metrics)
