@@ -244,8 +244,8 @@ def fingerprint(path: str) -> str:
 def looks_like_tfrecord(start: bytes) -> bool:
     """Tell whether the first bytes of a file (12 at least) are the head of a TFRecord."""
 
-def crc32c(data: ReadableBuffer) -> int:
-    """Return the CRC32C (Castagnoli) of bytes."""
+def crc32c(data: ReadableBuffer, before: int = 0) -> int:
+    """Return the CRC32C (Castagnoli) of bytes; `before`: that of those before them, if they are the rest."""
 
 def version() -> str:
     """Return the version of the Rust core."""

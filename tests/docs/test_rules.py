@@ -1,6 +1,6 @@
 """Rules of the protocols: each that code or a test cites is defined on a page, and once.
 
-A rule is a letter and a number: R and A (parameter servers), D, M, S and J (the synchronous protocol). It is cited in comments and
+A rule is a letter and a number: R, A and B (parameter servers), D, M, S and J (the synchronous protocol). It is cited in comments and
 string literals (docstrings, messages), alone or as a range ("R1 to R18", "M1–M8"); names in code such as `S0` are no citations.
 
 A page of `docs/` defines a rule where a line begins with the rule and a full stop in bold ("**R1.** …"), or where the first cell of a
@@ -20,9 +20,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES_OF_SERVERS = ROOT / "docs" / "reference" / "ps-rules.md"
-RULE = re.compile(r"\b([RADMSJ])([1-9]\d?)\b(?:(?: to |–|-)\1([1-9]\d?)\b)?")
-BOLD = re.compile(r"^\*\*([RADMSJ][1-9]\d?)\.\*\* ", re.M)
-ROW = re.compile(r"^\| ([RADMSJ][1-9]\d?(?:, [RADMSJ][1-9]\d?)*) \|", re.M)
+RULE = re.compile(r"\b([RABDMSJ])([1-9]\d?)\b(?:(?: to |–|-)\1([1-9]\d?)\b)?")
+BOLD = re.compile(r"^\*\*([RABDMSJ][1-9]\d?)\.\*\* ", re.M)
+ROW = re.compile(r"^\| ([RABDMSJ][1-9]\d?(?:, [RABDMSJ][1-9]\d?)*) \|", re.M)
 CODE = {
     "python": ("*.py", "*.pyi"),
     "rust/core": ("*.rs",),
@@ -82,12 +82,13 @@ def test_each_rule_that_is_cited_is_defined_once() -> None:
     found = citations()
     assert {rule: sorted(files) for rule, files in found.items() if rule not in defined} == {}
     # The search finds what there is: some rule of each kind is cited.
-    assert {rule[0] for rule in found} == set("RADMSJ")
+    assert {rule[0] for rule in found} == set("RABDMSJ")
 
 
 def test_the_rules_of_parameter_servers_are_complete() -> None:
     page = RULES_OF_SERVERS.read_text(encoding="utf-8")
     wanted = [f"R{number}" for number in range(1, 30)] + [f"A{number}" for number in range(1, 7)]
+    wanted += [f"B{number}" for number in range(1, 4)]
     assert sorted(definitions(page)) == sorted(wanted)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from elasticdl.catalog.catalog import read_catalog
+from elasticdl.checkpoint.group import range_of
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.metricstates import combine, pack, read_metrics, unpack
@@ -159,6 +160,17 @@ def test_a_worker_that_was_healed_continues_like_its_donor(adapter: Callable[...
     assert joiner.digest() != donor.digest()
     train(joiner, 1)
     assert joiner.digest() == donor.digest()
+
+
+def test_parts_that_members_copy_make_the_image_and_are_copies(adapter: Callable[..., Adapter]) -> None:
+    made = adapter()
+    train(made, 2)
+    image, (meta, size) = made.image(), made.describe_image()
+    assert (meta, size) == (image.meta, image.body.nbytes)
+    ranges = [range_of(rank, 3, size) for rank in range(3)]
+    parts = [made.image_part(first, end) for first, end in ranges]
+    train(made, 1)
+    assert np.concatenate(parts).tobytes() == image.body.tobytes() != made.image().body.tobytes()
 
 
 def test_the_state_of_another_model_changes_nothing(

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from elasticdl._core import crc32c
+from elasticdl.checkpoint import group
 from elasticdl.checkpoint import manifest as checkpoint
-from elasticdl.checkpoint import stateimage as image
 from elasticdl.checkpoint.layout import draft_of, make_draft
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.supervision import JobEnded
@@ -59,9 +59,14 @@ def _manifest_of_a_checkpoint(folder: Path) -> Path:
     return checkpoint.write_manifest(folder, manifest)
 
 
-def _snapshot(folder: Path) -> Path:
-    image.write(folder / "step-1-view-1.state", b"a state")
-    return folder / "step-1-view-1.state"
+def _part_of_a_state(folder: Path) -> Path:
+    group.write_part(folder / "part-0", memoryview(b"a state"))
+    return folder / "part-0"
+
+
+def _head_of_a_state(folder: Path) -> Path:
+    group.write_head(folder, b"{}")
+    return folder / group.HEAD
 
 
 def _records(folder: Path) -> Path:
@@ -78,7 +83,8 @@ WRITERS = (
     _summary_of_pods,
     _mark_of_an_audit,
     _manifest_of_a_checkpoint,
-    _snapshot,
+    _part_of_a_state,
+    _head_of_a_state,
     _records,
     _page_of_a_journal,
 )

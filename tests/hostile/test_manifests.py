@@ -20,8 +20,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from elasticdl._core import crc32c
 from elasticdl.audit import audit
 from elasticdl.catalog.catalog import read_catalog
+from elasticdl.checkpoint import group
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint import stateimage as image
 from elasticdl.checkpoint.manifest import NAME
@@ -29,18 +31,21 @@ from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
+from elasticdl.control.protocol.view import StateId
+from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import AuditFailed, BadData, BadInput, BadModel, BadSetting, JobFailed, TransferFailed
 from elasticdl.job.display import status_lines
 from elasticdl.job.podjob import PodJob
+from elasticdl.master.allreduce import resuming
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import Journal
-from elasticdl.master.core.recordforms import FORMAT, record_from_json
+from elasticdl.master.core.recordforms import FORMAT, record_from_json, record_to_json
 from elasticdl.master.core.records import read_journal
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.spec.jobspec import from_text
-from elasticdl.tools.checkpoint import listed
+from elasticdl.tools.checkpoint import listed, shown
 from elasticdl.tools.export import export_tables
 
 HUGE = 10**15
@@ -155,6 +160,88 @@ def test_a_forged_checkpoint_ends_in_our_error(tmp_path: Path, body: Any) -> Non
         export_tables(str(folder), str(tmp_path / "out"))
 
 
+GROUP = {
+    "format": 1,
+    "kind": "group",
+    "number": 3,
+    "job": "mnist-2",
+    "written_at": 1.5,
+    "state": [7, 2],
+    "position": [0, 4, 2, 1],
+    "data": {**CHECKPOINT["data"], "grads_to_wait": 0},
+    "sums": {"loss": 0.5, "examples": 3.0},
+    "passed": True,
+    "best": [0.25, 7],
+    "meta": {"arrays": [{"name": "w", "shape": [2], "dtype": "float32", "bytes": 8}], "callbacks": []},
+    "parts": [["part-0", 4, crc32c(b"abcd")], ["part-1", 4, crc32c(b"efgh")]],
+}
+
+
+def group_checkpoint(directory: Path, body: Any) -> Path:
+    folder = directory / "checkpoint-3"
+    folder.mkdir(exist_ok=True)
+    (folder / "part-0").write_bytes(b"abcd")
+    (folder / "part-1").write_bytes(b"efgh")
+    (folder / NAME).write_text(sealed(body))
+    return folder
+
+
+def test_a_good_checkpoint_of_a_group_is_read(tmp_path: Path) -> None:
+    folder = group_checkpoint(tmp_path, GROUP)
+    manifest = checkpoints.read_of_group(folder)
+    assert (manifest.state, manifest.is_best, manifest.size) == (StateId(7, 2), True, 8)
+    assert group.read_state(folder / NAME).image.body.tobytes() == b"abcdefgh"
+    assert "7 steps" in listed(tmp_path)[0]
+
+
+@attacks
+@given(body=forged(GROUP))
+def test_a_forged_checkpoint_of_a_group_ends_in_our_error(tmp_path: Path, body: Any) -> None:
+    folder = group_checkpoint(tmp_path, body)
+    assert len(list(listed(tmp_path))) == 1
+    with suppress(BadData, BadModel):
+        list(shown(folder))
+    try:
+        manifest = checkpoints.read_of_group(folder)
+    except BadData as error:
+        named = str(folder) in str(error)
+        with pytest.raises(BadData):
+            group.read_state(folder / NAME)
+        assert named
+        return
+    assert {part.file.parent for part in manifest.parts} == {folder}
+    found = resuming.GroupCheckpoint(folder / NAME, manifest)
+    schedule = Schedule(manifest.dealing.ledger(), 3, 0)
+    with suppress(BadSetting):
+        record = resuming.resume(found, schedule, manifest.dealing, 3)
+        assert schedule.has(record.position)
+        assert record_from_json(record_to_json(record)) == record
+    with suppress(BadData):
+        assert group.read_state(folder / NAME).image.body.nbytes == manifest.size
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"parts": [["part-0", 4, 1], ["part-0", 4, 1]]}, "not every part is there once"),
+        ({"parts": []}, "not every part is there once"),
+        ({"parts": [["../part-0", 4, 1]]}, "no name of a file beside it"),
+        ({"parts": [["part-0", HUGE, 1]]}, "the manifest says 1,000,000,000,000,000"),
+        ({"parts": [["part-0", 4, 1]]}, "its checksum does not hold"),
+        ({"kind": "other"}, "is no manifest of a checkpoint"),
+        ({"kind": "servers"}, "a checkpoint of a job with parameter servers"),
+    ],
+)
+def test_a_checkpoint_of_a_group_that_can_not_be_so_takes_no_memory_and_is_named(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
+    folder = group_checkpoint(tmp_path, {**GROUP, **changes})
+    with pytest.raises(BadData) as refused:
+        group.read_state(folder / NAME)
+    assert said in str(refused.value)
+    assert str(folder) in str(refused.value)
+
+
 @attacks
 @given(body=forged(CATALOG))
 def test_a_forged_catalog_ends_in_our_error(body: Any) -> None:
@@ -187,6 +274,20 @@ BEGINNING = {
 
 
 @attacks
+@given(data=st.data(), name=st.sampled_from(["manifest", "finished", "beginning"]))
+def test_forged_marks_of_a_group_s_audit_end_in_our_error(
+    tmp_path: Path, data: st.DataObject, name: str
+) -> None:
+    beginning = {"format": 1, "checkpoint": "c", "step": 2, "epoch": 0, "done": [1], "begun": [[0, 1]]}
+    manifest = {key: value for key, value in MANIFEST.items() if key != "serving"}
+    good = {"manifest": manifest, "finished": FINISHED, "beginning": beginning}
+    for mark, body in good.items():
+        (tmp_path / mark).write_text(sealed(data.draw(forged(body)) if mark == name else body))
+    with suppress(AuditFailed, BadInput):
+        str(audit(tmp_path))
+
+
+@attacks
 @given(data=st.data(), name=st.sampled_from(["manifest", "finished", "accounts", "beginning"]))
 def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.DataObject, name: str) -> None:
     good = {"manifest": MANIFEST, "finished": FINISHED, "accounts": ACCOUNTS, "beginning": BEGINNING}
@@ -199,7 +300,7 @@ def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.Data
 RECORDS: tuple[dict[str, Any], ...] = (
     {"type": "epoch", "epoch": 1},
     {"type": "shards", "shards": [["a.csv", 0, 8, 1, "5f"]], "validation": [["b.csv", 0, 4, 1, ""]]},
-    {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5},
+    {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5, "task": 4},
     {
         "type": "view",
         "view": {
@@ -220,7 +321,8 @@ RECORDS: tuple[dict[str, Any], ...] = (
     },
     {"type": "launched", "lives": ["worker-0-1"]},
     {"type": "workers", "joined": ["worker-0-1"], "left": [], "evicted": ["worker-1-1"]},
-    {"type": "snapshot", "view": 1, "state": [1, 1], "position": [0, 0, 1, 0], "path": "/a"},
+    {"type": "snapshot", "view": 1, "state": [1, 1], "position": [0, 0, 1, 0], "path": "/a", "number": 1, "passed": False},
+    {"type": "resumed-state", "number": 1, "path": "/a", "state": [1, 0], "position": [0, 0, 1, 0], "passed": False},
     {"type": "wanted", "workers": 2, "servers": None},
     {"type": "error", "worker": "worker-0-1", "signature": "E"},
     {"type": "stopping", "reason": "asked"},
@@ -256,6 +358,8 @@ HEAD = {
     "state": {"step": 1, "view": 1},
     "position": {"epoch": 0, "first_task": 0, "lanes": 1, "chunk": 0},
     "sums": {"loss": 0.5, "examples": 3.0},
+    "passed": False,
+    "best": [0.25, 1],
     "meta": {"shapes": []},
 }
 
@@ -263,14 +367,18 @@ HEAD = {
 @attacks
 @given(head=forged(HEAD), length=st.none() | st.integers(0, 2**32 - 1))
 def test_a_forged_state_ends_in_our_error(head: Any, length: int | None) -> None:
-    from elasticdl._core import crc32c
-
     text = json.dumps(head).encode()
-    content = b"EDLSTATE" + (1).to_bytes(4, "little")
+    content = b"EDLSTATE" + (4).to_bytes(4, "little")
     content += (len(text) if length is None else length).to_bytes(4, "little") + text + b"weights"
     with suppress(TransferFailed):
         state = image.decode(content + crc32c(content).to_bytes(4, "little"))
         assert isinstance(state.position, Position)
+
+
+def test_a_good_state_is_read() -> None:
+    text = json.dumps(HEAD).encode()
+    content = b"EDLSTATE" + (4).to_bytes(4, "little") + len(text).to_bytes(4, "little") + text + b"weights"
+    assert image.decode(content + crc32c(content).to_bytes(4, "little")).id == StateId(1, 1)
 
 
 @attacks

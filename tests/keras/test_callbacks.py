@@ -190,20 +190,62 @@ def test_histories_that_make_no_sense_are_refused(adapter: Make) -> None:
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ("ModelCheckpoint('x.keras')", "ModelCheckpoint is not possible in a group of workers; use --output"),
+        (
+            "ModelCheckpoint('x.keras')",
+            "ModelCheckpoint is not possible in a group of workers; use --checkpoint_dir",
+        ),
         ("BackupAndRestore('x')", "BackupAndRestore is not possible"),
         ("TensorBoard('x')", "TensorBoard is not possible"),
         (
             "EarlyStopping()",
             r"EarlyStopping monitors 'val_loss'; known at the end of an epoch: loss; --validation_data adds",
         ),
-        ("EarlyStopping(monitor='loss', restore_best_weights=True)", "restore_best_weights"),
         ("Callback", "callbacks returned a type; expected a list of keras callbacks"),
     ],
 )
 def test_what_makes_no_sense_in_a_group_is_refused(adapter: Make, made: str, message: str) -> None:
     with pytest.raises(BadModel, match=message):
         adapter(callbacks(made))
+
+
+def weights(image: StateImage, made: KerasAdapter) -> bytes:
+    """Return the bytes of the model's weights, which come first in a state."""
+    size = sum(np.asarray(one).nbytes for one in made.model.get_weights())
+    return image.body.tobytes()[:size]
+
+
+def test_a_member_that_joins_has_the_best_weights_that_it_never_held(adapter: Make) -> None:
+    """The loss is best after the second epoch; the member that joins does so after the third."""
+    source = callbacks("EarlyStopping(monitor='loss', patience=3, restore_best_weights=True)")
+    one, joiner, early = (adapter(source) for _ in range(3))
+    seen: list[bytes] = []
+    for epoch, loss in enumerate([3.0, 1.0, 2.0]):
+        one.apply(np.full(one.size, epoch + 1, one.dtype), 1.0)
+        epochs(one, [loss], first=epoch, steps=1)
+        seen.append(weights(one.image(), one))
+        if epoch == 0:
+            early.load(one.image())  # and goes on with what others did meanwhile
+    assert len(set(seen)) == 3
+    image = one.image()
+    sent = StateImage(json.loads(json.dumps(image.meta)), image.body.copy())
+    for made in (joiner, early):
+        made.load(sent)
+        assert made.digest() == one.digest()
+    for made in (one, joiner, early):
+        before = made.digest()
+        made.end_training()
+        assert made._last is not None
+        assert weights(made._last, made) == seen[1]
+        assert made.digest() == before, "the committed state stays as it is"
+
+
+def test_a_class_of_the_user_s_that_keeps_weights_is_refused(adapter: Make) -> None:
+    source = (
+        "class Own(keras.callbacks.Callback):\n    restore_best_weights = True\n"
+        "def callbacks():\n    return [Own()]\n"
+    )
+    with pytest.raises(BadModel, match=r"Own\(restore_best_weights=True\) keeps weights"):
+        adapter(source)
 
 
 def test_one_member_writes(adapter: Make, tmp_path: Path) -> None:

@@ -260,6 +260,11 @@ def test_what_callbacks_did_to_weights_that_were_trained_on_is_not_written(tmp_p
     np.testing.assert_array_equal(found, np.full(found.shape, 5.0))
 
 
+class Judge(keras.callbacks.Callback):
+    def on_test_end(self, logs: Any = None) -> None:
+        """Want the metrics of an evaluation."""
+
+
 def test_without_callbacks_nothing_is_done_at_the_end() -> None:
     assert not adapter_of(functional).acts_at_end
     assert not adapter_of(functional, callbacks=list).acts_at_end
@@ -268,11 +273,12 @@ def test_without_callbacks_nothing_is_done_at_the_end() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (keras.callbacks.History, "m.py: History is called by step or by epoch"),
+        (keras.callbacks.History, "m.py: History is called by step, epoch or evaluation"),
         (
             lambda: keras.callbacks.LambdaCallback(on_epoch_end=print),
             "m.py: LambdaCallback is called by step",
         ),
+        (Judge, "m.py: Judge is called by step, epoch or evaluation"),
         (lambda: keras.callbacks.EarlyStopping(monitor="val_loss"), "m.py: EarlyStopping is called by step"),
         (lambda: 3, "m.py: callbacks returned a int"),
     ],

@@ -29,6 +29,7 @@ from elasticdl.control.protocol.psmessages import (
 )
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -64,8 +65,14 @@ SHARDS = (Shard("data", 0, 80),)
 M = TypeVar("M")
 
 
-def order(shards: tuple[Shard, ...], max_step: int = 0, wave: int = 1) -> TaskOrder:
-    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, max_step, wave)
+def order(
+    shards: tuple[Shard, ...], max_step: int = 0, wave: int = 1, evaluation: EvaluationPlan | None = None
+) -> TaskOrder:
+    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, max_step, wave, evaluation)
+
+
+EVALUATION = EvaluationPlan([Shard("held out", 0, 8)], 4, 5, True)
+"""Two tasks each 5 steps: at the tasks 3, 5 and 8, and at the end."""
 
 
 class Rig:
@@ -81,6 +88,7 @@ class Rig:
         max_step: int = 0,
         restore: PsRestore = PsRestore.REDO,
         wave: int = 0,
+        evaluation: EvaluationPlan | None = None,
     ) -> None:
         self.settings = Settings(
             snapshots=snapshots,
@@ -90,7 +98,7 @@ class Rig:
             workers=2,
             minimum=1,
             relaunches=1,
-            plan=lambda shards, _: order(shards, max_step, max(1, wave)),
+            plan=lambda shards, _: order(shards, max_step, max(1, wave), evaluation),
             times=Times(),
             servers=servers,
             replicas=replicas,

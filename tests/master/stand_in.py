@@ -83,6 +83,12 @@ class Integers:
     def image(self) -> StateImage:
         return StateImage({}, self.state.view(np.uint8).copy())
 
+    def describe_image(self) -> tuple[dict[str, Any], int]:
+        return {}, self.state.nbytes
+
+    def image_part(self, first: int, end: int) -> Any:
+        return self.state.view(np.uint8)[first:end].copy()
+
     def load(self, image: StateImage) -> None:
         self.state = np.frombuffer(image.body.tobytes()).copy()
 

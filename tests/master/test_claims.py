@@ -15,6 +15,8 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from elasticdl.control.protocol.messages import (
+    Cut,
+    Evaluated,
     Exported,
     FoundShards,
     Lost,
@@ -26,6 +28,8 @@ from elasticdl.control.protocol.messages import (
     Report,
     Saved,
     StopJob,
+    TaskLeased,
+    TaskResult,
 )
 from elasticdl.control.protocol.psmessages import (
     Accounts,
@@ -33,6 +37,7 @@ from elasticdl.control.protocol.psmessages import (
     CopyOrdered,
     CopyReady,
     Enroll,
+    FoundMetrics,
     FoundModel,
     Holding,
     Leave,
@@ -58,6 +63,7 @@ from elasticdl.master.core.journal import Journal
 from elasticdl.master.core.recordforms import record_from_json, record_to_json
 from elasticdl.master.core.records import (
     DoneRecord,
+    EvaluatedRecord,
     ModelRecord,
     PlacementRecord,
     PositionRecord,
@@ -353,6 +359,9 @@ def with_slots(slots: object) -> str:
         ("worker-0-1", Note(EventKind.EVICTED, ViewId(0), 0, "x")),
         ("worker-0-1", StopJob("x" * 1_000_000)),
         ("worker-0-1", Exported(ViewId(0), StateId(0, 1), "/etc/passwd", "")),
+        ("worker-0-1", FoundMetrics("metrics")),  # nothing is evaluated in this job
+        ("worker-0-1", TaskResult(StateId(0, 0), 0, b"")),
+        ("worker-0-1", Evaluated(StateId(6, 0), ())),
         ("ps-0-1", CopyReady(10**9, 1, 1, False)),
         ("ps-0-1", CopyReady(-1, 1, 1, False)),
         ("ps-0-1", CopyReady(0, 2, 1, False)),
@@ -379,6 +388,36 @@ def test_words_that_can_not_be_are_refused_and_never_journalled(name: str, said:
     assert rig.journal == before
     rig.say(name, said)  # nobody listens there any more
     assert len(rig.refused) == 1
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        FoundMetrics("others"),
+        FoundMetrics("x" * 200_000),
+        TaskResult(StateId(6, 0), 2, b""),
+        TaskResult(StateId(6, 0), 0, b"x" * (5 << 20)),
+        TaskResult(StateId(6, 1), 0, b""),  # there was no roll-back
+        TaskResult(StateId(10, 0), 0, b""),  # the job has not come to it
+        TaskResult(StateId(4, 0), 0, b""),  # where no barrier is
+        TaskResult(StateId(1 << 62, 0), 0, b""),
+        Evaluated(StateId(10, 0), ()),
+        Evaluated(StateId(6, 0), (("x", 0.5),) * 1500),
+        Enroll(serving.member("worker-0-1"), "worker-0-1", "", 1, None, ((3, 0),), 0, False),  # beyond the barrier
+    ],
+)  # fmt: skip
+def test_words_of_evaluations_that_can_not_be_are_refused(said: Any) -> None:
+    rig = serving.Rig(evaluation=serving.EVALUATION)
+    rig.start("worker-0-1")
+    rig.say("worker-0-1", FoundMetrics("metrics"))
+    rig.finish("worker-0-1", 0, 1)
+    rig.finish("worker-0-1", 2)
+    assert rig.heard("worker-0-1", TaskLeased)
+    before = list(rig.journal)
+    timed(lambda: rig.say("worker-0-1", said))
+    assert [who for who, _ in rig.refused] == ["worker-0-1"]
+    rig.tick(0.5)
+    assert rig.journal == before
 
 
 @pytest.mark.parametrize(
@@ -475,7 +514,13 @@ def test_after_a_roll_back_a_later_master_knows_all_leases() -> None:
         Progress(ViewId(1), S1, Position(0, 0, 2, 7), None, 0),
         Progress(ViewId(1), S1, MIDDLE, None, 0, (("x", 0.0),) * 2000),
         Lost(ViewId(9), 1, None, "eof"),
-        Saved(ViewId(1), S1, MIDDLE, "/etc/passwd"),
+        Saved(Cut(ViewId(1), S1, False), MIDDLE, "/etc/passwd"),
+        Saved(
+            Cut(ViewId(1), StateId(1, 2), False), MIDDLE, "/snapshots/.checkpoint-step-1-view-1.draft/part-0"
+        ),
+        Saved(
+            Cut(ViewId(1), S1, False), MIDDLE, "/snapshots/.checkpoint-step-1-view-1.draft/part-0", 4, 5, 8
+        ),
     ],
 )
 def test_a_member_s_words_that_can_not_be_are_refused_and_never_journalled(said: Any) -> None:
@@ -513,6 +558,7 @@ def open_journal(settings: serving.Settings, journal: Journal) -> None:
         (PlacementRecord(entries=((3, Entry(2, 1, ServerId(0), ServerId(9))),)), "numbers were given to 2"),
         (PlacementRecord(entries=((3, Entry(2, 1, ServerId(0), ServerId(0))),)), "servers 0 and 0"),
         (ModelRecord("nonsense"), "the model that it has is none"),
+        (EvaluatedRecord(StateId(6, 0), (), 1.0, TaskNumber(3)), "step 6 is evaluated, and nothing is in this job"),
     ],
 )  # fmt: skip
 def test_a_journal_that_says_what_can_not_be_is_refused(record: Any, why: str, tmp_path: Path) -> None:
@@ -525,6 +571,31 @@ def test_a_journal_that_says_what_can_not_be_is_refused(record: Any, why: str, t
         open_journal(rig.settings, journal)
     assert str(tmp_path) in str(caught.value)
     assert "start the job again" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (EvaluatedRecord(StateId(10, 0), (), 1.0, TaskNumber(5)), "come to no such barrier"),
+        (EvaluatedRecord(StateId(6, 0), (), 1.0, TaskNumber(2)), "come to no such barrier"),
+        (EvaluatedRecord(StateId(4, 0), (), 1.0, TaskNumber(2)), "come to no such barrier"),
+        (EvaluatedRecord(StateId(1 << 62, 0), (), 1.0, TaskNumber(1 << 62)), "come to no such barrier"),
+        (EvaluatedRecord(StateId(6, 0), (), 1.0), "come to no such barrier"),
+        (EvaluatedRecord(StateId(6, 1), (), 1.0, TaskNumber(3)), "in roll-back 1, and the last one is 0"),
+    ],
+)
+def test_a_journal_with_metrics_of_what_is_no_barrier_is_refused(
+    record: Any, why: str, tmp_path: Path
+) -> None:
+    rig = serving.Rig(evaluation=serving.EVALUATION)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.finish("worker-0-1", 2)
+    journal = Journal(FilePages(tmp_path))
+    for number, one in enumerate([*rig.journal, record], 1):
+        journal.append(number, one)
+    with pytest.raises(JobFailed, match=why):
+        open_journal(rig.settings, journal)
 
 
 def test_a_journal_with_a_view_that_can_not_be_is_refused() -> None:

@@ -25,6 +25,7 @@ from elasticdl.master.core.records import (
     EpochRecord,
     ErrorRecord,
     Record,
+    ResumedStateRecord,
     SnapshotRecord,
     StoppingRecord,
     ViewRecord,
@@ -43,7 +44,8 @@ def view(number: int) -> ViewRecord:
 RECORDS: list[Record] = [
     EpochRecord(1),
     view(1),
-    SnapshotRecord(ViewId(1), StateId(5, 1), Position(0, 5, 1, 0), "/s"),
+    SnapshotRecord(ViewId(1), StateId(5, 1), Position(0, 5, 1, 0), "/s", 3, True),
+    ResumedStateRecord(2, "/e", StateId(3, 0), Position(0, 3, 1, 0), False),
     view(2),
     EpochRecord(2),
     WantedRecord(3),
@@ -147,13 +149,13 @@ def test_a_torn_draft_is_no_record(tmp_path: Path) -> None:
 def test_another_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     (tmp_path / "000002").write_text(json.dumps({"format": 7, "record": {}}))
-    with pytest.raises(BadSetting, match=r"format 7.*format 4"):
+    with pytest.raises(BadSetting, match=r"format 7.*format 5"):
         Journal(FilePages(tmp_path)).read()
     assert (tmp_path / "000002").read_text() == json.dumps({"format": 7, "record": {}})
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"format": 4}', '{"format": 4, "record": {"type": "none"}}']
+    "content", ["", "{", "[]", '{"format": 5}', '{"format": 5, "record": {"type": "none"}}']
 )
 def test_damage_is_said(tmp_path: Path, content: str) -> None:
     Journal(FilePages(tmp_path)).append(1, EpochRecord(1))

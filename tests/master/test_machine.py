@@ -12,6 +12,7 @@ from elasticdl.cluster.cluster import ProcessName, Role
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     AtGate,
+    Cut,
     Data,
     Evaluated,
     Evicted,
@@ -36,6 +37,7 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
     Welcome,
     saved_as,
+    unsaved_as,
 )
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
@@ -45,6 +47,7 @@ from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
+from elasticdl.master.allreduce.steps import EXPORT_LIMITS
 from elasticdl.master.core.events import (
     Announce,
     Append,
@@ -57,6 +60,7 @@ from elasticdl.master.core.events import (
     DataFound,
     End,
     GiveUp,
+    GroupManifestWritten,
     Heard,
     Instruction,
     JournalRead,
@@ -73,6 +77,7 @@ from elasticdl.master.core.events import (
     Tick,
     Unwritten,
     WorkerEnded,
+    WriteGroupManifest,
 )
 from elasticdl.master.core.records import (
     EpochRecord,
@@ -82,11 +87,14 @@ from elasticdl.master.core.records import (
     FinishedRecord,
     LaunchedRecord,
     Record,
+    ResumedStateRecord,
     ShardsRecord,
     SnapshotRecord,
     StoppingRecord,
     ViewRecord,
     WantedRecord,
+    compact,
+    read_journal,
 )
 
 SHARDS = (Shard("s", 0, 32),)
@@ -96,7 +104,7 @@ MIDDLE = SCHEDULE.advance(START, 2)
 S0, S1 = StateId(0, 1), StateId(1, 1)
 OUTPUT = Path("/results/model.keras")
 RESULT = unpublished_path(OUTPUT, 1, 1)
-SNAPSHOT = "/snapshots/step-1-view-1.state"
+SNAPSHOT = "/snapshots/checkpoint-1/manifest.json"
 
 
 def settings(**changes: Any) -> Settings:
@@ -107,7 +115,7 @@ def settings(**changes: Any) -> Settings:
         plan=lambda *_: SCHEDULE,
         policy_lanes=lambda _: 2,
         output=OUTPUT,
-        snapshots=Path(SNAPSHOT).parent,
+        snapshots=Path(SNAPSHOT).parents[1],
     )
     return replace(plain, **changes)
 
@@ -728,10 +736,22 @@ def test_a_draining_member_is_released_by_the_view_that_leaves_it_out() -> None:
     assert control.announced(EventKind.DRAINED)[0].worker == name("a")
 
 
+def part(rank: int = 0, members: int = 1, view: int = 1) -> Saved:
+    """Return what a member says of its part of the state of step 1."""
+    cut = Cut(ViewId(view), S1, False)
+    path = f"/snapshots/.checkpoint-step-1-view-{view}.draft/part-{rank}"
+    return Saved(cut, MIDDLE, path, rank, 1, members, 7, "head")
+
+
+FIRST = Cut(ViewId(1), S1, False)
+RECORD = SnapshotRecord(ViewId(1), S1, MIDDLE, SNAPSHOT, 1)
+
+
 def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
     control = group("a")
-    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert control.told("a") == [Acknowledged(saved_as(S1))]
+    control.say("a", part())
+    control.give(GroupManifestWritten(FIRST))
+    assert control.told("a") == [Acknowledged(saved_as(FIRST))]
     control.seal("a", draining=True)
     assert [type(message) for message in control.told("a")] == [Released]
     assert control.view.id == 1
@@ -783,19 +803,94 @@ def test_another_broken_link_costs_nobody() -> None:
 # ------------------------------------------------------------------ snapshots
 
 
-def test_only_the_current_view_makes_snapshot_records() -> None:
+def test_a_state_is_journalled_when_all_of_the_view_have_saved_it_and_the_manifest_is_written() -> None:
+    control = group("a", "b")
+    control.say("a", part(0, 2))
+    assert control.said == []
+    control.say("b", part(1, 2))
+    (order,) = control.said
+    files = tuple((part(rank, 2).path, 1, 7) for rank in range(2))
+    assert order == WriteGroupManifest(1, Path("/snapshots"), FIRST, MIDDLE, "head", files)
+    control.give(GroupManifestWritten(FIRST))
+    assert control.journal[-1] == RECORD
+    assert control.told("a") == control.told("b") == [Acknowledged(saved_as(FIRST))]
+    # the same one again, perhaps to another master, is acknowledged and not journalled again
+    control.say("a", part(0, 2))
+    assert control.said == [Tell(ord("a"), Acknowledged(saved_as(FIRST)))]
+
+
+def test_what_the_view_has_not_saved_when_it_ends_is_given_up() -> None:
     control = group("a", "b")
     control.join("c")
+    control.say("a", part(0, 2)), control.say("b", part(1, 2))
     for letter in "ab":
         control.seal(letter)
-    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
+    assert "the group has changed" in control.announced(EventKind.UNSAVED)[0].text
+    control.give(GroupManifestWritten(FIRST))
+    control.say("a", part(0, 2))
     assert control.said == []
+    assert not any(isinstance(record, SnapshotRecord) for record in control.journal)
+
+
+def test_a_part_that_can_not_be_written_gives_the_state_up_for_all() -> None:
     control = group("a", "b")
-    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert control.journal[-1] == SnapshotRecord(ViewId(1), S1, MIDDLE, SNAPSHOT)
-    # the same one again, perhaps to another master, is acknowledged and not journalled again
-    control.say("a", Saved(ViewId(1), S1, MIDDLE, SNAPSHOT))
-    assert control.said == [Tell(ord("a"), Acknowledged(saved_as(S1)))]
+    control.say("a", part(0, 2))
+    control.say("b", replace(part(1, 2), error="no space left"))
+    assert "no space left" in control.announced(EventKind.UNSAVED)[0].text
+    for letter in "ab":
+        control.say(letter, part("ab".index(letter), 2))
+        assert control.told(letter) == [Acknowledged(unsaved_as(FIRST))]
+
+
+@pytest.mark.parametrize("changes", [{"head": "other"}, {"first": 2}, {"size": 3}, {"position": START}])
+def test_parts_that_make_no_state_are_given_up(changes: dict[str, Any]) -> None:
+    control = group("a", "b")
+    control.say("a", part(0, 2))
+    wrong = replace(part(1, 2), **changes)
+    snapshots, _ = control.master.snapshots.reported(control.view, MemberId("b"), wrong)
+    after, (said,) = snapshots.completed(control.master.journal)
+    assert FIRST in after.spoilt
+    assert isinstance(said, Announce)
+    assert said.kind == EventKind.UNSAVED
+
+
+def test_a_job_goes_on_from_a_checkpoint_before_anybody_begins_anew() -> None:
+    path, state = "/earlier/checkpoint-4/manifest.json", StateId(5, 0)
+    record = ResumedStateRecord(4, path, state, MIDDLE, False)
+    control = Control(resume=lambda *_: record, highest=4, workers=1)
+    control.give(DataFound(SHARDS))
+    control.join("a")
+    assert [type(one) for one in control.journal[-2:]] == [ResumedStateRecord, ViewRecord]
+    assert (control.view.base, control.view.position, control.view.snapshot) == (state, MIDDLE, path)
+    # another master finds it in the journal, and numbers go on
+    other = Control(*control.journal)
+    assert other.master.snapshots.number(other.master.journal) == 5
+    assert read_journal(compact(control.journal)).resumed_state == record
+
+
+def test_the_result_waits_for_the_last_checkpoint_and_not_for_ever() -> None:
+    def end() -> Control:
+        control = group("a", lasting=True)
+        control.give(StopAsked(1, "enough"))
+        control.seal("a", StateId(1, 1))
+        view = control.view
+        assert view.final
+        control.say("a", Exported(view.id, S1, RESULT, "digest"))
+        assert not any(isinstance(record, FinishedRecord) for record in control.journal)
+        return control
+
+    cut = Cut(ViewId(2), S1, False)
+    control = end()
+    control.say("a", part(view=2))
+    control.give(GroupManifestWritten(cut))
+    assert [type(record) for record in control.journal[-2:]] == [SnapshotRecord, FinishedRecord]
+    control = end()
+    control.say("a", replace(part(view=2), error="no space left"))
+    assert isinstance(control.journal[-1], FinishedRecord)
+    control = end()
+    control.now += EXPORT_LIMITS * control.master.settings.times.stall
+    control.give(Tick(), Tick())
+    assert isinstance(control.journal[-1], FinishedRecord)
 
 
 # ------------------------------------------------------------------ the end

@@ -34,7 +34,12 @@ JOURNAL = placed(Entry(1, 1, A, B), Entry(1, 1, B, A))
 
 
 def news(journal: Journal = JOURNAL, **changes: Any) -> News:
-    same: dict[str, Any] = {"leases": Leases(100, roll_back=journal.roll_back), "low": 0, "copies": {}}
+    same: dict[str, Any] = {
+        "leases": Leases(100, roll_back=journal.roll_back),
+        "low": 0,
+        "copies": {},
+        "evaluating": {},
+    }
     same |= {"changed_at": (2,) * len(journal.entries), "newest": 2, "seen": {}, "gone": {}}
     same |= {"wanted_servers": 3, "exporter": None, "attempt": 0, "steps": lambda: 40}
     return News(journal=journal, **same | changes)

@@ -26,6 +26,7 @@ from elasticdl.master.core.records import (
     LaunchedRecord,
     Record,
     ResumedRecord,
+    ResumedStateRecord,
     ShardsRecord,
     SnapshotRecord,
     StoppingRecord,
@@ -68,14 +69,21 @@ SHARDS = st.lists(SHARD, max_size=3).map(tuple)
 RECORDS: st.SearchStrategy[Record] = st.one_of(
     st.builds(EpochRecord, NUMBERS),
     st.builds(ShardsRecord, SHARDS, SHARDS),
-    st.builds(EvaluatedRecord, STATES, st.just((("val_loss", 0.5),)), st.just(1.5)),
+    st.builds(
+        EvaluatedRecord,
+        STATES,
+        st.just((("val_loss", 0.5),)),
+        st.just(1.5),
+        st.integers(0, 9).map(TaskNumber),
+    ),
     st.builds(
         lambda n, names, evicted: ViewRecord(view(n, *names), evicted),
         NUMBERS,
         st.sets(st.sampled_from("abcd"), max_size=3).map(sorted),
         NAMES,
     ),
-    st.builds(SnapshotRecord, NUMBERS.map(ViewId), STATES, POSITIONS, st.text()),
+    st.builds(SnapshotRecord, NUMBERS.map(ViewId), STATES, POSITIONS, st.text(), NUMBERS, st.booleans()),
+    st.builds(ResumedStateRecord, NUMBERS, st.text(), STATES, POSITIONS, st.booleans()),
     st.builds(WantedRecord, NUMBERS),
     st.builds(ErrorRecord, st.text(), st.text()),
     st.builds(StoppingRecord, st.text()),
@@ -154,5 +162,5 @@ def test_the_next_number_follows_the_last_record_also_after_compaction() -> None
     ],
 )
 def test_anything_else_is_refused(body: dict[str, object]) -> None:
-    with pytest.raises(BadData, match="format 4"):
+    with pytest.raises(BadData, match="format 5"):
         record_from_json(body)

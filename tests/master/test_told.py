@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from elasticdl.control.protocol.messages import Acknowledged, Data, ProgramFailed, Stop
+from elasticdl.control.protocol.messages import Acknowledged, Data, ProgramFailed, Stop, TaskKind, TaskLeased
 from elasticdl.control.protocol.psmessages import (
     EndTraining,
     FoundModel,
@@ -17,6 +17,7 @@ from elasticdl.control.protocol.psmessages import (
     WriteResult,
 )
 from elasticdl.control.protocol.status import EventKind
+from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.master.core import events
 from elasticdl.master.core.done import FIRST
 from elasticdl.master.ps.leases import Lease
@@ -30,12 +31,19 @@ LINKS = {
     for connection, name in ((SERVER, "ps-0-1"), (FIRST_WORKER, "worker-0-1"), (SECOND_WORKER, "worker-1-1"))
 }
 ALL, SOME = object(), object()
-BEFORE = Told((ALL,), (SOME,), LINKS, {})
+BEFORE = Told((ALL,), (SOME,), LINKS, {}, {})
+LEASED = TaskLeased(TaskKind.EVALUATE, StateId(2, ViewId(0)), 0, b"")
 
 
 def test_nothing_has_changed_as_long_as_all_values_are_the_same() -> None:
-    assert Told((ALL,), (SOME,), LINKS, BEFORE.held).is_as(BEFORE)
-    changes = ({"to_all": (object(),)}, {"to_some": (object(),)}, {"links": {**LINKS}}, {"held": {"a": ()}})
+    assert Told((ALL,), (SOME,), LINKS, BEFORE.held, BEFORE.evaluating).is_as(BEFORE)
+    changes = (
+        {"to_all": (object(),)},
+        {"to_some": (object(),)},
+        {"links": {**LINKS}},
+        {"held": {"a": ()}},
+        {"evaluating": {member("worker-0-1"): LEASED}},
+    )
     assert not any(replace(BEFORE, **change).is_as(BEFORE) for change in changes)
     assert not BEFORE.is_as(Told())
 
@@ -51,6 +59,7 @@ def test_what_concerns_all_is_looked_at_for_all() -> None:
         ({"to_some": (object(),)}, None, set()),
         ({"to_some": (object(),)}, SECOND_WORKER, {SECOND_WORKER}),
         ({"held": {"worker-0-1": (Lease(FIRST, 0, 0),)}}, None, {FIRST_WORKER}),
+        ({"evaluating": {member("worker-1-1"): LEASED}}, None, {SECOND_WORKER}),
         ({"links": {**LINKS, SECOND_WORKER: replace(LINKS[SECOND_WORKER])}}, None, {SECOND_WORKER}),
     ],
 )

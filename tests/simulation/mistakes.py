@@ -10,11 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 from unittest import mock
 
+from elasticdl.checkpoint.layout import folder_of
+from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.messages import (
     AtGate,
+    Cut,
     Evicted,
     Exported,
     Failed,
@@ -23,6 +27,7 @@ from elasticdl.control.protocol.messages import (
     NewView,
     ProgramFailed,
     Released,
+    Saved,
     TaskLeased,
 )
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
@@ -53,7 +58,7 @@ from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.accumulator import Accumulator
 from elasticdl.worker.allreduce.machine import Member
 from tests.simulation.oracle import Chunk, History, Lineage, Violation
-from tests.simulation.world import MasterProcess, Plan, Ring, Worker, World
+from tests.simulation.world import SNAPSHOTS, MasterProcess, Plan, Ring, Worker, World
 
 
 class Mistaken(World):
@@ -216,19 +221,6 @@ class KeepStateAfterEviction(Mistaken):
 
     def new_master(self) -> AllReduceMaster:
         return self.master_class(self.settings, liveness=self.JoinsAgain(), kills=self.Spares())
-
-
-class EarlySnapshot(Mistaken):
-    """The last committed step is published as a snapshot at once."""
-
-    class member_class(Member):
-        __slots__ = ()
-
-        def _take_snapshot(self, commit: to_member.Commit, out: Any) -> Member:
-            member = Member._take_snapshot(self, commit, out)
-            out.append(to_member.KeepSnapshot(commit.view, commit.state))
-            written = replace(member.snapshots, copy=None, writing=commit.state)
-            return replace(member, snapshots=written)
 
 
 class AbortIsFailure(Mistaken):
@@ -406,38 +398,130 @@ class NoCas(Mistaken):
         return True
 
 
-class UnfencedSnapshot(Mistaken):
-    """A snapshot of a member outside the current view counts."""
+# ------------------------------------------------------------------ saved states
 
-    class member_class(Member):
+
+class ManifestEarly(Mistaken):
+    """The manifest is written when the first part is there."""
+
+    class Early(Snapshots):
         __slots__ = ()
 
-        def _repeat(self, out: Any) -> None:
-            Member._repeat(self, out)
-            if not self.active and self.snapshots.saved is not None:
-                self._send(self.snapshots.saved, out)
+        def completed(self, journal: Journal) -> Any:
+            view = journal.view
+            for cut, parts in self.parts.items():
+                if view is not None and cut.view == view.id and self.writing is None and self.written is None:
+                    first = next(iter(parts.values()))
+                    files = tuple((part.path, part.length, part.crc) for part in parts.values())
+                    where = (self.number(journal), SNAPSHOTS, cut, first.position, first.head)
+                    return replace(self, writing=cut), [to_master.WriteGroupManifest(*where, files)]
+            return self, ()
 
-        def _obey(self, verdict: Any, out: Any) -> Member:
-            # an evicted member that writes its snapshot first
-            if isinstance(verdict, Evicted) and self.snapshots.writing is not None:
-                return self
-            return Member._obey(self, verdict, out)
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, snapshots=self.Early())
 
-    class Unfenced(Snapshots):
+
+class PartsOfAnotherView(Mistaken):
+    """Parts that were written under an earlier view count for the present one."""
+
+    class Mixed(Snapshots):
         __slots__ = ()
 
         def accepts(self, *arguments: Any) -> bool:
             del arguments
             return True
 
-        def record(self, journal: Journal) -> SnapshotRecord | None:
-            saved = self.saved
-            if saved is None or self.is_journalled(journal, saved):
+        def reported(self, view: View | None, member: MemberId, saved: Saved) -> Any:
+            if view is None or saved.error:
+                return self, ()
+            cut = replace(saved.cut, view=view.id)
+            parts = {**self.parts.get(cut, {}), member: replace(saved, cut=cut)}
+            return replace(self, parts={**self.parts, cut: parts}), ()
+
+        def in_view(self) -> Any:
+            return replace(self, writing=None, written=None), ()
+
+        def completed(self, journal: Journal) -> Any:
+            view = journal.view
+            if view is None or self.writing is not None or self.written is not None:
+                return self, ()
+            for cut, parts in self.parts.items():
+                now = replace(cut, view=view.id)
+                if len(parts) >= len(view.members):
+                    in_order = sorted(parts.values(), key=lambda part: part.first)
+                    first = in_order[0]
+                    files = tuple((part.path, part.length, part.crc) for part in in_order)
+                    where = (self.number(journal), SNAPSHOTS, now, first.position, first.head)
+                    rest = {one: said for one, said in self.parts.items() if one != cut}
+                    after = replace(self, parts={**rest, now: parts}, writing=now)
+                    return after, [to_master.WriteGroupManifest(*where, files)]
+            return self, ()
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, snapshots=self.Mixed())
+
+
+class UnfencedSnapshot(Mistaken):
+    """A state whose parts were complete under an earlier view is journalled under the present one."""
+
+    class Unfenced(Snapshots):
+        __slots__ = ()
+
+        def in_view(self) -> Any:
+            return self, ()
+
+        def answer(self, journal: Journal, saved: Saved) -> str | None:
+            del journal, saved
+            return None
+
+        def record(self, journal: Journal, path: Path) -> SnapshotRecord | None:
+            cut = self.written
+            if cut is None:
                 return None
-            return SnapshotRecord(saved.view, saved.state, saved.position, saved.path)
+            position = next(iter(self.parts[cut].values())).position
+            return SnapshotRecord(cut.view, cut.state, position, str(path), self.number(journal), cut.passed)
 
     def new_master(self) -> AllReduceMaster:
         return self.master_class(self.settings, snapshots=self.Unfenced())
+
+
+class GivenUpPublished(Mistaken):
+    """A checkpoint gets its name when the manifest is written, before the record."""
+
+    def complete(self, cut: Cut, told: to_master.WriteGroupManifest) -> None:
+        super().complete(cut, told)
+        self.named[str(folder_of(SNAPSHOTS, told.number) / NAME)] = cut
+
+
+class CheckpointNamedOnce(Mistaken):
+    """Only the master that has journalled a checkpoint gives it its name."""
+
+    def name_last(self) -> None:
+        pass
+
+
+class FinishBeforeCheckpoint(Mistaken):
+    """A job does not wait for its last checkpoint."""
+
+    class Hasty(Snapshots):
+        __slots__ = ()
+
+        def is_kept(self, journal: Journal) -> bool:
+            del journal
+            return True
+
+    def new_master(self) -> AllReduceMaster:
+        return self.master_class(self.settings, snapshots=self.Hasty())
+
+
+class BeginsAnew(Mistaken):
+    """The first view is made before it is journalled where the job continues."""
+
+    class master_class(AllReduceMaster):
+        __slots__ = ()
+
+        def _wanted_resumption(self) -> Record | None:
+            return None
 
 
 # ------------------------------------------------------------------ the end
@@ -867,19 +951,6 @@ class LocalMetrics(Mistaken):
         super().carry_out(worker, instruction)
 
 
-class GateSnapshotEarly(Mistaken):
-    """A snapshot of a gate's state is kept when the first member is at the gate."""
-
-    class Early(Gates):
-        __slots__ = ()
-
-        def stable(self, view: View) -> StateId | None:
-            return self.at[0][1] if self.at else None
-
-    def new_master(self) -> AllReduceMaster:
-        return self.master_class(self.settings, gates=self.Early())
-
-
 class MetricsNotHealed(Mistaken):
     """What callbacks have had is no part of a state that is sent or saved."""
 
@@ -890,12 +961,13 @@ class MetricsNotHealed(Mistaken):
 
 MISTAKES: tuple[type[World], ...] = (
     NoSeal, NotAllReports, EvictAll, RingOfTheLiving, PublishFirst, NoCas, NoFloor, KeepAccumulator, StaleAccumulator,
-    RetryInView, DonorGoesOn, KeepStateAfterEviction, EarlySnapshot, UnfencedSnapshot, UnfencedFinish, FinishOnReport,
+    RetryInView, DonorGoesOn, KeepStateAfterEviction, UnfencedFinish, FinishOnReport,
     AuditByCommitters, AuditHealed, DrainLeavesAtOnce, NoStop, OldWorkMayHang, StopInMemory, StopBesideJournal, StopNotFinal, StopOnce,
     ReleaseEarly, ReleaseByWord, OldExportAfterStop, AuditAll, FailedAfterFinished, EndNoCas, RestartIgnoresFailed,
     CrashIsFailure, AbortIsFailure, VerdictToldFirst, RenameOnReport, RenameOnce,
     GateIgnored, GateSkippedByHealee, ZerosAtGate, MetricsToldFirst, MetricsNoCas, MetricsByStep, MetricsAfterStop, ResultsByStep,
-    ResultsSaidOnce, ExportBeforeGate, LocalMetrics, GateSnapshotEarly, MetricsNotHealed,
+    ResultsSaidOnce, ExportBeforeGate, LocalMetrics, MetricsNotHealed,
+    ManifestEarly, PartsOfAnotherView, UnfencedSnapshot, GivenUpPublished, CheckpointNamedOnce, FinishBeforeCheckpoint, BeginsAnew,
 )  # fmt: skip
 
 
@@ -909,6 +981,7 @@ class Focus:
     spans: tuple[int, ...] = (60, 120, 200)
     pace: tuple[tuple[str, float], ...] = ()
     gates: tuple[int, ...] = (0,)
+    lasting: bool = False
 
     def plan(self, seed: int) -> Plan:
         rng = random.Random(f"focus {seed}")
@@ -923,7 +996,7 @@ class Focus:
             pace=self.pace,
         )
         plan = replace(plan, **{name: rng.randint(min(1, most), most) for name, most in self.most.items()})
-        return replace(plan, gates=rng.choice(self.gates))
+        return replace(plan, gates=rng.choice(self.gates), lasting=self.lasting)
 
 
 _SLOW_RINGS = (("ring", 20.0), ("message", 0.3), ("wait status", 0.3), ("disk", 0.3))
@@ -932,15 +1005,18 @@ _STOP = Focus({"stops": 1, "kills": 2, "pauses": 1, "master_kills": 2}, spans=(4
 _END = Focus({"errors_at_end": 1, "second_masters": 1, "master_kills_at_end": 1})
 FOCUS: dict[str, Focus] = {
     "NoSeal": Focus({"kills": 4}, workers=(3, 4), pace=_SLOW_RINGS),
-    "EarlySnapshot": Focus({"kills": 4}, workers=(2, 3), pace=(("file", 0.1), *_SLOW_RINGS)),
     "EvictAll": Focus({"partitions": 3}, workers=(1,), joins=2, spans=(40, 80), pace=_SLOW_STEPS),
     "NoCas": Focus({"second_masters": 2, "kills": 2, "drains": 1, "disconnects": 2}),
     "NoFloor": Focus({"kills": 4, "glitches": 3}, workers=(3, 4), pace=_SLOW_STEPS),
     "RetryInView": Focus({"glitches": 3}),
     "KeepStateAfterEviction": Focus({"partitions": 3, "kills": 2}, spans=(60, 120), pace=_SLOW_STEPS),
-    "UnfencedSnapshot": Focus(
-        {"partitions": 2, "kills": 4}, workers=(2,), spans=(100, 160), pace=_SLOW_STEPS
-    ),
+    "ManifestEarly": Focus({"part_faults": 1}),
+    "PartsOfAnotherView": Focus({"part_faults": 3, "kills": 2}),
+    "UnfencedSnapshot": Focus({"part_faults": 3, "kills": 3}, workers=(2,), pace=(("file", 4.0),)),
+    "GivenUpPublished": Focus({"part_faults": 3, "kills": 2}),
+    "CheckpointNamedOnce": Focus({"part_faults": 2, "master_kills": 3, "kills": 2}),
+    "FinishBeforeCheckpoint": Focus({}, lasting=True),
+    "BeginsAnew": Focus({"kills": 1, "resumed": 3}),
     "UnfencedFinish": Focus({"export_faults": 2}),
     "DrainLeavesAtOnce": Focus({"drains": 2, "glitches": 3}, workers=(3,)),
     "OldWorkMayHang": Focus({"stuck": 1, "kills": 2}, workers=(3,)),
@@ -971,7 +1047,6 @@ FOCUS: dict[str, Focus] = {
     "ResultsSaidOnce": Focus({"master_kills": 3, "gate_faults": 2}, gates=(1,)),
     "ExportBeforeGate": Focus({}, gates=(2,)),
     "LocalMetrics": Focus({}, gates=(2,)),
-    "GateSnapshotEarly": Focus({"kills": 4}, workers=(2, 3), gates=(1,), pace=(("file", 0.1), *_SLOW_RINGS)),
     "MetricsNotHealed": Focus({"kills": 1}, joins=2, gates=(1,)),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from elasticdl.control.protocol.messages import Failed, Finished, MetricValues, NewView
+from elasticdl.control.protocol.messages import Cut, Failed, Finished, MetricValues, NewView
 from elasticdl.control.protocol.view import StateId, View
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.core.records import (
@@ -17,13 +17,14 @@ from elasticdl.master.core.records import (
     FailedRecord,
     FinishedRecord,
     Record,
+    ResumedStateRecord,
     SnapshotRecord,
     StoppingRecord,
     ViewRecord,
 )
 
 if TYPE_CHECKING:
-    from tests.simulation.world import World
+    from tests.simulation.world import SavedPart, World
 
 Lineage = tuple[int, ...]
 """A state of the model: the view that named the initial weights, then the view that committed each step."""
@@ -64,6 +65,17 @@ class Oracle:
         self.told_failed = False
         self.faultless = True
         self.erred = False
+        self.full_disk = False
+        """Something could not be written."""
+        self.saved: dict[str, StateId] = {}
+        """Journalled snapshots, by path."""
+        self.first = 0
+        """Steps that an earlier job has made."""
+        earlier = world.earlier
+        if earlier is not None:
+            self.first = earlier.state.step
+            self.states[earlier.state] = world.files[earlier.path]
+            self.after[(0, self.first)] = earlier.position
 
     # ------------------------------------------------------------------ states
 
@@ -160,7 +172,7 @@ class Oracle:
     def gates(self, lineage: Lineage) -> list[StateId]:
         """Return the states of a lineage that are evaluated, by the rule of the plan."""
         schedule, found = self.world.schedule, []
-        for step in range(1, len(lineage)):
+        for step in range(max(1, self.first), len(lineage)):
             after = self.after[(lineage[step], step)]
             every = self.world.plan.gates
             if every and (step % every == 0 or schedule.ended(after, step)):
@@ -215,7 +227,8 @@ class Oracle:
             case ViewRecord(view):
                 self._new_view(view)
             case SnapshotRecord(_, state, _, path):
-                self.snapshot = self.world.files[path]
+                self.snapshot = self.states[state]
+                self.saved[path] = state
                 self.names(state, self.snapshot, "the snapshot record says")
                 base = self.view_base
                 if base is not None and not (
@@ -227,6 +240,8 @@ class Oracle:
                 for worker in self.world.workers:
                     if worker.lives and worker.lineage is not None:
                         self._in_lineage(worker, worker.lineage)
+            case ResumedStateRecord(_, path):
+                self.snapshot = self.world.files[path]
             case EvaluatedRecord():
                 self._evaluate(record)
             case StoppingRecord():
@@ -237,6 +252,22 @@ class Oracle:
                 self.failed = record
                 if not self.erred:
                     raise Violation(f"the job failed without a program error: {record.reason}")
+
+    def completed(self, cut: Cut, parts: list[SavedPart]) -> None:
+        """A complete checkpoint is of exactly one state: it has a part of each member of the view, and each is of that state."""
+        view = self.contents[cut.view]
+        if [(part.rank, part.members) for part in parts] != [
+            (rank, len(view.members)) for rank in range(len(view.members))
+        ]:
+            raise Violation(
+                f"the checkpoint of {cut} is made of {parts}, and the view has {len(view.members)} members"
+            )
+        for part in parts:
+            self.names(cut.state, part.lineage, f"the checkpoint of {cut} says")
+            if part.history != parts[0].history:
+                raise Violation(
+                    f"the parts of the checkpoint of {cut} differ in what callbacks have had: {parts}"
+                )
 
     def _one_content(self, view: View) -> None:
         if self.contents.setdefault(view.id, view) != view:
@@ -250,6 +281,10 @@ class Oracle:
         if self.stopping and not view.final:
             raise Violation(f"a stop was acknowledged, and view {view.id} continues training")
         base = self.states.get(view.base)
+        if self.first and before is None and view.base != StateId(self.first, 0):
+            raise Violation(
+                f"the job continues from step {self.first}, and view {view.id} starts from {view.base}"
+            )
         if base is None:
             if view.base.step:
                 raise Violation(f"view {view.id} starts from {view.base}, which nobody has ever held")
@@ -317,12 +352,18 @@ class Oracle:
             raise Violation(
                 f"step {reached} was committed, nothing broke, and the result ends with step {steps}"
             )
+        if self.world.plan.lasting and self.faultless and not self.full_disk and steps > self.first:
+            last = list(self.saved.values())[-1:]
+            if last != [record.state]:
+                raise Violation(
+                    f"nothing broke, and the last checkpoint is of {last}, the result of {record.state}"
+                )
         self.audit(result)
 
     def audit(self, result: Lineage) -> None:
         """The audit's rule: the highest view that committed a step, with all contributions of that view to it."""
         seen: list[Chunk] = []
-        for step in self.audited_steps(result):
+        for step in self.audited_steps(result)[self.first :]:
             top = max(self.commits.get(step, {0}))
             if step >= len(result) or top != result[step]:
                 raise Violation(f"audit: view {top} committed step {step} last, the result has {result}")
@@ -330,7 +371,11 @@ class Oracle:
                 seen += chunks
         if len(seen) != len(set(seen)):
             raise Violation("audit: a chunk counts twice")
-        expected = {chunk for step in range(1, len(result)) for chunk in self.wanted[(result[step], step)]}
+        expected = {
+            chunk
+            for step in range(1 + self.first, len(result))
+            for chunk in self.wanted[(result[step], step)]
+        }
         if set(seen) != expected:
             raise Violation(
                 f"audit: chunks {sorted(expected ^ set(seen))} are in the result or in the lines, not in both"
@@ -374,6 +419,13 @@ class Oracle:
         return self.world.ended is not None and not any(master.lives for master in self.world.masters)
 
     def check_end(self) -> None:
+        named = {path: cut.state for path, cut in self.world.named.items()}
+        if given_up := [path for path in named if path not in self.saved]:
+            raise Violation(f"{given_up} have names of checkpoints, and the journal does not say so")
+        if self.saved and list(self.saved)[-1] not in named:
+            raise Violation(f"{list(self.saved)[-1]} is journalled, and has not got its name")
+        if any(self.saved[path] != state for path, state in named.items()):
+            raise Violation(f"checkpoints {named} are of other states than the journal says: {self.saved}")
         if self.finished is not None and not self.world.published:
             raise Violation("the job is finished and its result has not got its final name")
         if (self.finished is None) == (self.failed is None):

@@ -56,6 +56,9 @@ def plan_of(seed: int) -> Plan:
         gates=rng.choice((0, 0, 1, 2)),
         eval_tasks=rng.choice((1, 2, 3)),
         gate_faults=some(2, 0.5),
+        lasting=rng.random() < 0.5,
+        resumed=some(3, 0.15),
+        part_faults=some(2, 0.4),
     )
 
 

@@ -16,7 +16,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, NewView
+from elasticdl.checkpoint.layout import group_draft_of
+from elasticdl.control.protocol.messages import Cut, MasterMessage, MemberMessage, NewView, Saved
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.evaluation import EvaluationPlan
@@ -26,10 +27,17 @@ from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.files.output import unpublished_path
 from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core import events as to_master
-from elasticdl.master.core.records import FailedRecord, FinishedRecord, Record
+from elasticdl.master.core.records import (
+    FailedRecord,
+    FinishedRecord,
+    Record,
+    ResumedStateRecord,
+    SnapshotRecord,
+)
 from elasticdl.master.core.witnesses import Times
 from elasticdl.worker import events as to_member
 from elasticdl.worker.allreduce.machine import Member
+from elasticdl.worker.allreduce.snapshots import Saving
 from tests.simulation.oracle import History, Lineage, Oracle, Violation
 
 OUTPUT, SNAPSHOTS = Path("result"), Path("snapshots")
@@ -89,6 +97,12 @@ class Plan:
     """Tasks of an evaluation."""
     gate_faults: int = 0
     """What happens to a member or a master when a result is sent, metrics are made, or are journalled."""
+    lasting: bool = False
+    """States are saved to checkpoints, the last one and the best ones, too."""
+    resumed: int = 0
+    """Steps of an earlier job, from whose checkpoint this one continues; 0: it begins anew."""
+    part_faults: int = 0
+    """What happens to a member or a master when a part of a state, or its manifest, is written."""
 
 
 class Table:
@@ -180,7 +194,6 @@ class Worker:
     token: Token | None = None
     heal: Token | None = None
     serving: tuple[int, StateId, Lineage, History] | None = None
-    copy: tuple[StateId, Position, Lineage, History] | None = None
     hangs: bool = False
     stuck: bool = False
     unreachable_until: float = 0.0
@@ -195,6 +208,23 @@ class Worker:
     @property
     def lives(self) -> bool:
         return self.status in ("up", "paused")
+
+
+@dataclass(frozen=True)
+class SavedPart:
+    """A member's part of a state, as it lies in its file.
+
+    Attributes:
+        lineage: the state that it is of.
+        history: what callbacks have had.
+        rank: the member's place in its view.
+        members: how many that has.
+    """
+
+    lineage: Lineage
+    history: History
+    rank: int
+    members: int
 
 
 @dataclass(eq=False)
@@ -247,6 +277,12 @@ class World:
         self.files: dict[str, Lineage] = {}
         self.histories: dict[str, History] = {}
         """What callbacks have had, of files."""
+        self.parts: dict[str, SavedPart] = {}
+        """What was written, by path."""
+        self.manifests: dict[Path, Cut] = {}
+        """Of which cut a draft has the manifest."""
+        self.named: dict[str, Cut] = {}
+        """Checkpoints that have their names, by their manifests' paths."""
         self.workers: list[Worker] = []
         self.by_id: dict[MemberId, Worker] = {}
         self.masters: list[MasterProcess] = []
@@ -259,12 +295,16 @@ class World:
         self.ended: str | None = None
         minibatch = 4
         self._gate_faults = plan.gate_faults
+        self._part_faults = plan.part_faults
         self.shards, self.schedule = table(
             plan.tasks, plan.chunks, minibatch, plan.max_step, plan.gates, plan.eval_tasks
         )
         self.published = False
         self._faults: list[tuple[int, Callable[[], None]]] = []
+        self.earlier = self._earlier() if plan.resumed else None
+        """The checkpoint of an earlier job."""
         self.oracle = Oracle(self)
+        earlier = self.earlier
         self.settings = Settings(
             workers=plan.workers,
             minimum=plan.minimum,
@@ -276,6 +316,9 @@ class World:
             times=TIMES,
             output=OUTPUT,
             snapshots=SNAPSHOTS,
+            lasting=plan.lasting,
+            highest=0 if earlier is None else earlier.number,
+            resume=None if earlier is None else lambda *_: earlier,
             add_up=lambda _, results: b" ".join(results),
         )
         for index in range(plan.workers):
@@ -288,6 +331,17 @@ class World:
             self.at_event(lambda index=plan.workers + join: self.start_worker(index, 0))
         self.start_master()
         self._plan_faults()
+
+    def _earlier(self) -> ResumedStateRecord:
+        position, path = self.schedule.start(self.random.choice((1, 2))), "earlier/checkpoint-7/manifest.json"
+        steps = 0
+        while steps < self.plan.resumed:
+            after = self.schedule.advance(position, 2)
+            if self.schedule.ended(after, steps + 1):
+                break
+            position, steps = after, steps + 1
+        self.files[path], self.histories[path] = (0,) * (steps + 1), ()
+        return ResumedStateRecord(7, path, StateId(steps, 0), position, False)
 
     # ------------------------------------------------------------------ time
 
@@ -511,6 +565,7 @@ class World:
         master = MasterProcess(self._numbers, machine)
         self.masters.append(master)
         self.say(f"master {master.number} starts")
+        self.name_last()
         self.feed_master(master, self.read_journal())
         for worker in self.workers:
             if not worker.lives:
@@ -591,6 +646,8 @@ class World:
                     self.send_down(connection, message)
             case to_master.Refuse(_, reason):
                 raise Violation(f"master {master.number} refuses a worker: {reason}")
+            case to_master.WriteGroupManifest():
+                self._write_manifest(master, instruction)
             case to_master.Publish(path):
                 self.after(
                     self.delay("file"), f"{path} gets its final name", lambda: self.publish(master, path)
@@ -626,11 +683,26 @@ class World:
         if not master.lives:
             return
         event = to_master.Appended(record) if mine else to_master.Conflict()
-        self.after(
-            self.delay("disk"),
-            f"master {master.number} learns: {event}",
-            lambda: self.feed_master(master, event),
-        )
+
+        def learn() -> None:
+            if mine and isinstance(record, SnapshotRecord) and master.lives:
+                self.name_snapshot(record)
+            self.feed_master(master, event)
+
+        self.after(self.delay("disk"), f"master {master.number} learns: {event}", learn)
+
+    def name_snapshot(self, record: SnapshotRecord) -> None:
+        """Give a journalled snapshot its name, unless it has it."""
+        draft = group_draft_of(SNAPSHOTS, record.view, record.state.step, passed=record.passed)
+        cut = self.manifests.pop(draft, None)
+        if cut is not None:
+            self.named[record.path] = cut
+
+    def name_last(self) -> None:
+        """Do what the master before may have left undone."""
+        saved = [record for record in self.journal if isinstance(record, SnapshotRecord)]
+        if saved:
+            self.name_snapshot(saved[-1])
 
     def _at_end(self, master: MasterProcess) -> None:
         for _ in range(self.plan.errors_at_end):
@@ -736,7 +808,11 @@ class World:
             return
         name = f"worker-{index}-{life}"
         machine = self.member_class(
-            MemberId(name), name, f"unix:{name}", self.schedule, checkpoint_steps=self.plan.checkpoint_steps
+            MemberId(name),
+            name,
+            f"unix:{name}",
+            self.schedule,
+            saving=Saving(self.plan.checkpoint_steps, self.plan.lasting),
         )
         worker = Worker(name, machine)
         self.workers.append(worker)
@@ -829,14 +905,8 @@ class World:
                 self.oracle.names(state, worker.lineage, f"{worker.name} serves")
                 worker.serving = (view_id, state, worker.lineage, worker.history)
                 self._start_transfers(worker)
-            case to_member.TakeSnapshot(_, state, position):
-                assert worker.lineage is not None
-                self.oracle.names(state, worker.lineage, f"{worker.name} copies")
-                worker.copy = (state, position, worker.lineage, worker.history)
-            case to_member.KeepSnapshot(view_id, state):
-                self._keep_snapshot(worker, view_id, state)
-            case to_member.DropSnapshot():
-                worker.copy = None
+            case to_member.TakePart():
+                self._take_part(worker, instruction)
             case to_member.EndTraining():
                 if worker.ended_training:
                     raise Violation(f"{worker.name} ends its training twice")
@@ -985,8 +1055,12 @@ class World:
             token,
             self.delay("apply"),
             f"has passed the gate of step {work.state.step}",
-            lambda: to_member.GatePassed(work.state),
+            lambda: to_member.GatePassed(work.state, self._is_best(work)),
         )
+
+    def _is_best(self, work: to_member.PassGate) -> bool:
+        """Tell whether a state has the best metrics so far, by a rule that all members share."""
+        return self.plan.lasting and work.values is not None and int(work.values[0][1]) % 2 == 0
 
     def _break_at_gate(self, worker: Worker) -> None:
         """Let something happen when a result is there and nobody has heard of it yet, or soon after."""
@@ -1019,22 +1093,75 @@ class World:
 
         self._come_back(worker, token, self.delay("file"), "has exported", outcome)
 
-    def _keep_snapshot(self, worker: Worker, view_id: ViewId, state: StateId) -> None:
-        copy, worker.copy = worker.copy, None
-        if copy is None or copy[0] != state:
-            raise Violation(f"{worker.name} keeps a snapshot of {state} and has none")
-        path = str(SNAPSHOTS / f"step-{state.step}-view-{state.view}.state")
+    # ------------------------------------------------------------------ saved states
 
+    def _take_part(self, worker: Worker, take: to_member.TakePart) -> None:
+        cut = take.cut
+        assert worker.lineage is not None
+        self.oracle.names(cut.state, worker.lineage, f"{worker.name} copies")
+        content = SavedPart(worker.lineage, worker.history, take.rank, take.members)
+        folder = group_draft_of(SNAPSHOTS, cut.view, cut.state.step, passed=cut.passed)
+        path = str(folder / f"part-{take.rank}")
         fails = self.faulty and self.random.random() < 0.05  # the disk is full
+        self.oracle.full_disk |= fails
 
         def written() -> None:
-            if worker.lives and not fails:
-                assert copy is not None
-                self.files[path] = copy[2]
-                self.histories[path] = copy[3]
-                self.feed(worker, to_member.SnapshotWritten(view_id, state, copy[1], path))
+            if not worker.lives:
+                return
+            if not fails:
+                self.parts[path] = content
+            error = "the disk is full" if fails else ""
+            saved = Saved(
+                cut, take.position, path, take.rank, 1, take.members, 0, str(content.history), error
+            )
+            self._break_at_part(worker)
+            self.feed(worker, to_member.PartWritten(saved))
 
         self.after(self.delay("file"), f"{worker.name} has written {path}", written)
+
+    def _write_manifest(self, master: MasterProcess, told: to_master.WriteGroupManifest) -> None:
+        cut = told.cut
+        fails = self.faulty and self.random.random() < 0.03
+        self.oracle.full_disk |= fails
+
+        def written() -> None:
+            if not master.lives:
+                return
+            if not fails:
+                self.complete(cut, told)
+            self._break_at_part(None)
+            error = "the disk is full" if fails else None
+            self.feed_master(master, to_master.GroupManifestWritten(cut, error))
+
+        self.after(self.delay("file"), f"master {master.number} has written the manifest of {cut}", written)
+
+    def complete(self, cut: Cut, told: to_master.WriteGroupManifest) -> None:
+        """Write a manifest."""
+        self.oracle.completed(cut, [self.parts[path] for path, _, _ in told.parts])
+        self.manifests[group_draft_of(SNAPSHOTS, cut.view, cut.state.step, passed=cut.passed)] = cut
+
+    def _break_at_part(self, worker: Worker | None) -> None:
+        """Let something happen when a part or a manifest is written and nobody has heard of it yet, or soon after."""
+        if not self._part_faults or self.random.random() < 0.5:
+            return
+        self._part_faults -= 1
+        faults: dict[str, Callable[[], None]] = {
+            "kill": self._kill_somebody,
+            "kill all": lambda: [self.kill(one, "killed by SIGKILL") for one in list(self.workers)] and None,
+            "join": lambda: self.start_worker(300 + len(self.workers), 0),
+            "drain": self._drain_somebody,
+            "stop": self._ask_stop,
+            "master": self._kill_master,
+            "second master": self.start_master,
+            "cut": self._disconnect_somebody,
+            "break": self._break_link,
+        }
+        if worker is not None:
+            faults["kill it"] = lambda: self.kill(worker, "killed by SIGKILL")
+            faults["pause"] = lambda: self.pause(worker)
+        fault = self.random.choice(tuple(faults))
+        self.say(f"at a part: {fault}")
+        self.after(self.delay("message"), fault, faults[fault])
 
     # ------------------------------------------------------------------ rings
 
@@ -1135,7 +1262,7 @@ class World:
             )
         elif work.source == SNAPSHOT:
             assert work.path is not None
-            content, history = self.files[work.path], self.histories[work.path]
+            content, history = self.saved(work.path)
             self._come_back(
                 worker,
                 token,
@@ -1151,6 +1278,18 @@ class World:
                 self._fail_heal(worker, token)
             else:
                 self._start_transfers(donor)
+
+    def saved(self, path: str) -> tuple[Lineage, History]:
+        """Return what is saved in a checkpoint: the state, and what callbacks have had."""
+        if path in self.files:
+            return self.files[path], self.histories[path]
+        if path not in self.named:
+            raise Violation(f"a member is to read {path}, which is not there")
+        cut = self.named[path]
+        part = self.parts[
+            str(group_draft_of(SNAPSHOTS, cut.view, cut.state.step, passed=cut.passed) / "part-0")
+        ]
+        return part.lineage, part.history
 
     def _fail_heal(self, worker: Worker, token: Token) -> None:
         work = token.work

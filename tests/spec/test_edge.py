@@ -14,7 +14,16 @@ from elasticdl.errors import BadData, BadSetting
 from elasticdl.spec import refused
 from elasticdl.spec.edge import Given, absolute, build, check_paths, from_arguments, from_file, notes
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import SETTINGS, JitCompile, JobSpec, OnNaN, Strategy, from_json
+from elasticdl.spec.jobspec import (
+    SETTINGS,
+    JitCompile,
+    JobKind,
+    JobSpec,
+    OnNaN,
+    Strategy,
+    from_json,
+    settings_of,
+)
 
 LEAST: dict[str, Any] = {"model_def": "mnist.mnist_functional_api.custom_model", "training_data": "data"}
 SYNCHRONOUS = {"num_ps_pods": 2, "use_async": False, "grads_to_wait": 4}
@@ -67,6 +76,17 @@ def test_the_three_ways_agree(tmp_path: Path) -> None:
     assert by_flag.jit_compile is JitCompile.OFF
 
 
+def test_a_metric_by_which_checkpoints_are_chosen_says_which_way_is_better() -> None:
+    least = {"checkpoint_dir": "c", "validation_data": "v"}
+    for text, more in (("val_loss", False), ("val_loss:min", False), ("val_accuracy:max", True)):
+        spec = job(**least, checkpoint_best=text)
+        assert spec.checkpoint_best is not None
+        assert spec.checkpoint_best.is_better(2.0, 1.0) == more
+        assert spec.checkpoint_best.is_better(1.0, 2.0) != more
+        assert JobSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+    assert job().checkpoint_best is None
+
+
 def test_yaml_words_and_numbers(tmp_path: Path) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(
@@ -91,7 +111,7 @@ def test_json_and_back() -> None:
 
 def test_another_format_is_refused_with_both_numbers() -> None:
     body = job().to_json() | {"format": 7}
-    with pytest.raises(BadSetting, match=r"format 7, this version of elasticdl reads format 1"):
+    with pytest.raises(BadSetting, match=r"format 7, this version of elasticdl reads format 2"):
         from_json(body)
 
 
@@ -103,7 +123,8 @@ def test_json_of_another_version_is_refused() -> None:
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    assert [field.name for field in dataclasses.fields(JobSpec)] == list(SETTINGS)
+    assert [field.name for field in dataclasses.fields(JobSpec)] == ["kind", *SETTINGS]
+    assert set(SETTINGS) == {name for kind in JobKind for name in settings_of(kind)}
     for setting in SETTINGS.values():
         assert setting.what.endswith("."), setting.name
         assert setting.why.endswith("."), setting.name
@@ -236,6 +257,17 @@ def test_refused_settings_say_why(name: str) -> None:
         ),
         ({"ps_restore": "stop"}, "--ps_restore: is for parameter servers, of which there are none"),
         ({"embedding_expiry": -1}, "embedding_expiry"),
+        (
+            {"keep_checkpoint_max": 1},
+            "--keep_checkpoint_max: only jobs with --checkpoint_dir keep checkpoints",
+        ),
+        ({"checkpoint_best": "val_loss"}, "--checkpoint_best: there is no place for checkpoints"),
+        (
+            {"checkpoint_best": "val_loss", "checkpoint_dir": "c"},
+            "--checkpoint_best: nothing is evaluated; name data with --validation_data",
+        ),
+        ({"checkpoint_best": "val_loss:most"}, "expected the name of a metric, or METRIC:max"),
+        ({"checkpoint_best": ":max"}, "expected the name of a metric, or METRIC:max"),
         ({"distribution_strategy": "local", "num_workers": 3}, "the Local strategy trains with one member"),
         ({"restart_policy": "Always"}, "restart_policy= is no longer a setting"),
     ],
@@ -372,10 +404,10 @@ def test_absolute(here: Path) -> None:
     assert absolute(job(training_data="s3://bucket/*")).training_data == "s3://bucket/*"
 
 
-def test_the_package_offers_three_names() -> None:
+def test_the_package_offers_a_few_names() -> None:
     import elasticdl
 
-    assert elasticdl.__all__ == ["Mode", "train"]
+    assert elasticdl.__all__ == ["Mode", "evaluate", "predict", "train"]
     assert (elasticdl.Mode.TRAINING, elasticdl.Mode.EVALUATION, elasticdl.Mode.PREDICTION) == (
         "training",
         "evaluation",

@@ -251,7 +251,7 @@ def test_callbacks_that_follow_steps_are_refused_with_servers(
 ) -> None:
     before = GOOD.count("\n")
     said = refusal(tmp_path, GOOD + source, num_ps_pods=2)
-    assert said.startswith(f"/model.py:{before + line}: {name} is called by step or by epoch")
+    assert said.startswith(f"/model.py:{before + line}: {name} is called by step, epoch or evaluation")
     assert "callbacks" in check(tmp_path, GOOD + source).found
 
 
@@ -281,7 +281,7 @@ def test_callbacks_of_another_file_of_the_zoo_are_refused_too(
         "from .other_callbacks import Mine\nimport zoo.other_callbacks as o\nclass Base(o.Mine): ...\n"
     )
     source = f"{GOOD}{imported}\ndef callbacks(): return [{made}()]"
-    with pytest.raises(BadModel, match=r"model\.py:\d+: Mine is called by step or by epoch"):
+    with pytest.raises(BadModel, match=r"model\.py:\d+: Mine is called by step, epoch or evaluation"):
         check(zoo, source, num_ps_pods=2)
     assert "callbacks" in check(zoo, source).found
 

@@ -35,6 +35,7 @@ from elasticdl.reference.adapter import ReferenceAdapter
 from elasticdl.spec.edge import build, from_arguments
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.runner import AllReduceWorker
+from elasticdl.worker.allreduce.snapshots import Saving
 from elasticdl.worker.auditlog import AuditLog
 from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
 from elasticdl.worker.contract.usermodel import UserModel
@@ -201,7 +202,14 @@ class Worker:
         self._exits: list[Exit] = []
         self._thread = threading.Thread(target=lambda: self._exits.append(self.worker.run()), daemon=True)
         machine: Any = Witnessed(
-            Member(self.id, name, self.peer.address, data, checkpoint_steps), self.events
+            Member(
+                self.id,
+                name,
+                self.peer.address,
+                data,
+                None if snapshots is None else Saving(checkpoint_steps),
+            ),
+            self.events,
         )
         self.log = AuditLog(folder, name, self.id, lambda text: None)
         self.worker = AllReduceWorker(
@@ -259,17 +267,14 @@ class Worker:
                     assert self._spoken.wait_for(known, SECONDS)
 
         def known() -> bool:
-            return any(one.state.step == step for one in self.of(Saved))
+            return any(one.cut.state.step == step for one in self.of(Saved))
 
         self.adapter.moments["compute"] = wait
 
     def end(self, *messages: MasterMessage) -> Exit:
-        """Tell the last of it, and wait until the loop has ended and the snapshots that it began are written."""
+        """Tell the last of it, and wait until the loop has ended."""
         self.tell(*messages)
         self._thread.join(SECONDS)
-        for thread in threading.enumerate():
-            if thread.name == "snapshot":
-                thread.join(SECONDS)
         assert self._exits, "the loop has not ended"
         return self._exits[0]
 

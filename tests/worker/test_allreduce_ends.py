@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from elasticdl.checkpoint.stateimage import RunningSums, State, decode, encode
+from elasticdl.checkpoint import group
+from elasticdl.checkpoint.stateimage import RunningSums
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    Cut,
     Evicted,
     Exported,
     Failed,
@@ -18,7 +23,6 @@ from elasticdl.control.protocol.messages import (
     MasterMessage,
     NewView,
     NextView,
-    Note,
     Pending,
     ProgramFailed,
     Register,
@@ -27,13 +31,15 @@ from elasticdl.control.protocol.messages import (
     Stop,
     saved_as,
 )
-from elasticdl.control.protocol.view import SNAPSHOT, StateId, ViewId
-from elasticdl.worker.events import Connected, DrainRequested, Exit, SnapshotWritten, Tick
+from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, StateId, ViewId
+from elasticdl.data.plan.order import Dealing
+from elasticdl.worker.events import Connected, DrainRequested, Exit, PartWritten, Tick
 from tests.worker.synchronous import SCHEDULE, START, START_STATE, Made, Worker, schedule, view
 
 DONE = Finished("done")
 AFTER_ONE = SCHEDULE.advance(START, 2)
 AFTER_TWO = SCHEDULE.advance(AFTER_ONE, 2)
+DEALING = Dealing(SCHEDULE.ledger.shards, 0, False, 4, 2)
 
 
 def begin(worker: Worker) -> None:
@@ -50,7 +56,23 @@ def pause(worker: Worker) -> None:
 # ------------------------------------------------------------------ snapshots
 
 
-def test_a_snapshot_is_the_state_after_its_step_and_is_written_whole(made: Made, tmp_path: Path) -> None:
+def complete(saved: Saved, folder: Path) -> Path:
+    """Be the master: complete the checkpoint of a view of one; return its manifest's path."""
+    assert (saved.first, saved.length, saved.error) == (0, saved.size, "")
+    return group.complete(
+        Path(saved.path).parent,
+        number=1,
+        job="job",
+        written_at=1.0,
+        state=saved.cut.state,
+        position=saved.position,
+        dealing=DEALING,
+        head=saved.head,
+        parts=(group.Part(Path(saved.path), saved.length, saved.crc),),
+    )
+
+
+def test_a_part_is_of_the_state_after_its_step(made: Made, tmp_path: Path) -> None:
     folder = tmp_path / "snapshots"
     worker = made(snapshots=folder, checkpoint_steps=3, data=schedule(epochs=3))
     worker.wait_for_snapshot(3)
@@ -58,66 +80,65 @@ def test_a_snapshot_is_the_state_after_its_step_and_is_written_whole(made: Made,
     worker.adapter.moments["logs"] = lambda: images.append(worker.adapter.image().body.tobytes())
     begin(worker)
     saved = worker.hear(Saved)
-    path = folder / "step-3-view-1.state"
     position = SCHEDULE.advance(AFTER_TWO, 2)
-    assert saved == Saved(ViewId(1), StateId(3, 1), position, str(path))
-    worker.hear(NextView)
-    assert list(folder.iterdir()) == [path]
-    state = decode(path.read_bytes())
+    draft = folder / ".checkpoint-step-3-view-1.draft"
+    assert (saved.cut, saved.position) == (Cut(ViewId(1), StateId(3, 1), False), position)
+    assert saved.path == str(draft / "part-0")
+    assert sorted(path.name for path in draft.iterdir()) == ["head.json", "part-0"]
+    state = group.read_state(complete(saved, folder))
     assert (state.id, state.position, state.sums) == (StateId(3, 1), position, RunningSums(10.0, 4.0))
-    # taken before step 4, written after it
+    # copied before step 4, written while that is made
     assert state.image.body.tobytes() == images[2] != images[3]
+    assert not (draft / "head.json").exists()
 
 
-def test_a_snapshot_of_an_epochs_end_begins_the_figures_of_the_next_one(made: Made, tmp_path: Path) -> None:
-    worker = made(snapshots=tmp_path / "snapshots")
+def test_a_member_of_several_writes_its_own_bytes_only(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "snapshots"
+    first, second = (made(snapshots=folder, checkpoint_steps=1) for _ in range(2))
+    copied: list[tuple[int, int]] = []
+    for worker in (first, second):
+        copy = worker.adapter.image_part
+
+        def watched(start: int, end: int, copy: Callable[[int, int], Any] = copy) -> Any:
+            copied.append((start, end))
+            return copy(start, end)
+
+        monkeypatch.setattr(worker.adapter, "image_part", watched)
+    both = view(1, first.peer, second.peer, sources=(INITIAL, INITIAL))
+    for worker in (first, second):
+        worker.wait_for_snapshot(1)
+        worker.start(NewView(both))
+    parts = [worker.hear(Saved) for worker in (first, second)]
+    assert [(part.first, part.length, part.size) for part in parts] == [(0, 8, 16), (8, 8, 16)]
+    assert parts[0].head == parts[1].head
+    assert [Path(part.path).stat().st_size for part in parts] == [8, 8]
+    assert set(copied) == {(0, 8), (8, 16)}
+
+
+def test_a_checkpoint_of_an_epochs_end_begins_the_figures_of_the_next_one(made: Made, tmp_path: Path) -> None:
+    folder = tmp_path / "snapshots"
+    worker = made(snapshots=folder)
     worker.wait_for_snapshot(2)
     begin(worker)
     saved = worker.hear(Saved)
-    assert (saved.state, saved.position) == (StateId(2, 1), AFTER_TWO)
-    assert decode(Path(saved.path).read_bytes()).sums == RunningSums()
+    assert (saved.cut.state, saved.position) == (StateId(2, 1), AFTER_TWO)
+    assert group.read_state(complete(saved, folder)).sums == RunningSums()
 
 
-def test_without_a_later_step_no_snapshot_is_written(made: Made, tmp_path: Path) -> None:
-    """A state that the next view does not begin with is given up; what takes its place has another name."""
-    folder = tmp_path / "snapshots"
-    worker = made(snapshots=folder, checkpoint_steps=1)
-    start = tmp_path / "start.state"
-    start.write_bytes(encode(State(START_STATE, START, RunningSums(), worker.adapter.image())))
-    pause(worker)
-    assert not folder.exists()
-    worker.wait_for_snapshot(1)
-    worker.tell(NewView(view(2, worker.peer, sources=(SNAPSHOT,), snapshot=str(start))))
-    assert worker.hear(Saved).state == StateId(1, 2)
-    assert worker.hear(NextView).report.state == StateId(4, 2)
-    assert worker.adapter.weight == -14.0
-    worker.end(DONE)
-    assert not (folder / "step-1-view-1.state").exists()
-
-
-def test_a_state_that_the_next_view_begins_with_is_written_in_it(made: Made, tmp_path: Path) -> None:
-    worker = made(snapshots=tmp_path / "snapshots", checkpoint_steps=1)
-    pause(worker)
-    worker.wait_for_snapshot(1)
-    worker.tell(NewView(view(2, worker.peer, base=StateId(1, 1), at=AFTER_ONE)))
-    saved = worker.hear(Saved)
-    assert (saved.view, saved.state) == (2, StateId(1, 1))
-    assert decode(Path(saved.path).read_bytes()).sums == RunningSums(10.0, 4.0)
-
-
-def test_a_snapshot_that_cannot_be_written_is_noted_and_training_continues(
-    made: Made, tmp_path: Path
-) -> None:
+def test_a_part_that_cannot_be_written_is_told_and_training_continues(made: Made, tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.touch()
     worker = made(snapshots=file / "snapshots")
     begin(worker)
-    while not (note := worker.hear(Note)).text.startswith("could not write the snapshot"):
-        pass
-    assert (note.kind, note.step) == ("note", 2)
-    assert f"{file}/snapshots/step-2-view-1.state: " in note.text
+    saved = worker.hear(Saved)
+    assert saved.cut.state.step == 2
+    assert (
+        saved.error
+        == f"{file}/snapshots/.checkpoint-step-2-view-1.draft/part-0 can't be written: Not a directory"
+    )
     assert worker.end(DONE) == Exit(0, "done")
-    assert not worker.of(Saved)
     assert not worker.of(ProgramFailed)
 
 
@@ -126,18 +147,22 @@ def test_without_a_folder_there_are_no_snapshots(made: Made) -> None:
     begin(worker)
     assert worker.hear(NextView).report.state == StateId(4, 1)
     worker.end(DONE)
-    assert not worker.seen(SnapshotWritten)
+    assert not worker.seen(PartWritten)
 
 
-def test_a_state_comes_from_the_snapshot_of_the_view(made: Made, tmp_path: Path) -> None:
-    before = made(snapshots=tmp_path / "snapshots", checkpoint_steps=1)
+@pytest.mark.parametrize("of_earlier_job", [False, True])
+def test_a_state_comes_from_the_snapshot_of_the_view(
+    made: Made, tmp_path: Path, of_earlier_job: bool
+) -> None:
+    folder = tmp_path / "snapshots"
+    before = made(snapshots=folder, checkpoint_steps=1)
     before.wait_for_snapshot(1)
     begin(before)
     saved = before.hear(Saved)
+    base = StateId(1, 0) if of_earlier_job else saved.cut.state
     worker = made()
-    resumed = view(
-        2, worker.peer, base=saved.state, at=saved.position, sources=(SNAPSHOT,), snapshot=saved.path
-    )
+    path = str(complete(saved, folder))
+    resumed = view(2, worker.peer, base=base, at=saved.position, sources=(SNAPSHOT,), snapshot=path)
     worker.start(NewView(resumed))
     assert worker.hear(NextView).report.state == StateId(4, 2)
     assert worker.adapter.weight == -14.0
@@ -145,14 +170,30 @@ def test_a_state_comes_from_the_snapshot_of_the_view(made: Made, tmp_path: Path)
     assert [logs.epoch_loss for (logs,) in worker.adapter.done("logs")] == [3.5, 2.5, 3.5]
 
 
-def test_a_snapshot_of_another_state_is_not_taken_for_it(made: Made, tmp_path: Path) -> None:
+def test_a_snapshot_of_another_state_or_another_model_is_not_taken(made: Made, tmp_path: Path) -> None:
+    folder = tmp_path / "snapshots"
+    before = made(snapshots=folder, checkpoint_steps=1)
+    before.wait_for_snapshot(1)
+    begin(before)
+    saved = before.hear(Saved)
+    path = complete(saved, folder)
     worker = made()
-    other = tmp_path / "other.state"
-    other.write_bytes(encode(State(StateId(1, 1), AFTER_ONE, RunningSums(), worker.adapter.image())))
-    worker.start(NewView(view(2, worker.peer, sources=(SNAPSHOT,), snapshot=str(other))))
+    worker.start(NewView(view(2, worker.peer, sources=(SNAPSHOT,), snapshot=str(path))))
     failure = worker.hear(ProgramFailed)
-    assert f"{other} holds state {StateId(1, 1)}, the view wants {START_STATE}" in failure.traceback
+    assert f"{path}: it holds the state {StateId(1, 1)}, and {START_STATE} is needed" in failure.traceback
+    assert failure.kind == "bad-input"
     assert not worker.adapter.done("load")
+    state = group.read_state(path)
+    arrays = [{**array, "name": "other"} for array in state.image.meta["arrays"]]
+    (path.parent / group.HEAD).write_bytes(head := group.head_of(state.sums, False, None, {"arrays": arrays}))
+    path = complete(dataclasses.replace(saved, head=group.digest_of(head)), folder)
+    other = made()
+    resumed = view(2, other.peer, base=StateId(1, 0), at=AFTER_ONE, sources=(SNAPSHOT,), snapshot=str(path))
+    other.start(NewView(resumed))
+    failure = other.hear(ProgramFailed)
+    assert failure.kind == "bad-input"
+    assert f"{path.parent}: the checkpoint is of another model" in failure.traceback
+    assert "expected weight float64 [1], received other float64 [1]" in failure.traceback
 
 
 # ------------------------------------------------------------------ the result
@@ -238,9 +279,9 @@ def test_the_last_member_that_drains_saves_its_state_and_asks_to_leave(made: Mad
     begin(worker)
     assert [worker.hear(Register).report.draining for _ in range(2)] == [False, True]
     saved = worker.hear(Saved)
-    assert (saved.state, saved.position) == (StateId(1, 1), AFTER_ONE)
-    assert decode(Path(saved.path).read_bytes()).sums == RunningSums(10.0, 4.0)
-    worker.tell(Acknowledged(saved_as(saved.state)))
+    assert (saved.cut.state, saved.position) == (StateId(1, 1), AFTER_ONE)
+    assert group.read_state(complete(saved, tmp_path / "snapshots")).sums == RunningSums(10.0, 4.0)
+    worker.tell(Acknowledged(saved_as(saved.cut)))
     assert worker.hear(NextView).report.draining
     assert worker.end(Released("go")) == Exit(RELEASED, "go")
     assert len(worker.adapter.done("apply")) == 1

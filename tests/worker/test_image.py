@@ -1,16 +1,19 @@
 """The bytes of a state: whole or refused."""
 
-from pathlib import Path
+import dataclasses
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasticdl.checkpoint.stateimage import RunningSums, State, StateImage, decode, encode, write
+from elasticdl.checkpoint.group import range_of
+from elasticdl.checkpoint.stateimage import Best, RunningSums, State, StateImage, decode, encode
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import TransferFailed
+from elasticdl.reference.adapter import Variable
+from elasticdl.worker.modelstate import ModelState
 
 BODY = np.arange(37, dtype=np.uint8)
 STATE = State(
@@ -18,17 +21,15 @@ STATE = State(
     Position(1, 4, 2, 5),
     RunningSums(1.5, 64.0),
     StateImage({"shapes": [[3, 4]], "callbacks": {}}, BODY),
+    True,
+    Best(0.25, 5),
 )
 
 
 def test_decode_returns_what_encode_was_given() -> None:
     back = decode(encode(STATE))
-    assert (back.id, back.position, back.sums, back.image.meta) == (
-        STATE.id,
-        STATE.position,
-        STATE.sums,
-        STATE.image.meta,
-    )
+    assert dataclasses.replace(back, image=STATE.image) == STATE
+    assert back.image.meta == STATE.image.meta
     assert back.image.body.tolist() == BODY.tolist()
 
 
@@ -50,22 +51,17 @@ def test_a_cut_state_is_refused(length: int) -> None:
 def test_a_foreign_format_is_named() -> None:
     raw = encode(STATE)
     raw[8] = 9
-    with pytest.raises(TransferFailed, match="format 9, this version reads format 3"):
+    with pytest.raises(TransferFailed, match="format 9, this version reads format 4"):
         decode(raw)
 
 
-def test_write_leaves_a_whole_file_or_the_earlier_one(tmp_path: Path) -> None:
-    path = tmp_path / "step-7.state"
-    write(path, b"first")
-    write(path, b"second")
-    assert path.read_bytes() == b"second"
-    assert [p.name for p in tmp_path.iterdir()] == ["step-7.state"]
-
-
-def test_write_cleans_up_when_it_fails(tmp_path: Path) -> None:
-    path = tmp_path / "taken"
-    path.mkdir()
-    (path / "inside").touch()
-    with pytest.raises(OSError):
-        write(path, b"data")
-    assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+@given(st.lists(st.integers(0, 40), max_size=4), st.integers(1, 5))
+def test_parts_of_members_make_the_image_that_one_would_have_made(sizes: list[int], members: int) -> None:
+    draw = np.random.default_rng(7)
+    variables = [Variable(f"v{place}", draw.random(size)) for place, size in enumerate(sizes)]
+    state = ModelState([*variables, Variable("steps", np.array(3))])
+    ranges = [range_of(rank, members, state.size) for rank in range(members)]
+    assert [first for first, _ in ranges[1:]] == [end for _, end in ranges[:-1]]
+    parts = [state.part(first, end) for first, end in ranges]
+    assert max(map(len, parts)) <= -(-state.size // members)
+    assert np.concatenate(parts).tobytes() == state.image([]).body.tobytes()

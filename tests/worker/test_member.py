@@ -9,7 +9,9 @@ import pytest
 
 from elasticdl.cluster.cluster import RELEASED
 from elasticdl.control.protocol.messages import (
+    SLOW,
     Acknowledged,
+    Cut,
     Evicted,
     Exported,
     Failed,
@@ -27,12 +29,14 @@ from elasticdl.control.protocol.messages import (
     StopJob,
     Welcome,
     saved_as,
+    unsaved_as,
 )
 from elasticdl.control.protocol.view import MemberId, Peer, StateId, View, ViewId
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.worker.allreduce.machine import Member
+from elasticdl.worker.allreduce.snapshots import Saving
 from elasticdl.worker.events import (
     Applied,
     ChunkComputed,
@@ -43,7 +47,6 @@ from elasticdl.worker.events import (
     Contribute,
     Disconnected,
     DrainRequested,
-    DropSnapshot,
     EndTraining,
     Exit,
     Export,
@@ -52,17 +55,16 @@ from elasticdl.worker.events import (
     Healed,
     HealeeLeft,
     HealFailed,
-    KeepSnapshot,
     OpenView,
+    PartWritten,
     ProgramError,
     Received,
     RingCompleted,
     RingFailed,
     Send,
     ServeState,
-    SnapshotWritten,
     StopRequested,
-    TakeSnapshot,
+    TakePart,
     Tick,
     Trailer,
     WorkCancelled,
@@ -446,70 +448,129 @@ def test_a_callback_that_stops_ends_the_view_at_this_very_step() -> None:
 # ------------------------------------------------------------------ snapshots, the end
 
 
-def test_a_snapshot_is_kept_when_the_next_step_of_the_view_commits() -> None:
-    member, said = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
-    assert TakeSnapshot(ViewId(1), StateId(1, 1), after(1)) in said
-    member, said = run(member, chunk(0), ring(1, 2))
-    assert said[-1] == KeepSnapshot(ViewId(1), StateId(1, 1))
-    written = SnapshotWritten(ViewId(1), StateId(1, 1), after(1), "/s/1")
-    member, said = run(member, written)
-    assert sent(said) == [Saved(ViewId(1), StateId(1, 1), after(1), "/s/1")]
-    other, _ = run(member, Received(Acknowledged(saved_as(StateId(9, 1)))))
-    assert other.snapshots.saved is not None
-    member, _ = run(member, Received(Acknowledged(saved_as(StateId(1, 1)))))
-    assert member.snapshots.saved is None
+EACH = Saving(every=1)
+FIRST = Cut(ViewId(1), StateId(1, 1), False)
 
 
-def test_a_copy_that_the_next_view_gives_up_is_dropped() -> None:
-    member, _ = run(trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
-    member, _ = run(member, Received(Stop(ViewId(1))), WorkCancelled())
-    _, said = run(
-        member, Received(NewView(view(2, base=StateId(2, 1), position=after(2), sources=("b", None))))
-    )
-    assert DropSnapshot() in said
+def saved(cut: Cut, position: Position, error: str = "") -> Saved:
+    return Saved(cut, position, "/s/part-0", 0, 8, 16, 1, "head", error)
+
+
+def test_each_member_copies_its_part_after_the_commit_and_repeats_that_it_is_written() -> None:
+    member, said = run(trained(saving=EACH), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    assert TakePart(FIRST, after(1), 0, 2) in said
+    part = saved(FIRST, after(1))
+    member, said = run(member, PartWritten(part))
+    assert sent(said) == [part]
+    assert part in sent(run(member, Tick())[1])
+    other, _ = run(member, Received(Acknowledged(saved_as(Cut(ViewId(1), StateId(9, 1), False)))))
+    assert other.snapshots.saved == (part,)
+    for answer in (saved_as(FIRST), unsaved_as(FIRST)):
+        after_it, _ = run(member, Received(Acknowledged(answer)))
+        assert after_it.snapshots.saved == ()
+        assert (after_it.snapshots.kept == StateId(1, 1)) == (answer == saved_as(FIRST))
+
+
+def test_a_part_that_the_view_does_not_outlast_is_given_up() -> None:
+    """D6: a report under another view says nothing of what all members of that one hold."""
+    written = PartWritten(saved(FIRST, after(1)))
+    following = Received(NewView(view(2, base=StateId(1, 1), position=after(1))))
+    member, _ = run(trained(saving=EACH), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    early, _ = run(member, written, Received(Stop(ViewId(1))), WorkCancelled())
+    early, said = run(early, following, Tick())
+    late, _ = run(member, Received(Stop(ViewId(1))), WorkCancelled(), following)
+    late, said_late = run(late, written, Tick())
+    for which, told in ((early, said), (late, said_late)):
+        assert which.snapshots.saved == ()
+        assert not any(isinstance(message, Saved) for message in sent(told))
+
+
+def busy(*, lasting: bool) -> tuple[Member, list[Any], list[Any]]:
+    """Return a member with two parts that are not written, after the commit of a third step; and what it has said of it."""
+    member, told = trained(saving=Saving(1, lasting)), []
+    for step in (1, 2, 3):
+        member, said = run(member, chunk(0), ring(1, step), Applied(StateId(step, 1)))
+        told += said
+    return member, told, said
+
+
+def test_a_member_whose_storage_is_too_slow_for_snapshots_makes_no_third_copy() -> None:
+    _, told, said = busy(lasting=False)
+    assert sum(isinstance(instruction, TakePart) for instruction in told) == 2
+    (left_out,) = (message for message in sent(said) if isinstance(message, Saved))
+    assert (left_out.cut.state, left_out.error) == (StateId(3, 1), SLOW)
+    assert any(isinstance(instruction, Compute) for instruction in said)
+
+
+def test_training_waits_for_a_checkpoint_until_storage_has_room_and_not_for_ever() -> None:
+    member, told, said = busy(lasting=True)
+    assert sum(isinstance(instruction, TakePart) for instruction in told) == 2
+    assert not any(isinstance(instruction, Compute) for instruction in said)
+    third = TakePart(Cut(ViewId(1), StateId(3, 1), False), after(3), 0, 2)
+    _, said = run(member, PartWritten(saved(FIRST, after(1))))
+    assert third in said
+    assert any(isinstance(instruction, Compute) for instruction in said)
+    member, said = run(member, *[Tick()] * 9)
+    assert said == []
+    _, said = run(member, Tick())
+    assert [message.error for message in sent(said) if isinstance(message, Saved)] == [SLOW]
+    assert any(isinstance(instruction, Compute) for instruction in said)
 
 
 def test_by_default_the_end_of_an_epoch_is_saved() -> None:
-    member, said = run(trained(), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
-    assert not any(isinstance(instruction, TakeSnapshot) for instruction in said)
+    member, said = run(trained(saving=Saving()), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    assert not any(isinstance(instruction, TakePart) for instruction in said)
     _, said = run(member, chunk(0), ring(1, 2), Applied(StateId(2, 1)))
-    assert TakeSnapshot(ViewId(1), StateId(2, 1), after(2)) in said
+    assert TakePart(Cut(ViewId(1), StateId(2, 1), False), after(2), 0, 2) in said
 
 
-def test_a_snapshot_is_reported_under_the_view_that_follows() -> None:
-    member, _ = run(
-        trained(checkpoint_steps=1), chunk(0), ring(1, 1), Applied(StateId(1, 1)), chunk(0), ring(1, 2)
-    )
-    member, _ = run(member, Applied(StateId(2, 1)), Received(Stop(ViewId(1))), WorkCancelled())
-    member, said = run(member, SnapshotWritten(ViewId(1), StateId(1, 1), after(1), "/s/1"))
-    assert said == []
-    _, said = run(member, Received(NewView(view(2, base=StateId(2, 1), position=after(2)))))
-    assert Saved(ViewId(2), StateId(1, 1), after(1), "/s/1") in sent(said)
+def test_without_a_place_nothing_is_saved() -> None:
+    _, said = run(trained(), chunk(0), ring(1, 1), Applied(StateId(1, 1)), chunk(0), ring(1, 2))
+    _, said = run(_, Applied(StateId(2, 1)))
+    assert not any(isinstance(instruction, TakePart) for instruction in said)
+
+
+@pytest.mark.parametrize("lasting", [False, True])
+def test_the_state_that_a_job_ends_with_is_a_checkpoint_of_the_last_view(lasting: bool) -> None:
+    member, _ = run(trained(saving=Saving(9, lasting)), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
+    member, _ = run(member, Received(Stop(ViewId(1))), WorkCancelled())
+    final = view(2, base=StateId(1, 1), position=after(1), first=(), later=(), final=True, exporter=1)
+    member, said = run(member, Received(NewView(final)))
+    last = TakePart(Cut(ViewId(2), StateId(1, 1), False), after(1), 0, 2)
+    assert said == [OpenView(final, keep=True), *([last] if lasting else []), EndTraining()]
+    assert run(member, Tick())[1] == []
 
 
 def test_the_last_member_saves_its_state_before_it_leaves() -> None:
     alone = view(2, (A,), first=(0, 0), later=(0, 0))
-    member, _ = run(trained(), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled())
+    cut = Cut(ViewId(2), INITIAL, False)
+    member, _ = run(trained(saving=EACH), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled())
     member, said = run(member, Received(NewView(alone)))
-    assert said[1:] == [TakeSnapshot(ViewId(2), INITIAL, START), KeepSnapshot(ViewId(2), INITIAL)]
-    member, said = run(member, SnapshotWritten(ViewId(2), INITIAL, START, "/s/0"))
+    assert said[1:] == [TakePart(cut, START, 0, 1)]
+    member, said = run(member, PartWritten(saved(cut, START)))
     assert isinstance(sent(said)[0], Saved)
-    _, said = run(member, Received(Acknowledged(saved_as(INITIAL))))
+    _, said = run(member, Received(Acknowledged(saved_as(cut))))
     assert sent(said)[-1].report == Report(ViewId(2), ViewId(2), INITIAL, START, frozenset(), True)
 
 
-def test_the_last_member_asks_again_if_its_snapshot_can_not_be_written() -> None:
+def test_the_last_member_asks_again_if_its_state_can_not_be_written() -> None:
     alone = view(2, (A,), first=(0, 0), later=(0, 0))
+    cut = Cut(ViewId(2), INITIAL, False)
     member, _ = run(
-        trained(), DrainRequested(), Received(Stop(ViewId(1))), WorkCancelled(), Received(NewView(alone))
+        trained(saving=EACH),
+        DrainRequested(),
+        Received(Stop(ViewId(1))),
+        WorkCancelled(),
+        Received(NewView(alone)),
     )
+    member, said = run(member, PartWritten(saved(cut, START, "the disk is full")))
     member, said = run(member, *[Tick()] * 9)
-    assert said == []
+    assert not any(isinstance(message, NextView) for message in sent(said))
     member, said = run(member, Tick())
     assert isinstance(sent(said)[-1], NextView)
     again = dataclasses.replace(alone, id=ViewId(3))
     _, said = run(member, Received(NewView(again)))
-    assert KeepSnapshot(ViewId(3), INITIAL) in said
+    assert TakePart(Cut(ViewId(3), INITIAL, False), START, 0, 1) in said
 
 
 def test_only_the_exporter_of_a_final_view_works_and_repeats_its_report() -> None:

@@ -71,6 +71,7 @@ class Rig:
             anything,
             anything,
             None,
+            None,
             anything,
             self.send,
             settings,

@@ -10,15 +10,21 @@ import pytest
 from elasticdl.cluster.cluster import EVICTED, RELEASED
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    Evaluated,
     Evicted,
     Exported,
     Finished,
+    GateOpen,
     Note,
     ProgramFailed,
     Released,
+    TaskKind,
+    TaskLeased,
+    TaskResult,
 )
 from elasticdl.control.protocol.psmessages import (
     Enroll,
+    FoundMetrics,
     FoundModel,
     Holding,
     Leased,
@@ -32,16 +38,20 @@ from elasticdl.control.protocol.psmessages import (
     Watermark,
     WriteResult,
 )
-from elasticdl.control.protocol.view import MemberId
+from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import Waves
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.events import (
+    ChunkEvaluated,
+    ComputeMetrics,
     Connected,
     DrainRequested,
     Exit,
+    MetricsComputed,
     ProgramError,
     Received,
     Send,
@@ -57,9 +67,11 @@ from elasticdl.worker.ps.events import (
     Confirm,
     Done,
     EndTraining,
+    EvaluateChunk,
     Export,
     Fetch,
     Fetched,
+    FetchEvaluated,
     Forget,
     GiveUp,
     Learn,
@@ -67,6 +79,7 @@ from elasticdl.worker.ps.events import (
     Line,
     Log,
     Pull,
+    PullRows,
     PullVariables,
     Push,
     PushEnded,
@@ -89,6 +102,10 @@ SLOTS = frozenset({1, 2})
 ROWS = RowsCame([], frozenset(), ())
 GRADIENTS = Gradients(0.5, [], [])
 NOT_YET = StillWaiting(())
+EVALUATION = EvaluationPlan((Shard("held out", 0, 4),), 1, 0, True, 2)
+"""Two tasks of two minibatches."""
+BARRIER = StateId(6, ViewId(0))
+VALUES = (("val_loss", 0.5),)
 
 
 def placed(roll_back: int = 0) -> Placed:
@@ -98,15 +115,31 @@ def placed(roll_back: int = 0) -> Placed:
 class Rig:
     """A machine, a clock, and one that does its work when a test says so."""
 
-    def __init__(self, wave: int = 0, skips_nan: bool = False, resumed: bool = False) -> None:
-        order = TaskOrder(Ledger((SHARD,), CHUNKS, 1, 0, shuffle=False), 1, 0, wave or 1)
+    def __init__(
+        self,
+        wave: int = 0,
+        skips_nan: bool = False,
+        resumed: bool = False,
+        evaluation: EvaluationPlan | None = None,
+    ) -> None:
+        order = TaskOrder(Ledger((SHARD,), CHUNKS, 1, 0, shuffle=False), 1, 0, wave or 1, evaluation)
         pacing = Pacing(order, Waves(order) if wave else None, 0)
-        settings = PsMemberSettings("catalog", acts_at_end=True, skips_nan=skips_nan, resumed=resumed)
+        metrics = "" if evaluation is None else "metrics"
+        settings = PsMemberSettings(
+            "catalog",
+            acts_at_end=True,
+            skips_nan=skips_nan,
+            resumed=resumed,
+            evaluation=evaluation,
+            metrics=metrics,
+        )
         self.machine = PsMember(MemberId("m"), "worker-0-0", order, pacing, settings)
         self.now = 0.0
         self.work: Any = None
         self.tickets = 0
         self.did: list[Any] = []
+        self.last: list[Any] = []
+        """What the last outcome led to."""
         self.feed(Started(), Received(placed()))
 
     def feed(self, *events: Any) -> list[Any]:
@@ -135,7 +168,8 @@ class Rig:
         assert self.work is not None
         self.did.append(self.work)
         self.work = None
-        return self.feed(outcome)
+        self.last = self.feed(outcome)
+        return self.last
 
     def asked(self) -> list[Any]:
         self.tickets += 1
@@ -145,9 +179,13 @@ class Rig:
         """Let all work succeed until there is one of a kind, or none; return it."""
         while self.work is not None and not isinstance(self.work, kinds):
             match self.work:
-                case Fetch():
+                case Fetch() | FetchEvaluated():
                     self.end(Fetched(1, 0, BATCH, SLOTS))
-                case Pull() | PullVariables() | Push() | PushFirstValues():
+                case EvaluateChunk(state, task, chunk):
+                    self.end(ChunkEvaluated(state, task, chunk, b"body" if chunk else None))
+                case ComputeMetrics(state):
+                    self.end(MetricsComputed(state, VALUES))
+                case Pull() | PullRows() | PullVariables() | Push() | PushFirstValues():
                     self.asked()
                 case AwaitRows():
                     self.end(ROWS)
@@ -531,3 +569,87 @@ def test_numbers_pass_through_untouched() -> None:
     gradients = Gradients(1.0, rows, rows)
     rig.end(Computed(gradients, True))
     assert rig.until(Push).gradients is gradients
+
+
+# ------------------------------------------------------------------ evaluation
+
+
+def task(number: int, state: StateId = BARRIER) -> TaskLeased:
+    return TaskLeased(TaskKind.EVALUATE, state, number, b"")
+
+
+@pytest.mark.parametrize("wave", [0, 4])
+def test_a_task_is_evaluated_with_what_servers_have_and_nothing_is_pushed(wave: int) -> None:
+    rig = Rig(wave, evaluation=EVALUATION)
+    said = rig.say(task(1))
+    assert rig.until(EvaluateChunk) == EvaluateChunk(BARRIER, 1, 0, BATCH, [])
+    need = rig.done(PullVariables)[0].need
+    assert (need is None) == (not wave)
+    assert rig.done(PullRows) == 2 * [PullRows(BATCH, need)]
+    assert rig.until() is None
+    assert said == []
+    assert [(one.task, one.chunk) for one in rig.done(EvaluateChunk)] == [(1, 0), (1, 1)]
+    assert rig.done(Push) == rig.done(Pull) == []
+    # The rows of the next minibatch are on their way while this one is evaluated.
+    assert rig.did.index(rig.done(PullRows)[1]) < rig.did.index(rig.done(EvaluateChunk)[0])
+    assert [one.message for one in rig.last if isinstance(one, Send)] == [TaskResult(BARRIER, 1, b"body")]
+
+
+def test_results_and_metrics_are_said_on_each_connection_until_the_barrier_opens() -> None:
+    rig = Rig(evaluation=EVALUATION)
+    rig.hear(task(0))
+    rig.until()
+    rig.hear(TaskLeased(TaskKind.METRICS, BARRIER, 0, b"sums"))
+    assert rig.work == ComputeMetrics(BARRIER, b"sums")
+    rig.until()
+    mine = [TaskResult(BARRIER, 0, b"body"), Evaluated(BARRIER, VALUES)]
+    said = [one.message for one in rig.feed(Connected()) if isinstance(one, Send)]
+    assert [type(one) for one in said[:3]] == [FoundModel, Enroll, FoundMetrics]
+    assert said[3:] == mine
+    assert rig.say(GateOpen(StateId(3, ViewId(0)), VALUES)) == []  # one that was passed before
+    assert rig.say(task(0)) == mine[:1]
+    assert rig.work is None
+    rig.hear(GateOpen(BARRIER, VALUES))
+    assert [one.message for one in rig.feed(Connected()) if isinstance(one, Send)][3:] == []
+
+
+@pytest.mark.parametrize("what", ["opened", "drained", "rolled back", "lost"])
+def test_an_evaluation_that_nobody_waits_for_is_given_up(what: str) -> None:
+    rig = Rig(evaluation=EVALUATION)
+    rig.hear(task(0))
+    rig.until(EvaluateChunk)
+    match what:
+        case "opened":
+            rig.hear(GateOpen(BARRIER, VALUES))
+        case "drained":
+            rig.feed(DrainRequested())
+        case "rolled back":
+            rig.hear(placed(1))
+        case "lost":
+            rig.hear(Evicted("it is left out"))
+    said = rig.end(ChunkEvaluated(BARRIER, 0, 0, None))
+    if what == "lost":
+        assert said[-1] == Exit(EVICTED, "it is left out")
+        return
+    assert Forget() in said
+    assert rig.work is None
+    said = rig.say(task(0, StateId(6, ViewId(1 if what == "rolled back" else 0))))
+    assert isinstance(rig.work, PullVariables) == (what != "drained")
+
+
+def test_a_lease_of_before_a_roll_back_means_nothing() -> None:
+    rig = Rig(evaluation=EVALUATION)
+    rig.hear(placed(1), task(0))
+    assert rig.work is None
+
+
+def test_an_evaluation_is_progress() -> None:
+    rig = Rig(evaluation=EVALUATION)
+    rig.hear(task(0))
+    rig.until(EvaluateChunk)
+    before = rig.machine.beat
+    assert before[2] % 2 == 1
+    rig.end(ChunkEvaluated(BARRIER, 0, 0, None))
+    rig.until(EvaluateChunk)
+    assert rig.machine.beat[2] == before[2] + 2
+    assert rig.machine.beat[1] == before[1]

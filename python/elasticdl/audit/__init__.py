@@ -42,6 +42,12 @@ empty because its task is short may be written with 0 records or left out. A lin
 before what they announce happens, so that a killed process loses none that counts. A file may end in a line that was cut by its writer's
 death; it counts for nothing.
 
+A job that continued from a checkpoint has one more file, ``beginning``, written before anything is trained: its first view starts from
+``step`` of view 0. Trained before were all epochs before ``epoch`` (0, 1, …), of that one the tasks in ``done``, and of those in ``begun``
+so many first chunks. No line is of these::
+
+    {"format": 1, "checkpoint": path, "step": 1200, "epoch": 2, "done": [0, 7, 9], "begun": [[4, 3]], "checksum": "…"}
+
 With parameter servers
 ----------------------
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elasticdl.audit.records import (
     MOST_EPOCHS,
+    Earlier,
     File,
     Finished,
     Manifest,
@@ -16,6 +17,7 @@ from elasticdl.audit.records import (
     Step,
     View,
     epochs_of,
+    read_earlier,
     sizes_of,
 )
 from elasticdl.audit.report import Report
@@ -36,9 +38,10 @@ def prove(directory: Path, manifest: Manifest, finished: Finished | None) -> Rep
     evidence = _Evidence()
     for file in files:
         evidence.read(file, limits)
-    history = _history(evidence, finished)
+    earlier = read_earlier(directory, manifest)
+    history = _history(evidence, finished, Step(0) if earlier is None else earlier.step)
     _check_members(history, evidence, {file.member for file in files if file.member}, directory)
-    return _count_chunks(directory, manifest, finished, files, evidence, history)
+    return _count_chunks(directory, manifest, finished, files, evidence, history, earlier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +127,8 @@ class _Evidence:
 # ------------------------------------------------------------------ which history counts
 
 
-def _history(evidence: _Evidence, finished: Finished | None) -> list[View]:
-    """Return, for each step that counts, the view in which it does (index 0 is the initial state).
+def _history(evidence: _Evidence, finished: Finished | None, first: Step) -> list[View]:
+    """Return, for each step that counts, the view in which it does; up to the step where the job began, 0 if it began anew.
 
     Walks back from the newest state along the views' bases, and checks that every step on the way has no commit in a higher view.
     """
@@ -138,9 +141,9 @@ def _history(evidence: _Evidence, finished: Finished | None) -> list[View]:
                 f"of view {final[0].state_view} ({final[1]})"
             )
     else:
-        step, view = _newest(evidence)
+        step, view = _newest(evidence, first)
     segments: list[tuple[Step, Step, View]] = []
-    while step:
+    while step > first or (first and step == first and view):
         known = evidence.bases.get(view)
         if known is None:
             raise AuditFailed(
@@ -171,16 +174,18 @@ def _history(evidence: _Evidence, finished: Finished | None) -> list[View]:
                 )
         segments.append((base.step, step, view))
         step, view = base.step, base.state_view
-    history = [View(0)]
+    if step != first:
+        raise AuditFailed(f"the history goes back to step {step}, and the job continued from step {first}")
+    history = [View(0)] * (1 + first)
     for before, last, of_view in reversed(segments):
         history += [of_view] * (last - before)
     return history
 
 
-def _newest(evidence: _Evidence) -> tuple[Step, View]:
+def _newest(evidence: _Evidence, first: Step) -> tuple[Step, View]:
     """Return the newest state of an unfinished job: the last commit of its newest view, or that view's base."""
     if not evidence.bases:
-        return Step(0), View(0)
+        return first, View(0)
     view = max(evidence.bases)
     committed = evidence.committed(view)
     if committed:
@@ -191,7 +196,7 @@ def _newest(evidence: _Evidence) -> tuple[Step, View]:
 
 def _check_members(history: list[View], evidence: _Evidence, members: set[str], directory: Path) -> None:
     """Every member of a view that counts has left a file, and its file tells of the view."""
-    for view in sorted(set(history[1:])):
+    for view in sorted(set(history) - {View(0)}):
         base, where = evidence.bases[view]
         for member in base.members:
             if member not in members:
@@ -214,8 +219,9 @@ def _count_chunks(
     files: list[File],
     evidence: _Evidence,
     history: list[View],
+    earlier: Earlier | None,
 ) -> Report:
-    seen: dict[int, Seen] = {}
+    seen: dict[int, Seen] = {} if earlier is None else {earlier.epoch: earlier.chunks.copy()}
     records_of_epoch: dict[int, int] = {}
     # one entry per step: what a job of a billion records costs here is tens of megabytes
     epoch_of_step = array("q", [-1]) * len(history)
@@ -231,6 +237,11 @@ def _count_chunks(
             view, step, lane, epoch, task, chunk, records, bad = entry.numbers
             if task >= manifest.num_tasks or epoch >= (manifest.num_epochs or MOST_EPOCHS):
                 raise file.altered(entry.line, f"there is no task {task} in epoch {epoch + 1}")
+            if earlier is not None and epoch < earlier.epoch:
+                raise file.altered(
+                    entry.line,
+                    f"epoch {epoch + 1} was trained before, at the checkpoint {earlier.checkpoint}",
+                )
             number, expected = manifest.chunk(task, chunk)
             if records != expected:
                 raise file.altered(
@@ -262,9 +273,8 @@ def _count_chunks(
                 idle_records += records - bad
             if not records:
                 continue
-            if epoch not in seen:
-                seen[epoch] = Seen()
-                records_of_epoch[epoch] = 0
+            seen.setdefault(epoch, Seen())
+            records_of_epoch.setdefault(epoch, 0)
             if number in seen[epoch]:
                 raise file.altered(
                     entry.line, f"trained twice in epoch {epoch + 1}: {manifest.describe(number)}"
@@ -273,7 +283,7 @@ def _count_chunks(
             records_of_epoch[epoch] += records
     _check_sums(evidence, history, sums)
     _check_epoch_order(epoch_of_step)
-    epochs = epochs_of(manifest, finished, seen, records_of_epoch, in_order=True)
+    epochs = epochs_of(manifest, finished, seen, records_of_epoch, in_order=True, earlier=earlier)
     complete = finished is not None and finished.complete
     return Report(
         directory=directory,
@@ -291,12 +301,14 @@ def _count_chunks(
         idle_records=idle_records,
         slots=None,
         cut_files=tuple(file.path.name for file in files if file.cut),
+        checkpoint="" if earlier is None else earlier.checkpoint,
     )
 
 
 def _check_sums(evidence: _Evidence, history: list[View], sums: Sequence[int]) -> None:
-    for step in range(1, len(history)):
-        view = history[step]
+    for step, view in enumerate(history):
+        if not view:
+            continue
         told = evidence.commits[view][step - evidence.bases[view][0].step - 1]
         if told != sums[step]:
             raise AuditFailed(

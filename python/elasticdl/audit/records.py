@@ -73,6 +73,27 @@ class Beginning:
 
 
 @dataclass(frozen=True, slots=True)
+class Earlier:
+    """What was trained before a synchronous job, which continued from a checkpoint.
+
+    Attributes:
+        checkpoint: from which.
+        step: committed steps.
+        epoch: before it all was trained.
+        done: of it the tasks that were trained.
+        chunks: of it the chunks that were trained, by number.
+        records: how many records they have.
+    """
+
+    checkpoint: str
+    step: Step
+    epoch: int
+    done: int
+    chunks: Seen
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One whole line whose checksum holds."""
 
@@ -270,6 +291,43 @@ def read_beginning(directory: Path) -> Beginning | None:
         ) from None
 
 
+def read_earlier(directory: Path, manifest: Manifest) -> Earlier | None:
+    """Read from where a synchronous job continued, None if it began anew. Raises AuditFailed."""
+    path = directory / "beginning"
+    if not path.exists():
+        return None
+    body = read_json(path)
+    try:
+        last = manifest.num_tasks - 1
+        done = {integer(task, most=last) for task in reading.items(reading.field(body, "done"))}
+        begun = dict(_begun(one) for one in reading.items(reading.field(body, "begun")))
+        parts = {
+            **{integer(task, most=last): chunks for task, chunks in begun.items()},
+            **dict.fromkeys(done, 0),
+        }
+        chunks, records = Seen(), 0
+        for task, first in parts.items():
+            for chunk in range(
+                manifest.chunks_per_task if task in done else min(first, manifest.chunks_per_task)
+            ):
+                number, count = manifest.chunk(task, chunk)
+                if count:
+                    chunks.add(number)
+                    records += count
+        return Earlier(
+            reading.text(reading.field(body, "checkpoint")),
+            Step(integer(reading.field(body, "step"))),
+            integer(reading.field(body, "epoch"), most=MOST_EPOCHS),
+            len(done),
+            chunks,
+            records,
+        )
+    except ValueError as error:
+        raise AuditFailed(
+            f"{path.name}: checkpoint, step, epoch, done or begun is missing or can't be: {error}"
+        ) from None
+
+
 def slots_of(body: dict[str, Any]) -> dict[int, tuple[int, int]]:
     """Return of each slot the pushes and their sum, as master's files have them. Raises ValueError."""
     return dict(_slot(one) for one in reading.items(reading.field(body, "slots")))
@@ -317,6 +375,13 @@ class Seen:
                 if here:
                     yield number * _PAGE + at
 
+    def copy(self) -> Seen:
+        """Return the same chunks, to which others can be added."""
+        same = Seen()
+        same._pages = {number: bytearray(page) for number, page in self._pages.items()}
+        same._count = self._count
+        return same
+
     def add(self, number: int) -> None:
         """Add a chunk."""
         page = self._pages.setdefault(number // _PAGE, bytearray(_PAGE))
@@ -350,7 +415,7 @@ class Manifest:
         self.num_epochs = num_epochs
         self.has_servers = has_servers
         self.num_records = sum(count for _, _, count in self.shards)
-        self._chunks_per_task = -(-records_per_task // minibatch_size)
+        self.chunks_per_task = -(-records_per_task // minibatch_size)
         self._first_task = list(
             accumulate((-(-count // records_per_task) for _, _, count in self.shards), initial=0)
         )
@@ -362,7 +427,7 @@ class Manifest:
 
     def _chunks_of(self, records: int) -> int:
         whole, rest = divmod(records, self.records_per_task)
-        return whole * self._chunks_per_task - (-rest // self.minibatch_size)
+        return whole * self.chunks_per_task - (-rest // self.minibatch_size)
 
     def chunk(self, task: int, chunk: int) -> tuple[int, int]:
         """Return (number of the chunk in its epoch, its records); the records are 0 beyond the end of a short task."""
@@ -370,7 +435,7 @@ class Manifest:
         inside = task - self._first_task[shard]
         left = min(self.records_per_task, self.shards[shard][2] - inside * self.records_per_task)
         records = max(0, min(self.minibatch_size, left - chunk * self.minibatch_size))
-        return self._first_chunk[shard] + inside * self._chunks_per_task + chunk, records
+        return self._first_chunk[shard] + inside * self.chunks_per_task + chunk, records
 
     def touched(self, seen: Seen) -> tuple[int, int, int]:
         """Return how many tasks of an epoch have any of their chunks in `seen`, the records of these, and the first chunk that these lack,
@@ -394,7 +459,7 @@ class Manifest:
     def _task_of(self, number: int) -> int:
         """Return the task that a chunk of an epoch is of."""
         shard = bisect_right(self._first_chunk, number) - 1
-        return self._first_task[shard] + (number - self._first_chunk[shard]) // self._chunks_per_task
+        return self._first_task[shard] + (number - self._first_chunk[shard]) // self.chunks_per_task
 
     def _shard_of(self, task: int) -> int:
         return bisect_right(self._first_task, task) - 1
@@ -402,7 +467,7 @@ class Manifest:
     def describe(self, number: int) -> str:
         """Name a chunk of an epoch for people, with its records."""
         shard = bisect_right(self._first_chunk, number) - 1
-        inside, chunk = divmod(number - self._first_chunk[shard], self._chunks_per_task)
+        inside, chunk = divmod(number - self._first_chunk[shard], self.chunks_per_task)
         name, start, _ = self.shards[shard]
         task = self._first_task[shard] + inside
         _, records = self.chunk(task, chunk)
@@ -420,14 +485,21 @@ def epochs_of(
     *,
     in_order: bool,
     beginning: Beginning | None = None,
+    earlier: Earlier | None = None,
 ) -> tuple[EpochReport, ...]:
     """Check that every epoch that must be whole is whole: all of a complete job, or all but the last that was begun if they go in order.
 
-    Of a job that continued from a checkpoint, as many tasks are left out as that has; which these are, the checkpoint's numbers do not say.
+    Of a job with servers that continued from a checkpoint, as many tasks are left out as that has; which these are, the checkpoint's
+    numbers do not say. Of a synchronous job, `seen` has what was trained `earlier` of the epoch in which it continued, too.
     """
     left_out: dict[int, int] = {}
+    began = 0 if earlier is None else earlier.epoch
+    if earlier is not None:
+        left_out = {**dict.fromkeys(range(began), manifest.num_records), began: earlier.records}
 
     def before(epoch: int) -> int:
+        if earlier is not None:
+            return manifest.num_tasks if epoch < began else earlier.done if epoch == began else 0
         first = epoch * manifest.num_tasks
         return 0 if beginning is None else beginning.tasks(first, first + manifest.num_tasks)
 
@@ -439,7 +511,7 @@ def epochs_of(
     else:
         begun = max(seen, default=-1) + 1
         whole = begun - 1 if in_order else 0
-    for epoch in range(whole):
+    for epoch in range(began, whole):
         chunks = seen.get(epoch, Seen())
         if beginning is None:
             missing = chunks.first_missing(manifest.num_chunks)
@@ -457,7 +529,7 @@ def epochs_of(
             epoch=epoch,
             expected=manifest.num_records - left_out.get(epoch, 0),
             counted=records_of_epoch.get(epoch, 0),
-            chunks=len(seen.get(epoch, ())),
+            chunks=len(seen.get(epoch, ())) - (len(earlier.chunks) if earlier and epoch == began else 0),
             before=before(epoch),
         )
         for epoch in range(begun)

@@ -1,7 +1,8 @@
 """Folders of checkpoints: what they are called, which one is meant by a path, and whether all of one is there.
 
 A checkpoint is written in a folder beside (`.checkpoint-3.draft`), which gets its name (`checkpoint-3`) when the manifest is in it: so one
-that has its name is whole, or was damaged later. Nothing here reads slots; servers verify what they read, `verify` all.
+that has its name is whole, or was damaged later. Members of a group write to a draft that is named by what they copy, because only its
+master knows the number. Nothing here reads slots; servers verify what they read, `verify` all.
 """
 
 from __future__ import annotations
@@ -9,19 +10,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import struct
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from elasticdl._core import crc32c
-from elasticdl.checkpoint.manifest import NAME, Manifest, read_manifest
+from elasticdl.checkpoint.group import GroupManifest, read_group
+from elasticdl.checkpoint.manifest import NAME, Kind, Manifest, check_sizes, read_body, read_servers
 from elasticdl.errors import BadData, BadSetting
 
 _PREFIX = "checkpoint-"
 _ROWS = 1
 """Kind of a piece of a slot that holds rows."""
+_OF_GROUP = re.compile(rf"\.{_PREFIX}step-(\d+)-view-\d+(-passed)?\.draft")
+
+AnyManifest = TypeVar("AnyManifest", Manifest, GroupManifest, Manifest | GroupManifest)
 
 
 def folder_of(directory: Path, number: int) -> Path:
@@ -32,6 +39,11 @@ def folder_of(directory: Path, number: int) -> Path:
 def draft_of(directory: Path, number: int) -> Path:
     """Return the folder in which a checkpoint is written."""
     return directory / f".{_PREFIX}{number}.draft"
+
+
+def group_draft_of(directory: Path, view: int, step: int, *, passed: bool) -> Path:
+    """Return the folder in which the members of a view write their parts of a state, before or after they have passed its gate."""
+    return directory / f".{_PREFIX}step-{step}-view-{view}{'-passed' if passed else ''}.draft"
 
 
 def make_draft(folder: Path) -> None:
@@ -59,9 +71,17 @@ def locate(path: Path, flag: str) -> Path:
 
     `flag` is how the path's writer calls it. Raises BadSetting.
     """
+    return candidates(path, flag)[0]
+
+
+def candidates(path: Path, flag: str) -> list[Path]:
+    """Return the folders of the checkpoints that a path may mean: its own, or all in a directory of them, the newest first.
+
+    `flag` is how the path's writer calls it. Raises BadSetting if there is none.
+    """
     try:
         if (path / NAME).exists():
-            return path
+            return [path]
         if not path.is_dir():
             what = "is no directory" if path.exists() else "does not exist"
             raise BadSetting(
@@ -74,21 +94,30 @@ def locate(path: Path, flag: str) -> Path:
         raise BadSetting(
             f"{flag}: there is no whole checkpoint in {str(path)!r}: no folder in it has a {NAME}"
         )
-    return folder_of(path, found[-1])
+    return [folder_of(path, number) for number in reversed(found)]
 
 
 def read(folder: Path) -> Manifest:
-    """Read a checkpoint's manifest and look whether all its files are there, as long as they have to be. Raises BadData."""
-    manifest = read_manifest(folder / NAME)
-    for file, expected in manifest.sizes().items():
-        try:
-            size = file.stat().st_size
-        except OSError as error:
-            raise BadData(f"{file}: the checkpoint is not whole: {error.strerror}") from None
-        if size != expected:
-            raise BadData(
-                f"{file}: the checkpoint is damaged: the file has {size:,} bytes, and the manifest says {expected:,}"
-            )
+    """Read the manifest of a checkpoint of servers and look whether all its files are there, as long as they have to be. Raises BadData."""
+    return _whole(read_body(folder / NAME, {Kind.SERVERS: read_servers}))
+
+
+def read_of_group(folder: Path) -> GroupManifest:
+    """Do the same for a checkpoint of a synchronous job. Raises BadData."""
+    return _whole(read_body(folder / NAME, {Kind.GROUP: read_group}))
+
+
+def read_any(folder: Path) -> Manifest | GroupManifest:
+    """Do the same for any checkpoint. Raises BadData."""
+    readers: dict[Kind, Callable[[Path, Mapping[str, Any]], Manifest | GroupManifest]] = {
+        Kind.SERVERS: read_servers,
+        Kind.GROUP: read_group,
+    }
+    return _whole(read_body(folder / NAME, readers))
+
+
+def _whole(manifest: AnyManifest) -> AnyManifest:
+    check_sizes(manifest.sizes())
     return manifest
 
 
@@ -129,15 +158,24 @@ def _rows_of(slot: memoryview) -> Counter[int]:
     return rows
 
 
-def size_of(manifest: Manifest) -> int:
-    """Return the bytes of a checkpoint's slots."""
+def size_of(manifest: Manifest | GroupManifest) -> int:
+    """Return the bytes of a checkpoint's slots or parts."""
     return sum(manifest.sizes().values())
 
 
 def publish(directory: Path, number: int) -> Path:
     """Give a checkpoint whose manifest is written its name, durably; return the manifest's path. Raises OSError."""
-    draft, folder = draft_of(directory, number), folder_of(directory, number)
-    draft.rename(folder)
+    return publish_draft(draft_of(directory, number), directory, number)
+
+
+def publish_draft(draft: Path, directory: Path, number: int) -> Path:
+    """Do the same for a draft of any name; it may have been done before. Raises OSError."""
+    folder = folder_of(directory, number)
+    try:
+        draft.rename(folder)
+    except FileNotFoundError:
+        if not (folder / NAME).exists():
+            raise
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -160,11 +198,41 @@ def remove_older(directory: Path, kept: int, newest: int) -> None:
                 shutil.rmtree(draft, ignore_errors=True)
 
 
+def remove_older_of_group(
+    directory: Path, kept: int, newest: int, step: int, spared: Collection[Path]
+) -> None:
+    """Do the same for a group whose newest one is of `step`; the best one stays, too, and those whose manifest is `spared`."""
+    with contextlib.suppress(OSError):
+        older = [number for number in numbers(directory) if number <= newest]
+        folders = [folder_of(directory, number) for number in (older[:-kept] if kept else ())]
+        best = _best_of(directory, older) if folders else None
+        for folder in folders:
+            if folder != best and folder / NAME not in spared:
+                _remove(folder)
+        for draft in directory.glob(f".{_PREFIX}step-*.draft"):
+            found = _OF_GROUP.fullmatch(draft.name)
+            if found is not None and int(found[1]) <= step:
+                shutil.rmtree(draft, ignore_errors=True)
+
+
+def _best_of(directory: Path, numbers: Sequence[int]) -> Path | None:
+    """Return the newest checkpoint that was the best when it was written, None if there is none: each such is better than those before."""
+    for number in reversed(numbers):
+        folder = folder_of(directory, number)
+        with contextlib.suppress(BadData):
+            if read_body(folder / NAME, {Kind.GROUP: read_group}).is_best:
+                return folder
+    return None
+
+
 def remove_drafts(directory: Path, names: Sequence[int] | None = None) -> None:
     """Remove what is left of checkpoints that were given up: those of these numbers, or all."""
     with contextlib.suppress(OSError):
         for draft in _drafts(directory):
             if names is None or _number_of_draft(draft) in names:
+                shutil.rmtree(draft, ignore_errors=True)
+        for draft in directory.glob(f".{_PREFIX}step-*.draft") if names is None else ():
+            if _OF_GROUP.fullmatch(draft.name):
                 shutil.rmtree(draft, ignore_errors=True)
 
 

@@ -1,6 +1,7 @@
 """The manifest of a checkpoint: what says that it is whole, what it is of, and where each slot lies.
 
-One JSON object, `manifest.json` in the checkpoint's folder, written last::
+What all manifests share is here, too; that of a synchronous job is in `group.py`. One JSON object, `manifest.json` in the checkpoint's
+folder, written last::
 
     {"format": 1, "number": 3, "job": "deepfm-2", "written_at": 1790000000.5,
      "position": {"low": 96, "above": [98, 99], "roll_back": 0, "step": 0},
@@ -22,10 +23,11 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.data.plan.order import Dealing
@@ -45,10 +47,28 @@ _WORD = (1 << 64) - 1
 _YEAR_9999 = 253_402_300_799
 """In seconds since the Unix epoch; the calendar of most programs ends there."""
 
+_Read = TypeVar("_Read")
+
+
+class Kind(StrEnum):
+    """What a checkpoint is of; a manifest that does not say it is of servers."""
+
+    SERVERS = "servers"
+    """A job with parameter servers."""
+    GROUP = "group"
+    """A synchronous job."""
+
+
+class OtherKind(BadData):
+    """A checkpoint that is whole, as far as anybody knows, and that this reader can't read."""
+
+
+_OF = {Kind.SERVERS: "a job with parameter servers", Kind.GROUP: "a job without parameter servers"}
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a checkpoint holds.
+    """What a checkpoint of a job with parameter servers holds.
 
     Attributes:
         number: of the checkpoint; later ones have higher numbers.
@@ -91,7 +111,6 @@ class Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> Path:
     """Write a manifest, durably, and return its path. Raises OSError."""
-    dealing = manifest.dealing
     body: dict[str, Any] = {
         "format": FORMAT,
         "number": manifest.number,
@@ -104,36 +123,42 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
             "step": manifest.step,
             "begun": [list(task) for task in manifest.begun],
         },
-        "data": {
-            "shards": [[shard.name, shard.start, shard.count] for shard in dealing.shards],
-            "seed": dealing.seed,
-            "shuffle": dealing.shuffle,
-            "block": max(shard.block for shard in dealing.shards),
-            "records_per_task": dealing.records_per_task,
-            "minibatch_size": dealing.minibatch_size,
-            "minibatches_per_task": -(-dealing.records_per_task // dealing.minibatch_size),
-            "grads_to_wait": dealing.grads_to_wait,
-        },
+        "data": dealing_to_json(manifest.dealing),
         "model": dict(manifest.model),
         "slots": [[file.name, *section] for file, section in manifest.sections],
     }
+    return write_body(folder, body)
+
+
+def write_body(folder: Path, body: Mapping[str, Any]) -> Path:
+    """Write a manifest of these fields, durably, and return its path. Raises OSError."""
     path = folder / NAME
     replace_file(path, json.dumps({**body, "checksum": _checksum(body)}))
     return path
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read a manifest. Raises BadData, naming the file, if it can't be read, or is of another format, damaged or not whole."""
+    """Read a manifest. Raises BadData, naming the file, if it can't be read, or is of another format, kind, damaged or not whole."""
+    return read_body(path, {Kind.SERVERS: read_servers})
+
+
+def read_body(path: Path, readers: Mapping[Kind, Callable[[Path, Mapping[str, Any]], _Read]]) -> _Read:
+    """Read a manifest of one of these kinds, each by its reader. Raises BadData, naming the file."""
     try:
         body = reading.fields(reading.load_file(path))
         told = body.pop("checksum", None)
         if reading.field(body, "format") != FORMAT:
-            raise BadData(
+            raise OtherKind(
                 f"{path}: written in format {body['format']!r}, this version of elasticdl reads format {FORMAT}"
             )
         if told != _checksum(body):
             raise BadData(f"{path}: its checksum does not hold: it was changed or cut off")
-        return _manifest(path, body)
+        kind = Kind(reading.text(body.get("kind", Kind.SERVERS.value)))
+        if kind not in readers:
+            raise OtherKind(
+                f"{path}: it is a checkpoint of {_OF[kind]}, and one of {_OF[next(iter(readers))]} is needed"
+            )
+        return readers[kind](path, body)
     except OSError as error:
         raise BadData(f"{path}: the checkpoint can't be read: {error.strerror}") from None
     except (json.JSONDecodeError, UnicodeError):
@@ -142,12 +167,26 @@ def read_manifest(path: Path) -> Manifest:
         raise BadData(f"{path}: it is no manifest of a checkpoint: {error}") from None
 
 
-def _manifest(path: Path, body: Mapping[str, Any]) -> Manifest:
+def check_sizes(sizes: Mapping[Path, int]) -> None:
+    """Look whether all files of a checkpoint are there, as long as they have to be. Raises BadData."""
+    for file, expected in sizes.items():
+        try:
+            size = file.stat().st_size
+        except OSError as error:
+            raise BadData(f"{file}: the checkpoint is not whole: {error.strerror}") from None
+        if size != expected:
+            raise BadData(
+                f"{file}: the checkpoint is damaged: the file has {size:,} bytes, and the manifest says {expected:,}"
+            )
+
+
+def read_servers(path: Path, body: Mapping[str, Any]) -> Manifest:
+    """Read the fields of a manifest of servers. Raises ValueError or BadData."""
     position, model = (
         reading.fields(reading.field(body, "position")),
         reading.fields(reading.field(body, "model")),
     )
-    dealing = _dealing(reading.fields(reading.field(body, "data")))
+    dealing = read_dealing(reading.fields(reading.field(body, "data")))
     # Numbers of tasks count through all epochs.
     last = _EPOCHS * sum(-(-shard.count // dealing.records_per_task) for shard in dealing.shards)
     slots = reading.items(reading.field(body, "slots"))
@@ -159,7 +198,7 @@ def _manifest(path: Path, body: Mapping[str, Any]) -> Manifest:
     return Manifest(
         number=integer(reading.field(body, "number")),
         job=reading.text(reading.field(body, "job")),
-        written_at=_time(reading.field(body, "written_at")),
+        written_at=read_time(reading.field(body, "written_at")),
         low=integer(reading.field(position, "low"), most=last),
         above=tuple(integer(task, most=last) for task in reading.items(reading.field(position, "above"))),
         roll_back=integer(reading.field(position, "roll_back")),
@@ -171,7 +210,22 @@ def _manifest(path: Path, body: Mapping[str, Any]) -> Manifest:
     )
 
 
-def _dealing(data: Mapping[str, Any]) -> Dealing:
+def dealing_to_json(dealing: Dealing) -> dict[str, Any]:
+    """Return how data is dealt out, as `read_dealing` reads it."""
+    return {
+        "shards": [[shard.name, shard.start, shard.count] for shard in dealing.shards],
+        "seed": dealing.seed,
+        "shuffle": dealing.shuffle,
+        "block": max(shard.block for shard in dealing.shards),
+        "records_per_task": dealing.records_per_task,
+        "minibatch_size": dealing.minibatch_size,
+        "minibatches_per_task": -(-dealing.records_per_task // dealing.minibatch_size),
+        "grads_to_wait": dealing.grads_to_wait,
+    }
+
+
+def read_dealing(data: Mapping[str, Any]) -> Dealing:
+    """Read how data is dealt out. Raises ValueError."""
     block = integer(data.get("block", 1), 1)
     shards = tuple(_shard(one, block) for one in reading.items(reading.field(data, "shards")))
     if not any(shard.count for shard in shards):
@@ -193,12 +247,18 @@ def _shard(body: object, block: int) -> Shard:
 
 def _section(folder: Path, body: object) -> tuple[Path, SlotSection]:
     file, *numbers, proof = reading.items(body, 1 + len(SlotSection._fields))
-    name = reading.text(file)
-    if Path(name).name != name or name == ".." or "\0" in name:
-        raise ValueError(f"{name!r} is no name of a file beside it")
+    path = file_beside(folder, file)
     if len(reading.text(proof)) != 32 or proof.strip("0123456789abcdef"):
         raise ValueError(f"expected a sum of 32 hexadecimal digits, received {proof[:40]!r}")
-    return folder / name, SlotSection._make((*(integer(one, most=_WORD) for one in numbers), proof))
+    return path, SlotSection._make((*(integer(one, most=_WORD) for one in numbers), proof))
+
+
+def file_beside(folder: Path, value: object) -> Path:
+    """Return the path of a file in the checkpoint's folder by its name. Raises ValueError."""
+    name = reading.text(value)
+    if Path(name).name != name or name == ".." or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file beside it")
+    return folder / name
 
 
 def _begun(body: object, last: int) -> tuple[int, int]:
@@ -206,7 +266,8 @@ def _begun(body: object, last: int) -> tuple[int, int]:
     return integer(task, most=last), integer(chunks)
 
 
-def _time(value: object) -> float:
+def read_time(value: object) -> float:
+    """Read a time in seconds since the Unix epoch. Raises ValueError."""
     seconds = reading.number(value)
     if not 0 <= seconds <= _YEAR_9999:
         raise ValueError(f"{seconds} is no time")

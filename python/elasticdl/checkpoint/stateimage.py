@@ -1,8 +1,8 @@
-"""The bytes of a state: what a donor streams, what a snapshot file holds.
+"""The bytes of a state: what a donor streams.
 
 Layout (integers little-endian): magic `EDLSTATE`, format number u32, length of the head u32, the head as JSON (state id, position, the
-loop's running sums, whether its gate was passed, the adapter's description of its arrays), then the arrays' bytes, then CRC-32C of
-everything before it. Not a checkpoint format for people: it names no framework and is read by the same version only.
+loop's running sums, whether its gate was passed, the best metric so far, the adapter's description of its arrays), then the arrays'
+bytes, then CRC-32C of everything before it. Not a format for people: it names no framework and is read by the same version only.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +21,9 @@ from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.shard import Position
 from elasticdl.errors import TransferFailed
 from elasticdl.files import reading
-from elasticdl.files.drafts import replacing
 
 _MAGIC = b"EDLSTATE"
-_FORMAT = 3
+_FORMAT = 4
 _PREFIX = struct.Struct("<8sII")
 
 
@@ -53,6 +51,13 @@ class RunningSums:
     examples: float = 0.0
 
 
+class Best(NamedTuple):
+    """The best value so far of the metric by which checkpoints are chosen, and the step of its state."""
+
+    value: float
+    step: int
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """A whole state with its name."""
@@ -63,6 +68,33 @@ class State:
     image: StateImage
     passed: bool = False
     """The state's gate was passed: what callbacks did there is part of the image."""
+    best: Best | None = None
+    """None before the first evaluation, and where no checkpoint is chosen by a metric."""
+
+
+def head_to_json(
+    sums: RunningSums, passed: bool, best: Best | None, meta: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what a state has beside its name and the bytes of its arrays, as `read_head` reads it."""
+    return {
+        "sums": asdict(sums),
+        "passed": passed,
+        "best": None if best is None else list(best),
+        "meta": meta,
+    }
+
+
+def read_head(head: object) -> tuple[RunningSums, bool, Best | None, Mapping[str, Any]]:
+    """Read what `head_to_json` returned. Raises ValueError or, for other sums, TypeError."""
+    sums = RunningSums(
+        **{name: reading.number(value, finite=False) for name, value in _numbers(head, "sums").items()}
+    )
+    best = reading.field(head, "best")
+    if best is not None:
+        value, step = reading.items(best, 2)
+        best = Best(reading.number(value, finite=False), reading.integer(step))
+    meta = reading.fields(reading.field(head, "meta"))
+    return sums, reading.flag(reading.field(head, "passed")), best, meta
 
 
 def encode(state: State) -> bytearray:
@@ -72,8 +104,7 @@ def encode(state: State) -> bytearray:
             "state": asdict(state.id),
             "position": asdict(state.position),
             "sums": asdict(state.sums),
-            "passed": state.passed,
-            "meta": state.image.meta,
+            **head_to_json(state.sums, state.passed, state.best, state.image.meta),
         }
     ).encode()
     body = state.image.body
@@ -109,16 +140,15 @@ def decode(data: bytes | bytearray | memoryview) -> State:
         raise TransferFailed(f"the state's head of {length} bytes is longer than the state")
     try:
         head = reading.load(bytes(view[_PREFIX.size : start]))
-        state, position, sums = (_numbers(head, name) for name in ("state", "position", "sums"))
+        state, position = (_numbers(head, name) for name in ("state", "position"))
+        sums, passed, best, meta = read_head(head)
         return State(
             StateId(**{name: reading.integer(value) for name, value in state.items()}),
             Position(**{name: reading.integer(value) for name, value in position.items()}),
-            RunningSums(**{name: reading.number(value, finite=False) for name, value in sums.items()}),
-            StateImage(
-                reading.fields(reading.field(head, "meta")),
-                np.frombuffer(view, np.uint8, size - start, start),
-            ),
-            reading.flag(reading.field(head, "passed")),
+            sums,
+            StateImage(meta, np.frombuffer(view, np.uint8, size - start, start)),
+            passed,
+            best,
         )
     except (ValueError, TypeError) as error:  # TypeError: other names than those of the values
         raise TransferFailed(f"the state's head is damaged: {error}") from None
@@ -126,10 +156,3 @@ def decode(data: bytes | bytearray | memoryview) -> State:
 
 def _numbers(head: object, name: str) -> dict[str, Any]:
     return reading.fields(reading.field(head, name))
-
-
-def write(path: Path, data: bytes | bytearray) -> None:
-    """Write beside, sync, rename: the file at `path` is whole or absent, whatever happens; its folder is made if need be."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
-        file.write(data)

@@ -69,7 +69,7 @@ def export(checkpoint: str, output: str, output_format: str | None, **model: str
 
 @click.group()
 def checkpoint() -> None:
-    """Look inside checkpoints of jobs with parameter servers."""
+    """Look inside checkpoints."""
 
 
 @checkpoint.command(name="list")

@@ -121,6 +121,8 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("steps", "steps", "{:,}"),
         ("loss", "loss of a last minibatch" if "servers" in summary else "loss of the last step", "{:z.4f}"),
         ("records_trained", "records consumed" if _has_left_out(summary) else "records trained", "{:,}"),
+        ("records_evaluated", "records evaluated", "{:,}"),
+        ("records_predicted", "records predicted", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
         ("roll_backs", "times rolled back", "{:,}"),
         ("redone_steps", "committed steps redone", "{:,}"),

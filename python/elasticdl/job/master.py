@@ -24,7 +24,6 @@ from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
 from elasticdl.job.page import MasterPage
 from elasticdl.master.core.events import DataFound
@@ -35,7 +34,7 @@ from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.reporting.curvekeeping import CurveKeeper
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
 from elasticdl.page.recording import Recording
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.machine import ask_for_descriptors
 from elasticdl.spec.pods import amount
 
@@ -109,33 +108,29 @@ def make_runner(
         from elasticdl.master.running.ps import PsStrategy
 
         return Runner(job, past, PsStrategy(spec, place.name, snapshots, past))
+    if spec.kind is not JobKind.TRAIN:
+        from elasticdl.master.running.tasking import TaskStrategy
+
+        return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA)))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
-    return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots))
+    return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
 
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
-    from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.reader import shards_of
-    from elasticdl.data.readers.recordfiles import open_reader
+    from elasticdl.job.datafiles import check_classes, open_job_data
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
         return None
-
-    def shards(origin: str) -> tuple[Shard, ...]:
-        return shards_of(
-            open_reader(
-                origin,
-                spec.data_reader_params,
-                place.path / "data",
-                progress=progress,
-                records_per_task=records_per_task(spec),
-            )
-        )
-
-    return DataFound(shards(spec.training_data), shards(spec.validation_data) if spec.validation_data else ())
+    main = open_job_data(place, spec, spec.data, progress=progress)
+    if spec.kind is not JobKind.TRAIN or not spec.validation_data:
+        return DataFound(shards_of(main), ())
+    validation = open_job_data(place, spec, spec.validation_data, progress=progress)
+    check_classes(main, validation)
+    return DataFound(shards_of(main), shards_of(validation))
 
 
 def _replica_sets(

@@ -7,6 +7,7 @@ wrote it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -90,7 +91,8 @@ class KerasAdapter:
         try:
             self.compute(batch, 0, 0)
             self.size = self._step.size
-            self._state = ModelState([*self.model.variables, *self.optimizer.variables])
+            kept = self._callbacks.best_weights()
+            self._state = ModelState([*self.model.variables, *self.optimizer.variables, *kept])
             before = self._state.image([])
             # Whatever the optimizer makes of a gradient of zeros: what counts is that the commit has run once.
             self.apply(np.zeros(self.size, self.dtype), 1.0)
@@ -208,6 +210,14 @@ class KerasAdapter:
     def image(self) -> StateImage:
         """Copy the committed state."""
         return self._state.image(self._callbacks.state())
+
+    def describe_image(self) -> tuple[Mapping[str, Any], int]:
+        """Return the `meta` of an image, and the bytes of its body."""
+        return self._state.meta(self._callbacks.state()), self._state.size
+
+    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy these bytes of an image's body."""
+        return self._state.part(first, end)
 
     def load(self, image: StateImage) -> None:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""

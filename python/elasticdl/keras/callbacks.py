@@ -1,8 +1,8 @@
 """Keras callbacks in a group: every member runs them on the same logs, and their history is part of the state.
 
 A callback keeps what it knows in attributes of its own, which nobody can copy; so the logs are kept instead, and a member that heals
-replays them from the beginning. Callbacks that need what a member does not have (validation data, the best weights so far, a file
-for itself) are refused with a sentence.
+replays them from the beginning. The best weights of `EarlyStopping` come with the state (`bestweights.py`). Callbacks that need what a
+member does not have (a file for itself) are refused with a sentence.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ import keras
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.errors import BadModel, TransferFailed
+from elasticdl.keras.bestweights import BestWeight, best_weights, keeps_weights
 from elasticdl.keras.monitored import LOSS_ALONE
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.modelfile import describe
 
 _REFUSED = {
-    "ModelCheckpoint": "use --output for the model and --checkpoint_steps for snapshots",
-    "BackupAndRestore": "the job recovers by itself; --checkpoint_steps sets how often it takes a snapshot",
+    "ModelCheckpoint": "use --checkpoint_dir, with --checkpoint_best=METRIC for the best one",
+    "BackupAndRestore": "the job recovers by itself, and another one continues from --checkpoint_dir",
     "TensorBoard": "write scalars from a callback of your own",
     "SwapEMAWeights": "the optimizer's use_ema does the same, and the export takes the averages",
     "RemoteMonitor": "send from a callback of your own",
@@ -126,9 +127,10 @@ class GroupCallbacks:
                     f"{self._path}: the callback {name} is not possible in a group of workers; {instead}"
                 )
         self._check_monitored(callback, name)
-        if getattr(callback, "restore_best_weights", False):
+        if getattr(callback, "restore_best_weights", False) and not keeps_weights(callback):
             raise BadModel(
-                f"{self._path}: {name}(restore_best_weights=True) needs weights that a joining worker never had; leave it out"
+                f"{self._path}: {name}(restore_best_weights=True) keeps weights that a joining worker never had; use "
+                "keras.callbacks.EarlyStopping, or leave it out"
             )
 
     def _check_monitored(self, callback: Any, name: str) -> None:
@@ -162,6 +164,10 @@ class GroupCallbacks:
     @writes.setter
     def writes(self, value: bool) -> None:
         self._writes = value
+
+    def best_weights(self) -> list[BestWeight]:
+        """Return the weights that callbacks keep: part of the state, as what a callback knows is not."""
+        return list(best_weights(lambda: self._callbacks, self._model))
 
     def logs(self, logs: StepLogs) -> str | None:
         """Run the hooks of one commit; return a reason if a callback asks for the end."""

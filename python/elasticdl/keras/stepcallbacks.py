@@ -16,16 +16,18 @@ from elasticdl.spec.zoo import imported_file, parse
 
 _KERAS = re.compile(r"(?:.+\.)?keras\.callbacks\.(\w+)")
 OF_STEPS = frozenset(
-    f"on_{what}_{end}" for what in ("batch", "train_batch", "epoch") for end in ("begin", "end")
+    f"on_{what}_{end}"
+    for what in ("batch", "train_batch", "epoch", "test", "test_batch")
+    for end in ("begin", "end")
 )
-"""Hooks of steps and epochs."""
+"""Hooks of steps, epochs and evaluations."""
 _PLAIN = (ast.Return, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr)
 
 
 def why_refused(name: str) -> str:
     """Return what is said of a callback that follows the steps of a job with parameter servers."""
     return (
-        f"{name} is called by step or by epoch, and workers with parameter servers have none in common; leave it "
+        f"{name} is called by step, epoch or evaluation, and workers with parameter servers have no steps in common; leave it "
         "out, or train without --num_ps_pods"
     )
 

@@ -5,7 +5,7 @@ The flat accumulator has the sums of gradients of all parameters and tables, the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -187,6 +187,14 @@ class ReferenceAdapter:
     def image(self) -> StateImage:
         """Copy the committed state; callbacks have none."""
         return self._state.image([])
+
+    def describe_image(self) -> tuple[Mapping[str, Any], int]:
+        """Return the `meta` of an image, and the bytes of its body."""
+        return self._state.meta([]), self._state.size
+
+    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy these bytes of an image's body."""
+        return self._state.part(first, end)
 
     def load(self, image: StateImage) -> None:
         """Replace the state. Raises TransferFailed, with nothing replaced, if the image does not fit this model."""

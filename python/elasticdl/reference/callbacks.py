@@ -10,6 +10,9 @@ from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
+_OF_STEPS = ("on_step_end", "on_epoch_end", "on_evaluated")
+"""Hooks that all workers run after the same step."""
+
 
 class Callback:
     """The base of callbacks. What one keeps in attributes is not given to workers that join later."""
@@ -37,10 +40,10 @@ class Callbacks:
         """Make them. `steps`: the job's workers take steps together. Raises BadModel for what is no callback, or can't be called."""
         self._all = _made(user)
         for one in self._all:
-            if not steps and (_overrides(one, "on_step_end") or _overrides(one, "on_epoch_end")):
+            if not steps and any(_overrides(one, hook) for hook in _OF_STEPS):
                 raise BadModel(
-                    f"{user.path}: {type(one).__name__} is called by step or by epoch, and workers with parameter servers have none in "
-                    "common; leave it out, or train without --num_ps_pods"
+                    f"{user.path}: {type(one).__name__} is called by step, epoch or evaluation, and workers with parameter servers have no "
+                    "steps in common; leave it out, or train without --num_ps_pods"
                 )
 
     @property

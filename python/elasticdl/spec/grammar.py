@@ -29,6 +29,34 @@ class WorkerRange:
         return str(self.maximum) if self.minimum == 1 else f"{self.minimum}:{self.maximum}"
 
 
+@dataclass(frozen=True, slots=True)
+class BestMetric:
+    """By which metric checkpoints are chosen.
+
+    Attributes:
+        metric: its name, as it is shown.
+        more: more is better.
+    """
+
+    metric: str
+    more: bool
+
+    def __str__(self) -> str:
+        return f"{self.metric}:max" if self.more else self.metric
+
+    def is_better(self, value: float, than: float) -> bool:
+        """Tell whether a value is better than another."""
+        return value > than if self.more else value < than
+
+
+def best_metric(text: str) -> BestMetric:
+    """Read `METRIC` (less is better) or `METRIC:max`."""
+    name, colon, direction = text.strip().partition(":")
+    if not name or (colon and direction not in ("max", "min")):
+        raise ValueError(f"{text!r} is neither METRIC nor METRIC:max")
+    return BestMetric(name, direction == "max")
+
+
 def worker_range(text: str) -> WorkerRange:
     """Read `N` (wants N, trains with any number) or `MIN:MAX` (waits below MIN)."""
     low, colon, high = text.strip().partition(":")

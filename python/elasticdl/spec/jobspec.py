@@ -16,15 +16,25 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
 from elasticdl.spec import setting as kinds
-from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.grammar import BestMetric, WorkerRange
 from elasticdl.spec.pods import Priority, Volume, amount
 from elasticdl.spec.setting import Setting, setting, setting_of
 
-FORMAT = 1
+FORMAT = 2
 """Format number of `spec.json`."""
 _HIGHEST_PORT = 65535
 PARQUET = "parquet"
-"""Output format of tables and variables on parameter servers, whatever the framework."""
+"""Output format of tables and variables on parameter servers, whatever the framework, and of predictions."""
+CSV = "csv"
+"""Output format of predictions."""
+
+
+class JobKind(StrEnum):
+    """What a job does, in the words of the commands."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PREDICT = "predict"
 
 
 class Strategy(StrEnum):
@@ -95,7 +105,13 @@ class Mode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """The settings of one job. Build it with `elasticdl.spec.edge.build`, which reads text and names mistakes."""
+    """The settings of one job. Build it with `elasticdl.spec.edge.build`, which reads text and names mistakes.
+
+    Attributes:
+        kind: what the job does; the command says it, so it is no setting.
+    """
+
+    kind: JobKind = JobKind.TRAIN
 
     # ------------------------------------------------------------------ identity
     job_name: str = setting(
@@ -155,9 +171,19 @@ class JobSpec:
         what="Function that returns a custom reader, if defined.", why="The name that model files use.",
     )  # fmt: skip
 
+    prediction_outputs_processor: str = setting(
+        kinds.text("SYMBOL"), "PredictionOutputsProcessor", group="model",
+        what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
+    )  # fmt: skip
+    trained_model: str = setting(
+        kinds.path("FILE"), "", group="model", what="The trained model, as `train` writes it to --output.",
+        why="There is no model to guess.",
+    )  # fmt: skip
+
     # ------------------------------------------------------------------ data
     training_data: str = setting(
-        kinds.path("DATA"), group="data", what="File, directory or glob to train on, or what the custom reader takes.",
+        kinds.path("DATA"), "", group="data",
+        what="File, directory or glob to train on, a URL of files or of a database, or what the custom reader takes.",
         why="There is no data to guess.",
     )  # fmt: skip
     validation_data: str = setting(
@@ -166,16 +192,36 @@ class JobSpec:
         why="Evaluation takes time, and data that is not trained on.",
     )  # fmt: skip
     evaluation_steps: int = setting(
-        kinds.integer(0), 0, group="data", unit="steps", what="Steps from one evaluation to the next; 0: none within an epoch.",
+        kinds.integer(0), 0, group="data", unit="steps",
+        what="Steps from one evaluation to the next, with parameter servers up to the next task; 0: none within an epoch.",
         why="Each one evaluates all of validation_data, and training waits for it.",
     )  # fmt: skip
     evaluate_at_epoch_end: bool = setting(
         kinds.flag(), True, group="data", what="Evaluate after the last step of each epoch; in any case after the last step of all.",
         why="Keras does so.",
     )  # fmt: skip
+    prediction_data: str = setting(
+        kinds.path("DATA"), "", group="data", what="File, directory or glob of the records to predict for.",
+        why="There is no data to guess.",
+    )  # fmt: skip
+    prediction_keep: tuple[str, ...] = setting(
+        kinds.names(), (), group="data", what="Columns of the data that are written beside the predictions.",
+        why="They can also be joined by shard and record.",
+    )  # fmt: skip
     data_reader_params: Mapping[str, object] = setting(
         kinds.parameters(), {}, group="data", what="Keyword arguments of the reader, as Python literals.",
         why="Literals only: a command line never runs code.",
+    )  # fmt: skip
+    data_cache: str = setting(
+        kinds.path("DIR"), "", group="data",
+        what="Directory for tables that are made of data once: lists of images, results of queries. On Kubernetes one that all pods share, "
+        "needed beyond 32 MiB; the job's folder if not given.",
+        why="Most of them are small.",
+    )  # fmt: skip
+    storage_seconds: float = setting(
+        kinds.number(0), 300.0, group="data", unit="seconds",
+        what="How long a server of data, whose URL is training_data, may be silent; then the job fails.",
+        why="Object stores come back within minutes, and what was trained until then is lost if nobody waits.",
     )  # fmt: skip
     minibatch_size: int = setting(
         kinds.integer(1), 64, group="data", unit="records", what="Records of one chunk: what one worker computes at once.",
@@ -313,13 +359,14 @@ class JobSpec:
 
     # ------------------------------------------------------------------ output
     output: str = setting(
-        kinds.path(), "", group="output", what="Where the trained model is written; nothing is written if not given.",
+        kinds.path(), "", group="output",
+        what="Where the trained model is written, or the directory of predictions; nothing is written if not given.",
         why="A first try should leave nothing behind.",
     )  # fmt: skip
     output_format: str = setting(
         kinds.text("NAME"), "", group="output", what="keras: one .keras file; saved_model: a SavedModel directory; parquet: a "
         "directory of Parquet files, with the trained rows of tables on parameter servers, and the variables; other frameworks have "
-        "others. The framework's own file if not given.",
+        "others. The framework's own file if not given. Predictions: parquet, which is the default, or csv.",
         why="The file that the framework itself reads.",
     )  # fmt: skip
     summary: str = setting(
@@ -340,23 +387,29 @@ class JobSpec:
     )  # fmt: skip
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="Directory for snapshots, on Kubernetes one that all pods share; the job's folder if not given, nowhere on Kubernetes. "
-        "With parameter servers they are checkpoints, which stay when the job ends; others serve this job only, and are removed.",
-        why="On one machine every worker sees the job's folder; pods share only what is mounted.",
+        what="Directory for checkpoints, which stay when the job ends; on Kubernetes one that all pods share. Without it there are "
+        "snapshots for this job alone in its folder, and on Kubernetes none.",
+        why="On one machine every process sees the job's folder; pods share only what is mounted.",
     )  # fmt: skip
     checkpoint_steps: int = setting(
-        kinds.integer(0), 0, group="output", unit="steps", what="Steps between snapshots; 0: one at the end of each epoch.",
-        why="Snapshots serve only the case that all workers die at once, or all servers of a part of the model.",
+        kinds.integer(0), 0, group="output", unit="steps",
+        what="Steps between two checkpoints, or snapshots; 0: one at the end of each epoch.",
+        why="A running job needs them only if all workers die at once, or all servers of a part of the model.",
+    )  # fmt: skip
+    checkpoint_best: BestMetric | None = setting(
+        kinds.best_metric(), None, group="output",
+        what="A checkpoint after each evaluation in which this metric is the best so far; it is kept until another is better.",
+        why="The last state of a job is not always the one that you want. Less is better unless `:max` follows the name.",
     )  # fmt: skip
     keep_checkpoint_max: int = setting(
         kinds.integer(0), 3, group="output", unit="checkpoints",
-        what="With parameter servers: checkpoints that are kept in checkpoint_dir, the newest; 0: all.",
+        what="Checkpoints that are kept in checkpoint_dir, the newest; 0: all.",
         why="One may turn out to be damaged, or to be of a model that has gone astray; each is as large as the model.",
     )  # fmt: skip
     checkpoint_dir_for_init: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="With parameter servers: the checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any "
-        "number of servers. num_epochs and max_step count from the very beginning.",
+        what="The checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any number of workers and "
+        "servers. num_epochs and max_step count from the very beginning.",
         why="A job begins anew unless somebody says otherwise.",
     )  # fmt: skip
     log_loss_steps: int = setting(
@@ -526,6 +579,17 @@ class JobSpec:
         return self.num_ps_pods > 0 and not self.use_async
 
     @property
+    def data(self) -> str:
+        """What the job goes through, in the words of the setting that names it."""
+        match self.kind:
+            case JobKind.TRAIN:
+                return self.training_data
+            case JobKind.EVALUATE:
+                return self.validation_data
+            case JobKind.PREDICT:
+                return self.prediction_data
+
+    @property
     def replicas(self) -> int:
         """How many parameter servers hold each part of the model."""
         return self.ps_replicas or min(2, self.num_ps_pods)
@@ -533,11 +597,48 @@ class JobSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON values with their format number; `from_json` is the inverse."""
         settings = {name: declared.kind.write(getattr(self, name)) for name, declared in SETTINGS.items()}
-        return {"format": FORMAT, "settings": settings}
+        return {"format": FORMAT, "kind": self.kind.value, "settings": settings}
 
 
-SETTINGS: dict[str, Setting] = {declared.name: setting_of(declared) for declared in fields(JobSpec)}
+SETTINGS: dict[str, Setting] = {
+    declared.name: setting_of(declared) for declared in fields(JobSpec) if declared.name != "kind"
+}
 """Every setting by name, in the order of `--help`."""
+
+_OF_PREDICTION = frozenset({"prediction_data", "prediction_keep", "prediction_outputs_processor"})
+_OF_TRAINING_GROUPS = frozenset({"parameter servers"})
+_OF_TRAINING = frozenset(
+    {
+        "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
+        "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
+        "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
+        "moment_seconds", "checkpoint_best",
+    }
+)  # fmt: skip
+
+
+def settings_of(kind: JobKind) -> dict[str, Setting]:
+    """Return the settings that a job of this kind has."""
+    match kind:
+        case JobKind.TRAIN:
+            left_out = _OF_PREDICTION | {"trained_model"}
+        case JobKind.EVALUATE:
+            left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"}
+        case JobKind.PREDICT:
+            left_out = (_OF_TRAINING | {"validation_data", "eval_metrics_fn"}) - {"output", "output_format"}
+    return {
+        name: setting
+        for name, setting in SETTINGS.items()
+        if name not in left_out and (kind is JobKind.TRAIN or setting.group not in _OF_TRAINING_GROUPS)
+    }
+
+
+REQUIRED: dict[JobKind, tuple[str, ...]] = {
+    JobKind.TRAIN: ("model_def", "training_data"),
+    JobKind.EVALUATE: ("model_def", "trained_model", "validation_data"),
+    JobKind.PREDICT: ("model_def", "trained_model", "prediction_data"),
+}
+"""Settings without which no job of a kind can begin."""
 
 
 def from_json(body: object) -> JobSpec:
@@ -557,7 +658,8 @@ def from_json(body: object) -> JobSpec:
             "the job's settings are not those of this version of elasticdl; use the version that started the job"
         )
     try:
-        return JobSpec(**{name: SETTINGS[name].kind.read(value) for name, value in settings.items()})
+        read = {name: SETTINGS[name].kind.read(value) for name, value in settings.items()}
+        return JobSpec(kind=JobKind(body["kind"]), **read)
     except (TypeError, ValueError, KeyError) as error:
         raise BadSetting(f"the job's settings can't be read: {error}") from error
 
@@ -573,6 +675,14 @@ def from_text(content: bytes | str) -> JobSpec:
 
 def check(spec: JobSpec) -> None:
     """Check what holds between settings. Raises BadSetting."""
+    if spec.kind is JobKind.PREDICT and spec.output_format not in ("", PARQUET, CSV):
+        raise BadSetting(
+            f"--output_format: predictions are written as {PARQUET} or {CSV}, received {spec.output_format!r}"
+        )
+    if taken := sorted({"shard", "record"}.intersection(spec.prediction_keep)):
+        raise BadSetting(
+            f"--prediction_keep: {taken[0]!r} says which record a prediction is of; leave it out"
+        )
     module, _, symbol = spec.model_def.rpartition(".")
     if not module or not all(part.isidentifier() for part in [*module.split("."), symbol]):
         raise BadSetting(
@@ -607,7 +717,8 @@ def check(spec: JobSpec) -> None:
                 f"--oom_memory_limit: {spec.oom_memory_limit} is to be more than the memory of --worker_resource_limit, "
                 f"which is {limit or 'not given'}"
             )
-    if spec.output and spec.output_format == PARQUET and not spec.num_ps_pods:
+    trains = spec.kind is JobKind.TRAIN
+    if trains and spec.output and spec.output_format == PARQUET and not spec.num_ps_pods:
         raise BadSetting(
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"
@@ -617,11 +728,6 @@ def check(spec: JobSpec) -> None:
 def _check_evaluation(spec: JobSpec) -> None:
     if spec.evaluation_steps and not spec.validation_data:
         raise BadSetting("--evaluation_steps: there is nothing to evaluate; name it with --validation_data")
-    if spec.validation_data and spec.num_ps_pods:
-        raise BadSetting(
-            "--validation_data: models on parameter servers are not evaluated while they are trained; evaluate the exported model, or "
-            "train without --num_ps_pods"
-        )
     if 0 < spec.max_step < spec.evaluation_steps:
         raise BadSetting(
             f"--evaluation_steps: the job ends after {spec.max_step} steps (--max_step), before the first evaluation after "
@@ -630,16 +736,18 @@ def _check_evaluation(spec: JobSpec) -> None:
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
-    if spec.checkpoint_dir_for_init and not spec.num_ps_pods:
+    if spec.keep_checkpoint_max != SETTINGS["keep_checkpoint_max"].default and not spec.checkpoint_dir:
         raise BadSetting(
-            "--checkpoint_dir_for_init: jobs without parameter servers leave no checkpoints to go on from; add --num_ps_pods if this is "
-            "one of a job with servers"
+            "--keep_checkpoint_max: only jobs with --checkpoint_dir keep checkpoints; name a directory, or leave this out"
         )
-    lasting = spec.num_ps_pods > 0 and bool(spec.checkpoint_dir)
-    if spec.keep_checkpoint_max != SETTINGS["keep_checkpoint_max"].default and not lasting:
+    if spec.checkpoint_best is None:
+        return
+    if not spec.checkpoint_dir:
         raise BadSetting(
-            "--keep_checkpoint_max: only jobs with --num_ps_pods and --checkpoint_dir keep checkpoints; leave it out"
+            "--checkpoint_best: there is no place for checkpoints; name one with --checkpoint_dir"
         )
+    if not spec.validation_data:
+        raise BadSetting("--checkpoint_best: nothing is evaluated; name data with --validation_data")
 
 
 def _check_servers(spec: JobSpec) -> None:

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from elasticdl.spec import fragments, grammar, pods
-from elasticdl.spec.grammar import WorkerRange
+from elasticdl.spec.grammar import BestMetric, WorkerRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,22 @@ def text(metavar: str = "TEXT") -> Kind:
         return value
 
     return Kind("text", metavar, read)
+
+
+def names(metavar: str = "NAME,…") -> Kind:
+    """Names, as a list or as text with commas between."""
+
+    def read(value: object) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = value.split(",") if value else []
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+            raise TypeError
+        names = tuple(name.strip() for name in value)
+        if not all(names) or len(set(names)) < len(names):
+            raise ValueError("each name once, and none empty")
+        return names
+
+    return Kind("names with commas between", metavar, read, ",".join)
 
 
 def path(metavar: str = "PATH") -> Kind:
@@ -178,6 +194,24 @@ def workers() -> Kind:
         return grammar.worker_range(str(value))
 
     return Kind("N or MIN:MAX, both at least 1", "N|MIN:MAX", read, str)
+
+
+def best_metric() -> Kind:
+    """`METRIC` or `METRIC:max`; nothing: none."""
+
+    def read(value: object) -> BestMetric | None:
+        if value is None or isinstance(value, BestMetric):
+            return value
+        if not isinstance(value, str):
+            raise TypeError
+        return grammar.best_metric(value) if value else None
+
+    return Kind(
+        "the name of a metric, or METRIC:max",
+        "METRIC[:max]",
+        read,
+        lambda value: "" if value is None else str(value),
+    )
 
 
 def parameters() -> Kind:

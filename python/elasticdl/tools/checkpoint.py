@@ -11,10 +11,14 @@ from pathlib import Path
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.group import GroupManifest, verify_parts
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.control.protocol.status import count_of
+from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import BadData, BadSetting
+
+_WHOLE = "whole: all checksums hold"
 
 
 def listed(directory: Path) -> list[str]:
@@ -46,8 +50,7 @@ def shown(path: Path) -> Iterator[str]:
     Raises BadSetting if there is none, BadData if it is damaged, after what is known of it.
     """
     folder = checkpoints.locate(path, "the path")
-    manifest = checkpoints.read(folder)
-    catalog = Catalog.from_json(manifest.model)
+    manifest = checkpoints.read_any(folder)
     rows = [
         ("checkpoint", str(folder)),
         ("number", f"{manifest.number}"),
@@ -55,8 +58,39 @@ def shown(path: Path) -> Iterator[str]:
         ("position", _position(manifest)),
         ("to be resumed with", _resumable(manifest)),
         ("size", f"{_size(checkpoints.size_of(manifest))} in {count_of(len(manifest.sizes()), 'file')}"),
-        *_model(catalog),
     ]
+    if isinstance(manifest, GroupManifest):
+        yield from _group(manifest, rows)
+    else:
+        yield from _servers(manifest, rows)
+
+
+def _group(manifest: GroupManifest, rows: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield lines about a checkpoint of a synchronous job; the last one when all of it was read."""
+    rows = [*rows, *_arrays(manifest)]
+    if manifest.best is not None:
+        when = "here" if manifest.is_best else f"at step {manifest.best.step:,}"
+        rows.insert(6, ("best metric", f"{manifest.best.value:g}, {when}"))
+    width = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        yield f"{label:<{width}}  {text}"
+    verify_parts(manifest)
+    yield f"{'state':<{width}}  {_WHOLE}"
+
+
+def _arrays(manifest: GroupManifest) -> Iterator[tuple[str, str]]:
+    """Yield what the state's arrays are; their description is the framework's, of which the name and the shape are for people."""
+    arrays = manifest.meta.get("arrays")
+    for array in arrays if isinstance(arrays, list) else ():
+        if isinstance(array, dict) and isinstance(array.get("shape"), list):
+            shape = " × ".join(str(size) for size in array["shape"]) or "one number"
+            yield f"array {array.get('name')}", f"{shape}, {array.get('dtype')}"
+
+
+def _servers(manifest: Manifest, rows: list[tuple[str, str]]) -> Iterator[str]:
+    """Yield lines about a checkpoint of servers; the last one when all of it was read."""
+    catalog = Catalog.from_json(manifest.model)
+    rows = [*rows, *_model(catalog)]
     tables = [f"table {table.name}" for table in catalog.tables]
     width = max(map(len, (*tables, *(label for label, _ in rows))))
     for label, text in rows:
@@ -64,23 +98,45 @@ def shown(path: Path) -> Iterator[str]:
     counts = checkpoints.verify(manifest)
     for number, (label, table) in enumerate(zip(tables, catalog.tables, strict=True)):
         yield f"{label:<{width}}  {counts[number]:,} rows of {table.width:,}"
-    yield f"{'state':<{width}}  whole: all checksums hold"
+    yield f"{'state':<{width}}  {_WHOLE}"
 
 
 def _row(folder: Path) -> tuple[str, str, str, str, str]:
     try:
-        manifest = checkpoints.read(folder)
+        manifest = checkpoints.read_any(folder)
+        position = _position(manifest)
     except BadData as error:
         return folder.name, "", "", "", f"damaged: {error}"
     size = _size(checkpoints.size_of(manifest))
-    return folder.name, _time(manifest), _position(manifest), size, "all files are there"
+    best = (
+        ", the best when it was written" if isinstance(manifest, GroupManifest) and manifest.is_best else ""
+    )
+    return folder.name, _time(manifest), position, size, f"all files are there{best}"
 
 
-def _time(manifest: Manifest) -> str:
+def _time(manifest: Manifest | GroupManifest) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(manifest.written_at))
 
 
-def _position(manifest: Manifest) -> str:
+def _position(manifest: Manifest | GroupManifest) -> str:
+    return _step(manifest) if isinstance(manifest, GroupManifest) else _tasks(manifest)
+
+
+def _step(manifest: GroupManifest) -> str:
+    """Return how far a group has come. Raises BadData for a position that its data does not have."""
+    schedule = Schedule(manifest.dealing.ledger(), 0, 0)
+    position = manifest.position
+    has_ended = position.lanes == 0 and manifest.is_between_epochs
+    if not has_ended and not schedule.has(position):
+        raise BadData(f"it is at {position}, where its data has nothing")
+    records = position.epoch * schedule.ledger.num_records
+    if not has_ended:
+        records += schedule.records_done(position)
+    done = f"{manifest.state.step:,} {'step' if manifest.state.step == 1 else 'steps'}"
+    return f"{done}, {count_of(position.epoch, 'epoch')}, {records:,} records"
+
+
+def _tasks(manifest: Manifest) -> str:
     ledger = manifest.dealing.ledger()
     order = TaskOrder(ledger, 0, 0)
     records = order.records_before(manifest.low) + sum(map(order.records, manifest.above))
@@ -100,8 +156,12 @@ def _begun(manifest: Manifest, order: TaskOrder) -> str:
     return f" and {records:,} in {chunks:,} {'minibatch' if chunks == 1 else 'minibatches'} of tasks that are not done"
 
 
-def _resumable(manifest: Manifest) -> str:
-    if manifest.is_between_tasks and manifest.low % manifest.dealing.ledger().num_tasks == 0:
+def _resumable(manifest: Manifest | GroupManifest) -> str:
+    if isinstance(manifest, GroupManifest):
+        takes_any = manifest.is_between_epochs
+    else:
+        takes_any = manifest.is_between_tasks and manifest.low % manifest.dealing.ledger().num_tasks == 0
+    if takes_any:
         return "any data"
     dealing = manifest.dealing
     shuffled = "shuffled" if dealing.shuffle else "not shuffled"

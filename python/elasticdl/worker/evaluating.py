@@ -5,8 +5,15 @@ It decides nothing: which minibatch comes next is the machine's affair, and what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.metricstates import pack, unpack
+from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.evaluation import MOST_BYTES, EvaluationPlan
 from elasticdl.data.prefetch import ChunkKey, ChunkSource
 from elasticdl.data.readers.reader import Reader
@@ -14,6 +21,8 @@ from elasticdl.errors import BadModel
 from elasticdl.worker.contract.evaluation import Evaluator, MetricValue
 from elasticdl.worker.events import ChunkEvaluated, ComputeMetrics, Evaluate, MetricsComputed
 from elasticdl.worker.settings import AHEAD
+
+Rows = Sequence[npt.NDArray[np.float32]]
 
 
 def prepared(evaluator: Evaluator, reader: Reader, plan: EvaluationPlan) -> Evaluating:
@@ -46,16 +55,24 @@ class Evaluating:
 
     def evaluate(self, work: Evaluate) -> ChunkEvaluated:
         """Add a minibatch to the sums of its task, which the first one begins."""
-        count = self._plan.num_chunks(work.task)
-        if work.chunk == 0:
-            self._evaluator.begin_task(work.task)
-        keys = [self._key(work.task, chunk) for chunk in range(work.chunk, min(work.chunk + AHEAD, count))]
+        return self.add(work.state, work.task, work.chunk, self.fetch(work.task, work.chunk))
+
+    def fetch(self, task: int, chunk: int) -> Any:
+        """Return a minibatch as the evaluator converts it, and expect those that follow; None if every record of it was bad, and may be."""
+        end = min(chunk + AHEAD, self._plan.num_chunks(task))
+        keys = [self._key(task, following) for following in range(chunk, end)]
         self._chunks.want(keys)
         _, _, batch = self._chunks.get(keys[0])
-        if batch is not None:  # else every record of it was bad, and may be
-            self._evaluator.evaluate(batch)
-        body = pack(self._evaluator.task_state()) if work.chunk + 1 == count else None
-        return ChunkEvaluated(work.state, work.task, work.chunk, body)
+        return batch
+
+    def add(self, state: StateId, task: int, chunk: int, batch: Any, rows: Rows = ()) -> ChunkEvaluated:
+        """Add what was fetched to the sums of its task; with parameter servers `rows` are those that it looks up."""
+        if chunk == 0:
+            self._evaluator.begin_task(task)
+        if batch is not None:
+            self._evaluator.evaluate(batch, rows)
+        is_last = chunk + 1 == self._plan.num_chunks(task)
+        return ChunkEvaluated(state, task, chunk, pack(self._evaluator.task_state()) if is_last else None)
 
     def compute(self, work: ComputeMetrics) -> MetricsComputed:
         """Make metrics of what all tasks have added up."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage, MetricValues
+from elasticdl.control.protocol.messages import Cut, MasterMessage, MemberMessage, MetricValues, Saved
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position
 
@@ -163,9 +163,10 @@ class MetricsComputed:
 
 @dataclass(frozen=True, slots=True)
 class GatePassed:
-    """Work done: callbacks have had the metrics of `state`."""
+    """Work done: callbacks have had the metrics of `state`; `is_best`: those are better than all before, and checkpoints are chosen so."""
 
     state: StateId
+    is_best: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,13 +180,10 @@ class ExportWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotWritten:
-    """A stable state lies at `path`."""
+class PartWritten:
+    """This member's part of a cut is written, or can't be."""
 
-    view: ViewId
-    state: StateId
-    position: Position
-    path: str
+    saved: Saved
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +220,7 @@ class Tick:
 
 Event = (
     Connected | Disconnected | Received | ChunkComputed | RingCompleted | RingFailed | Applied | Healed | HealFailed
-    | HealeeLeft | ChunkEvaluated | MetricsComputed | GatePassed | ExportWritten | SnapshotWritten | WorkCancelled | DrainRequested
+    | HealeeLeft | ChunkEvaluated | MetricsComputed | GatePassed | ExportWritten | PartWritten | WorkCancelled | DrainRequested
     | StopRequested | ProgramError | Tick
 )  # fmt: skip
 
@@ -271,25 +269,20 @@ class ServeState:
 
 
 @dataclass(frozen=True, slots=True)
-class TakeSnapshot:
-    """The current state is worth a snapshot: copy it now; write it once it is stable (the machine says so by `KeepSnapshot`)."""
+class TakePart:
+    """Copy this member's part of the current state now, write it beside the other members' parts, report `PartWritten`.
 
-    view: ViewId
-    state: StateId
+    Attributes:
+        cut: of which it is a part.
+        position: of the state.
+        rank: the member's place in the view.
+        members: how many the view has.
+    """
+
+    cut: Cut
     position: Position
-
-
-@dataclass(frozen=True, slots=True)
-class KeepSnapshot:
-    """The copied state is stable: write it beside, sync, rename, report `SnapshotWritten`."""
-
-    view: ViewId
-    state: StateId
-
-
-@dataclass(frozen=True, slots=True)
-class DropSnapshot:
-    """The copied state was given up."""
+    rank: int
+    members: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,15 +393,4 @@ class Export:
 
 
 Work = Heal | Compute | Contribute | Commit | Evaluate | ComputeMetrics | PassGate | Export
-Instruction = (
-    Send
-    | OpenView
-    | CloseView
-    | ServeState
-    | TakeSnapshot
-    | KeepSnapshot
-    | DropSnapshot
-    | EndTraining
-    | Exit
-    | Work
-)
+Instruction = Send | OpenView | CloseView | ServeState | TakePart | EndTraining | Exit | Work

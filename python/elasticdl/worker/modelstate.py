@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.errors import TransferFailed
@@ -23,15 +24,28 @@ class ModelState:
         unique = {id(variable): variable for variable in variables}
         self._variables = list(unique.values())
         self._arrays = [_describe(variable) for variable in self._variables]
+        self.size: int = sum(array["bytes"] for array in self._arrays)
+        """Bytes of the image's body."""
 
     def image(self, callbacks: Any) -> StateImage:
         """Copy the variables; `callbacks` is JSON-able and travels in the description."""
-        body = np.empty(sum(array["bytes"] for array in self._arrays), np.uint8)
+        return StateImage(self.meta(callbacks), self.part(0, self.size))
+
+    def meta(self, callbacks: Any) -> dict[str, Any]:
+        """Return the description of an image."""
+        return {"arrays": self._arrays, "callbacks": callbacks}
+
+    def part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy these bytes of the image's body, and look at no variable that has none of them."""
+        body = np.empty(end - first, np.uint8)
         start = 0
         for variable, array in zip(self._variables, self._arrays, strict=True):
-            body[start : start + array["bytes"]] = _bytes(variable)
-            start += array["bytes"]
-        return StateImage({"arrays": self._arrays, "callbacks": callbacks}, body)
+            stop = start + array["bytes"]
+            low, high = max(start, first), min(stop, end)
+            if low < high:
+                body[low - first : high - first] = _bytes(variable)[low - start : high - start]
+            start = stop
+        return body
 
     def check(self, image: StateImage) -> None:
         """Raise TransferFailed if the image is not of this model."""
@@ -46,10 +60,9 @@ class ModelState:
                 raise TransferFailed(
                     f"the state does not fit this model: expected {_show(mine)}, received {_show(other)}"
                 )
-        size = sum(array["bytes"] for array in self._arrays)
-        if image.body.nbytes != size:
+        if image.body.nbytes != self.size:
             raise TransferFailed(
-                f"the state has {image.body.nbytes} bytes, this model and its optimizer have {size}"
+                f"the state has {image.body.nbytes} bytes, this model and its optimizer have {self.size}"
             )
 
     def load(self, image: StateImage) -> None:

@@ -1,9 +1,12 @@
-"""What the loops of workers take from a job's settings, whichever way it trains."""
+"""What the loops of workers take from a job, whichever way it trains: its settings, and who sends heartbeats."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
+
+from elasticdl.spec.grammar import BestMetric
 
 AHEAD = 4
 """Chunks that are read and converted before they are needed; more only costs memory."""
@@ -19,6 +22,7 @@ class LoopSettings:
         output: final path of the result, None if nothing is exported.
         output_format: name of one of the framework's formats, or `parquet` for tables on parameter servers.
         snapshots: folder for snapshots, one that every worker can read; None: there is none, so no snapshot is kept.
+        checkpoint_best: the metric by which checkpoints are chosen, None if none is.
         get_model_steps: with parameter servers: chunks from one pull of the dense variables to the next.
     """
 
@@ -27,4 +31,12 @@ class LoopSettings:
     output: Path | None
     output_format: str
     snapshots: Path | None
+    checkpoint_best: BestMetric | None = None
     get_model_steps: int = 1
+
+
+class Beats(Protocol):
+    """Who sends heartbeats."""
+
+    def set(self, view: int, step: int, progress: int) -> None:
+        """Say what the next ones say: current view, step under way, progress."""

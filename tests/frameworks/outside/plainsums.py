@@ -63,6 +63,12 @@ class Adapter:
     def image(self):
         return StateImage({"size": self.size}, self._value.copy().view(np.uint8))
 
+    def describe_image(self):
+        return {"size": self.size}, self._value.nbytes
+
+    def image_part(self, first, end):
+        return self._value.view(np.uint8)[first:end].copy()
+
     def load(self, image):
         if image.meta.get("size") != self.size or image.body.nbytes != self._value.nbytes:
             raise TransferFailed("the state is of another model")

@@ -6,15 +6,21 @@ a schedule that shows it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from elasticdl.control.protocol.messages import Evaluated, MemberMessage, TaskLeased, TaskResult
 from elasticdl.control.protocol.psmessages import TaskDone
+from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.machine import Out
-from elasticdl.master.core.records import Journal
+from elasticdl.master.core.records import Journal, Record
+from elasticdl.master.ps.evaluations import Evaluations
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.master.ps.work import Work
+from elasticdl.worker.ps.evaluation import Evaluation
 from elasticdl.worker.ps.machine import Flow, PsMember
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
@@ -76,20 +82,146 @@ class PassesOverHalf(World):
             return bool(slots & held)
 
 
+class BarrierIgnored(World):
+    """Tasks beyond a barrier are leased before it is evaluated (against rule B1)."""
+
+    class Hasty(Work):
+        def dealt(self, workers: Sequence[str], *, holds_back: bool) -> Work:
+            leases = replace(self.leases, until=None).dealt(workers, self.reported.tasks)
+            return replace(self, leases=replace(leases, until=self.leases.until))
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), work=self.Hasty())
+
+
+class EvaluatedEarly(World):
+    """An evaluation begins while tasks before the barrier are computed (against rule B1)."""
+
+    class Hasty(Work):
+        def at_barrier(self, journal: Journal) -> StateId | None:
+            leases = self.leases
+            if (
+                self.order is None
+                or not journal.entries
+                or leases.until is None
+                or leases.low + 1 < leases.until
+            ):
+                return None
+            return StateId(self.order.steps_before(leases.until), ViewId(leases.roll_back))
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), work=self.Hasty())
+
+
+class OpenedEarly(World):
+    """Metrics open a barrier before they are journalled (against rule B3)."""
+
+    class master_class(PsMaster):
+        def _hear(self, now: float, connection: int, link: Any, message: MemberMessage, out: Out) -> Any:
+            master = super()._hear(now, connection, link, message, out)
+            if not isinstance(message, Evaluated) or master.evaluations.evaluation is None:
+                return master
+            return replace(master, work=replace(master.work, leases=replace(master.work.leases, until=None)))
+
+
+class ResultsOfAnyState(World):
+    """Results count whatever step they are of (against rule B3)."""
+
+    class Believing(Evaluations):
+        def heard(self, now: float, member: MemberId, result: TaskResult, add_up: AddUp) -> Evaluations:
+            if self.evaluation is not None:
+                result = replace(result, state=self.evaluation.state)
+            return super().heard(now, member, result, add_up)
+
+        def ended(self) -> Evaluations:
+            return type(self)(self.metrics, self.able)
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), evaluations=self.Believing())
+
+
+class ResultsOfEarlier(World):
+    """A worker answers with its result of an earlier barrier (against rule B3)."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._evaluation = self.Keeping()
+
+        class Keeping(Evaluation):
+            def opened(self, state: StateId) -> Evaluation:
+                return self
+
+            def leased(self, lease: TaskLeased) -> Evaluation:
+                results = tuple(replace(result, state=lease.state) for result in self.results)
+                return replace(self, lease=lease, results=results)
+
+
+class EvaluationsNotForgotten(World):
+    """A barrier is passed once for ever, also if what is before it is trained once more (against rule B3)."""
+
+    class master_class(PsMaster):
+        def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Any:
+            journal = replace(self.journal, evaluated={**before.evaluated, **self.journal.evaluated})
+            return super(type(self), replace(self, journal=journal))._appended(now, before, record, out)
+
+
+class EvaluatesOwnVariables(World):
+    """A worker evaluates with the variables of its last chunk (against rule B2)."""
+
+    class worker_class(PsMember):
+        def _take_last(self, steps: int, roll_back: int) -> Flow[Any]:
+            yield from ()
+
+
+class LeasedForEver(World):
+    """What was leased to a worker that is lost is leased to nobody else."""
+
+    class Keeping(Evaluations):
+        def freed(self, member: MemberId) -> Evaluations:
+            return self
+
+        def ended(self) -> Evaluations:
+            return type(self)(self.metrics, self.able)
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), evaluations=self.Keeping())
+
+
+class EndsUnevaluated(World):
+    """The job ends with its last task (against rule B1)."""
+
+    class Hasty(Work):
+        def ends(self, journal: Journal) -> bool:
+            return bool(journal.entries) and self.leases.is_over
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), work=self.Hasty())
+
+
 MISTAKES: tuple[tuple[type[World], int, str], ...] = (
-    (server_that("held early"), 10, "chunk"),
+    (server_that("held early"), 18, "chunk"),
     (server_that("acknowledged early"), 0, "chunk"),
-    (server_that("receiver not required"), 38, "chunk"),
+    (server_that("receiver not required"), 44, "chunk"),
     (server_that("no freeze"), 132, "chunk"),
     (server_that("copy without stamps"), 1, "chunk|account"),
     (server_that("takes older epoch"), 3, "chunk"),
-    (server_that("refuses newer epoch"), 30, "does not end"),
+    (server_that("refuses newer epoch"), 276, "does not end"),
     (TrustsStreams, 0, "chunk"),
-    (OldDone, 53, "chunk"),
+    (OldDone, 108, "chunk"),
     (LeasedIsDone, 0, "tells low"),
     (PassesOverHalf, 9, "chunk"),
     (EndsAgain, 0, "training has ended 2 times"),
-    (EndsInTimeOnly, 3, "training has ended 0 times"),
+    (BarrierIgnored, 0, "leases task"),
+    (EvaluatedEarly, 0, "at no such barrier|evaluation at task"),
+    (OpenedEarly, 0, "leases task|pushes task"),
+    (ResultsOfAnyState, 399, "has seen"),
+    (ResultsOfEarlier, 0, "has seen"),
+    (EvaluationsNotForgotten, 162, "leases task|evaluation of"),
+    (EvaluatesOwnVariables, 0, "has seen"),
+    (LeasedForEver, 0, "does not end"),
+    (EndsUnevaluated, 0, "not evaluated"),
+    (EndsInTimeOnly, 44, "training has ended 0 times"),
 )
 """Each with a seed that shows it, and what is violated."""
 

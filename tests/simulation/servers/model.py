@@ -14,6 +14,7 @@ import numpy.typing as npt
 from elasticdl._core import Batch, Catalog
 from elasticdl.catalog.catalog import Catalog as Described
 from elasticdl.catalog.catalog import Rule
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -106,10 +107,16 @@ def model(tasks: int) -> Model:
 
 
 @lru_cache
-def data(tasks: int) -> tuple[tuple[Shard, ...], TaskOrder]:
-    """Return a small job's data and its order; the last task is short of records, not of chunks."""
+def data(tasks: int, every: int = 0, evaluated: int = 0) -> tuple[tuple[Shard, ...], TaskOrder]:
+    """Return a small job's data and its order; the last task is short of records, not of chunks.
+
+    So many tasks of two minibatches are `evaluated`, if any, and each so many steps (0: at the end only).
+    """
     shards = (Shard("data", 0, tasks * CHUNKS * MINIBATCH - 3),)
-    return shards, TaskOrder(Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, 7, shuffle=True), 1, 0)
+    held_out = (Shard("held out", 0, evaluated * CHUNKS * MINIBATCH),)
+    plan = EvaluationPlan(held_out, MINIBATCH, every, True, evaluated) if evaluated else None
+    ledger = Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, 7, shuffle=True)
+    return shards, TaskOrder(ledger, 1, 0, evaluation=plan)
 
 
 class CatalogOfModel:
@@ -135,6 +142,7 @@ class Adapter:
         self.model = model
         self.catalog: Any = CatalogOfModel(model)
         self.ends = 0
+        self.bias: npt.NDArray[np.float32] = np.zeros(model.columns, np.float32)
 
     def batch(self, column: int) -> PsBatch:
         return PsBatch(MINIBATCH, (Batch(self.model.core, 0, ids_of(self.model, column)),), column)
@@ -143,7 +151,23 @@ class Adapter:
         return [np.zeros(self.model.columns, np.float32)]
 
     def take(self, variable: int, value: npt.NDArray[np.float32]) -> None:
-        pass
+        self.bias = value.copy()
+
+    def shared(self) -> PsBatch:
+        """Return a batch of the rows that all chunks touch, one of each slot."""
+        ids = np.array([of_slot[0] for of_slot in self.model.ids], np.int64)
+        return PsBatch(MINIBATCH, (Batch(self.model.core, 0, ids),), ids)
+
+    def seen(self, batch: PsBatch, rows: Sequence[npt.NDArray[np.float32]]) -> tuple[int, int]:
+        """Return the chunks that all places have that they touch, and those that any place has, each as bits."""
+        everywhere = anywhere = 0
+        inverse = np.frombuffer(batch.batches[0].inverse(), np.uint32)
+        of_slots = rows[0].reshape(-1, self.model.columns)[inverse]
+        for column in range(self.model.columns):
+            counts = [self.bias[column], *(of_slots[slot][column] for slot in self.model.touched(column))]
+            everywhere |= all(count == 1.0 for count in counts) << column
+            anywhere |= any(count != 0.0 for count in counts) << column
+        return everywhere, anywhere
 
     def compute(self, batch: PsBatch, rows: Sequence[Any], task: int, chunk: int) -> Gradients:
         column, columns = self.model.column(task, chunk), self.model.columns

@@ -12,15 +12,23 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit.stamps import _hash
-from elasticdl.control.protocol.psmessages import Limits, SlotAccount, Watermark
+from elasticdl.control.protocol.psmessages import Leased, Limits, SlotAccount, Watermark
 from elasticdl.master.core.done import Done
 from elasticdl.master.core.entry import Entry
-from elasticdl.master.core.records import FinishedRecord, Journal, PlacementRecord, Record, read_journal
+from elasticdl.master.core.records import (
+    EvaluatedRecord,
+    FinishedRecord,
+    Journal,
+    PlacementRecord,
+    Record,
+    read_journal,
+)
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import CHUNKS, SLOTS
 
 if TYPE_CHECKING:
     from elasticdl.master.ps.machine import PsMaster
+    from elasticdl.worker.ps.tasks import Chunk
     from tests.simulation.servers.processes import ServerProcess, WorkerProcess
     from tests.simulation.servers.world import World
 
@@ -75,8 +83,59 @@ class Oracle:
             if message.roll_back == journal.roll_back and message.low > journal.done.low:
                 raise Violation(f"{master.name} tells low {message.low}, and only {journal.done} is done")
 
+        if isinstance(message, Leased) and message.roll_back == self.journal().roll_back:
+            self._check_barrier(message.task, f"{master.name} leases")
+
+    def pushes(self, worker: WorkerProcess, chunk: Chunk) -> None:
+        """Nothing beyond a barrier is pushed before the metrics there are journalled (B1)."""
+        if chunk.roll_back == self.journal().roll_back:
+            self._check_barrier(chunk.task, f"{worker.name} pushes")
+
+    def _barriers(self) -> list[int]:
+        """Return all barriers, the last of which is the end."""
+        plan, total = self.world.plan, self.world.plan.tasks
+        if not plan.evaluated:
+            return []
+        every = plan.evaluation_steps or total * CHUNKS
+        reached = (-(-steps // CHUNKS) for steps in range(every, total * CHUNKS, every))
+        return sorted({*reached, total})
+
+    def _check_barrier(self, task: int, what: str) -> None:
+        passed = {record.task for record in self.journal().evaluated.values()}
+        closed = [barrier for barrier in self._barriers() if barrier not in passed]
+        if closed and task >= closed[0]:
+            raise Violation(f"{what} task {task}, and the barrier at {closed[0]} is closed")
+
+    def _check_evaluated(self, record: EvaluatedRecord) -> None:
+        """It is of exactly that state, the first of it, made of each evaluation task once, and all before it is done (B1 to B3)."""
+        records = self.world.journal
+        same = [one for one in records if isinstance(one, EvaluatedRecord) and one.state == record.state]
+        if len(same) > 1:
+            raise Violation(f"{record.state} is evaluated {len(same)} times")
+        step, roll_back = record.state.step, self.journal().roll_back
+        if (
+            record.task not in self._barriers()
+            or step != record.task * CHUNKS
+            or record.state.view != roll_back
+        ):
+            raise Violation(f"evaluation of {record.state} at task {record.task} in roll-back {roll_back}")
+        if self.journal().done != Done(record.task):
+            raise Violation(f"evaluation at task {record.task}, and {self.journal().done} is done")
+        tasks = range(self.world.plan.evaluated)
+        names = [f"{what} {task}" for task in tasks for what in ("everywhere", "anywhere")]
+        if [name for name, _ in record.values] != names:
+            raise Violation(f"evaluation of step {step} is made of {record.values}")
+        trained = (1 << step) - 1
+        for name, bits in record.values:
+            # Slots that a roll-back has spared have what was trained after the barrier.
+            seen = int(bits) & trained if roll_back else int(bits)
+            if seen != trained:
+                raise Violation(f"evaluation of step {step} has seen {name}: {seen:b}")
+
     def appended(self, master: PsMaster, record: Record) -> None:
         match record:
+            case EvaluatedRecord():
+                self._check_evaluated(record)
             case PlacementRecord(position=Done()):
                 self.acknowledged.clear()
             case FinishedRecord():
@@ -146,6 +205,9 @@ class Oracle:
         journal = read_journal(world.journal)
         if journal.done.count() != world.plan.tasks:
             raise Violation(f"the job has ended, and only {journal.done} is done")
+        barriers = self._barriers()
+        if barriers and barriers[-1] not in {record.task for record in journal.evaluated.values()}:
+            raise Violation("the job has ended, and its last state is not evaluated")
         for slot in range(SLOTS):
             stamps = [
                 (task, chunk)

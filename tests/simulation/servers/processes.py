@@ -13,7 +13,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl._core import _simulation
-from elasticdl.control.protocol.messages import Finished, MasterMessage, MemberMessage, Released, Verdict
+from elasticdl.control.protocol.messages import (
+    Evaluated,
+    Finished,
+    MasterMessage,
+    MemberMessage,
+    MetricValues,
+    Released,
+    TaskResult,
+    Verdict,
+)
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
@@ -35,7 +44,7 @@ from elasticdl.control.protocol.psmessages import (
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events
 from elasticdl.worker import events as to_member
-from elasticdl.worker.events import Exit, Send
+from elasticdl.worker.events import ChunkEvaluated, ComputeMetrics, Exit, MetricsComputed, Send
 from elasticdl.worker.ps.events import (
     AwaitEnd,
     AwaitRows,
@@ -43,8 +52,10 @@ from elasticdl.worker.ps.events import (
     Confirm,
     Done,
     EndTraining,
+    EvaluateChunk,
     Export,
     Fetch,
+    FetchEvaluated,
     Forget,
     GiveUp,
     Instruction,
@@ -54,6 +65,7 @@ from elasticdl.worker.ps.events import (
     Outcome,
     PsEvent,
     Pull,
+    PullRows,
     PullVariables,
     Push,
     PushEnded,
@@ -79,6 +91,8 @@ TICK = 0.1
 SILENCE = 1.0
 PAUSE = 0.05
 UNDER_WAY = 4
+RESULT = struct.Struct("<3q")
+"""Of an evaluation task: its number, the chunks that it has seen everywhere, and those that it has seen anywhere."""
 
 
 @dataclass(eq=False)
@@ -452,7 +466,13 @@ class WorkerProcess(Member):
         self.adapter = Adapter(world.model)
         any_self: Any = self
         self.exchange = Exchange(any_self.adapter, any_self, world.plan.get_model_steps)
-        settings = PsMemberSettings(TEXT, acts_at_end=True, skips_nan=False, resumed=False)
+        plan = world.order.evaluation
+        metrics = "" if plan is None else "what is seen"
+        settings = PsMemberSettings(
+            TEXT, True, skips_nan=False, resumed=False, evaluation=plan, metrics=metrics
+        )
+        self.sums: dict[int, list[tuple[int, int]]] = {}
+        """What this worker has seen in each minibatch of the evaluation tasks that it has begun."""
         pacing = Pacing(world.order, None, 0)
         self.machine = world.worker_class(MemberId(name), name, world.order, pacing, settings)
         self.has_started = False
@@ -474,6 +494,24 @@ class WorkerProcess(Member):
     def drain(self) -> None:
         self.feed(to_member.DrainRequested())
         self.resume()
+
+    def send(self, message: MemberMessage) -> bool:
+        """Say something; who has a result, or metrics, may hang or die at that moment, before or after."""
+        is_result = isinstance(message, TaskResult | Evaluated)
+        if is_result and self.status == "up" and self.world.hits("hang"):
+            self.world.hang(self)
+
+            def say() -> None:
+                Member.send(self, message)
+
+            self.do(say)
+            return True
+        dies = is_result and self.world.hits("result")
+        dies_before = dies and self.world.random.random() < 0.5
+        sent = not dies_before and super().send(message)
+        if dies:
+            self.world.after(0.0, f"{self.name} dies with a result", lambda: self.exit("killed by SIGKILL"))
+        return sent
 
     def look_around(self) -> None:
         if self.ticks % 10 == 0:
@@ -522,11 +560,21 @@ class WorkerProcess(Member):
                 self._take_time(world.delay("compute"), lambda: done)
             case AwaitRows(_, seconds) | AwaitEnd(_, seconds):
                 return self._wait(instruction, seconds)
+            case FetchEvaluated():
+                self._take_time(0.001, lambda: self.exchange.fetched(0, 0, self.adapter.shared()))
+            case EvaluateChunk():
+                self._take_time(world.delay("compute"), lambda: self._evaluate(instruction))
+            case ComputeMetrics(state, body):
+                if world.hits("finisher"):
+                    world.after(0.0, f"{self.name} dies as finisher", lambda: self.exit("killed by SIGKILL"))
+                values = metrics_of(body)
+                self._take_time(world.delay("compute"), lambda: MetricsComputed(state, values))
             case Push():
+                world.oracle.pushes(self, instruction.chunk)
                 if instruction.line is not None:
                     world.lines.add((instruction.line.number, instruction.line.chunk))
                 return self.exchange.carry_out(instruction)
-            case Pull() | PullVariables() | PushFirstValues() | UseLast():
+            case Pull() | PullRows() | PullVariables() | PushFirstValues() | UseLast():
                 return self.exchange.carry_out(instruction)
             case WriteLine(line):
                 world.lines.add((line.number, line.chunk))
@@ -543,6 +591,20 @@ class WorkerProcess(Member):
             case _:
                 assert_never(instruction)
         return None
+
+    def _evaluate(self, work: EvaluateChunk) -> ChunkEvaluated:
+        """Add what is seen of chunks to what the task has seen."""
+        if work.chunk == 0:
+            self.sums[work.task] = []
+        self.sums[work.task].append(self.adapter.seen(work.batch, work.rows))
+        plan = self.world.order.evaluation
+        assert plan is not None
+        if work.chunk + 1 < plan.num_chunks(work.task):
+            return ChunkEvaluated(work.state, work.task, work.chunk, None)
+        everywhere, anywhere = -1, 0
+        for one, other in self.sums.pop(work.task):
+            everywhere, anywhere = everywhere & one, anywhere | other
+        return ChunkEvaluated(work.state, work.task, work.chunk, RESULT.pack(work.task, everywhere, anywhere))
 
     def _take_time(self, seconds: float, done: Callable[[], Outcome]) -> None:
         """Let work take a while."""
@@ -687,6 +749,15 @@ class WorkerProcess(Member):
         if not self.client.take(self.world.now, server, kind, request, words):
             raise Violation(f"{self.name} makes no sense of what server {server} says")
         self.flow()
+
+
+def metrics_of(body: bytes) -> MetricValues:
+    """Return of each evaluation task, in their order, the chunks that it has seen everywhere, and anywhere."""
+    return tuple(
+        (f"{what} {task}", float(bits))
+        for task, everywhere, anywhere in RESULT.iter_unpack(body)
+        for what, bits in (("everywhere", everywhere), ("anywhere", anywhere))
+    )
 
 
 def _floats(numbers: list[float]) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.simulation.servers.world import Plan, World
 
@@ -17,7 +18,7 @@ def plan_of(seed: int) -> Plan:
 
     replicas = rng.choice((1, 2, 2, 2))
     servers = rng.choice((2, 3, 3, 4))
-    return Plan(
+    plan = Plan(
         workers=rng.choice((1, 2, 2, 3)),
         servers=servers,
         replicas=replicas,
@@ -37,6 +38,18 @@ def plan_of(seed: int) -> Plan:
         second_masters=some(1, 0.15),
         careless=rng.random() < 0.2,
         span=rng.choice((300, 600, 1200)),
+    )
+    if rng.random() < 0.5:
+        return plan
+    return replace(
+        plan,
+        evaluated=rng.choice((1, 2, 3)),
+        evaluation_steps=rng.choice((0, 3, 4, 7)),
+        result_kills=some(2, 0.4),
+        finisher_kills=some(1, 0.3),
+        record_kills=some(2, 0.3),
+        record_masters=some(1, 0.3),
+        result_hangs=some(2, 0.4),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from elasticdl.control.protocol.psmessages import Unreached
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
-from elasticdl.master.core.records import Record
+from elasticdl.master.core.records import EvaluatedRecord, Record
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.settings import Settings
@@ -54,6 +54,9 @@ class Plan:
     tasks: int = 5
     checkpoint_steps: int = 0
     get_model_steps: int = 1
+    evaluated: int = 0
+    """Tasks of an evaluation; 0: nothing is evaluated."""
+    evaluation_steps: int = 0
     worker_kills: int = 0
     worker_hangs: int = 0
     worker_drains: int = 0
@@ -68,6 +71,16 @@ class Plan:
     master_kills: int = 0
     master_hangs: int = 0
     second_masters: int = 0
+    result_kills: int = 0
+    """Workers die when they say what they have evaluated."""
+    result_hangs: int = 0
+    """Workers hang just before."""
+    finisher_kills: int = 0
+    """Workers die while they make metrics."""
+    record_kills: int = 0
+    """The master dies when metrics are journalled, before or after."""
+    record_masters: int = 0
+    """Another master is started then."""
     careless: bool = False
     """Servers are lost although no other copy is there."""
     span: int = 1500
@@ -95,7 +108,7 @@ class World:
         self._pace = {kind: self.random.choice((0.3, 1.0, 1.0, 4.0)) for kind in KINDS}
         self._room = self.random.choice((1, 1, 32 * 1024))
         self.model = model(plan.tasks)
-        shards, self.order = data(plan.tasks)
+        shards, self.order = data(plan.tasks, plan.evaluation_steps, plan.evaluated)
         self.shards = shards
         self.number_of = {self.order.task(number).id: number for number in range(plan.tasks)}
         self.settings = Settings(
@@ -122,6 +135,10 @@ class World:
         self.ended: str | None = None
         self.oracle = Oracle(self)
         self._faults: list[tuple[int, Callable[[], None]]] = []
+        self._at_evaluation = {
+            "result": plan.result_kills, "hang": plan.result_hangs, "finisher": plan.finisher_kills, "record": plan.record_kills,
+            "record_master": plan.record_masters,
+        }  # fmt: skip
 
     # ------------------------------------------------------------------ time
 
@@ -153,6 +170,13 @@ class World:
 
     def at_event(self, action: Callable[[], None]) -> None:
         self._faults.append((self.random.randrange(self.plan.span), action))
+
+    def hits(self, moment: str) -> bool:
+        """Tell whether a fault of an evaluation comes at this moment."""
+        if not self._at_evaluation[moment] or not self.faulty or self.random.random() < 0.5:
+            return False
+        self._at_evaluation[moment] -= 1
+        return True
 
     def say(self, text: str) -> None:
         if self.trace is not None:
@@ -351,6 +375,13 @@ class World:
                 self._end(master, status, reason)
 
     def _append(self, master: MasterProcess, number: int, record: Record) -> None:
+        if isinstance(record, EvaluatedRecord):
+            if self.hits("record_master"):
+                self.start_master()
+            if self.hits("record"):
+                self.say(f"{master.name} is killed at a record")
+                self._stop_master(master)
+                self._start_next_master()
         if not master.lives and self.random.random() < 0.5:
             return
         if len(self.journal) >= number:

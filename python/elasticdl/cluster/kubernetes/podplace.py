@@ -123,14 +123,8 @@ class PodPlace:
         return replace(spec, model_zoo=str(directories[0]))
 
     def snapshots(self, spec: JobSpec) -> Path | None:
-        """Return the folder of the job's snapshots, on a volume; without one a job whose workers all die at once begins anew.
-
-        Checkpoints, which outlive the job, have the directory to themselves.
-        """
-        if not spec.checkpoint_dir:
-            return None
-        directory = Path(spec.checkpoint_dir)
-        return directory if spec.num_ps_pods else directory / f"{self.name}-{self.uid}"
+        """Return the folder of the job's checkpoints, on a volume; without one a job whose workers all die at once begins anew."""
+        return Path(spec.checkpoint_dir) if spec.checkpoint_dir else None
 
     def last_words(self, process: str) -> str:
         """Return nothing: another pod's log comes with its end."""

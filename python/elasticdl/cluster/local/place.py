@@ -158,10 +158,8 @@ class JobPlace:
         return self.logs / f"{process}.log"
 
     def snapshots(self, spec: JobSpec) -> Path:
-        """Return the folder of the job's snapshots; checkpoints, which outlive it, have the directory to themselves."""
-        if not spec.checkpoint_dir:
-            return self.path / "snapshots"
-        return Path(spec.checkpoint_dir) if spec.num_ps_pods else Path(spec.checkpoint_dir) / self.name
+        """Return the folder of the job's checkpoints, which outlive it, or of its snapshots."""
+        return Path(spec.checkpoint_dir) if spec.checkpoint_dir else self.path / "snapshots"
 
     def last_words(self, process: str) -> str:
         """Return the end of a process's log."""

@@ -16,6 +16,7 @@ from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     AtGate,
+    Cut,
     Data,
     Evaluated,
     Evicted,
@@ -37,7 +38,6 @@ from elasticdl.control.protocol.messages import (
     Released,
     Report,
     Saved,
-    Stable,
     Stop,
     StopJob,
     TaskKind,
@@ -56,6 +56,7 @@ from elasticdl.control.protocol.psmessages import (
     EndTraining,
     Enroll,
     Enrolled,
+    FoundMetrics,
     FoundModel,
     Holding,
     Leased,
@@ -97,6 +98,7 @@ _FROM_MEMBER: dict[type, str] = {
     ProgramFailed: "program_failed",
     Enroll: "enroll",
     FoundModel: "found_model",
+    FoundMetrics: "found_metrics",
     Settled: "settled",
     TaskDone: "task_done",
     Unreached: "unreached",
@@ -136,18 +138,18 @@ _TO_MEMBER: dict[type, str] = {
     EndTraining: "end_training",
     TaskLeased: "task_leased",
     GateOpen: "gate_open",
-    Stable: "stable",
 }
 _NOT_PLAIN = frozenset(
     {
         FoundShards, Register, NextView, Progress, Saved, Exported, AtGate, TaskResult, Evaluated, Data, NewView, TaskLeased, GateOpen,
-        Stable,
-    }
+        }
 )  # fmt: skip
 _BY_NAME: dict[str, type] = {
     name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
 }
 """Messages of plain fields only: numbers, words, and rows of either."""
+_OF_PART = ("path", "first", "length", "size", "crc", "head", "error")
+"""Of a saved part, what is said as it is."""
 _ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount, SlotSection)}
 
 
@@ -176,8 +178,15 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
                 records=message.records,
                 metrics=_figures(message.metrics),
             )
-        case Saved(view, state, position, path):
-            body = wire.Saved(view=view, state=_state(state), position=_position(position), path=path)
+        case Saved(cut, position):
+            rest = {name: getattr(message, name) for name in _OF_PART}
+            body = wire.Saved(
+                view=cut.view,
+                state=_state(cut.state),
+                passed=cut.passed,
+                position=_position(position),
+                **rest,
+            )
         case Exported(view, state, path, digest, metrics):
             body = wire.Exported(
                 view=view, state=_state(state), path=path, digest=digest, metrics=_figures(metrics)
@@ -218,9 +227,9 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
         case "note":
             decoded = _read_plain(Note, body, kind=_read_kind(body.kind))
         case "saved":
-            decoded = Saved(
-                ViewId(body.view), _read_state(body.state), _read_position(body.position), body.path
-            )
+            cut = Cut(ViewId(body.view), _read_state(body.state), body.passed)
+            rest = {name: getattr(body, name) for name in _OF_PART}
+            decoded = Saved(cut, _read_position(body.position), **rest)
         case "exported":
             decoded = Exported(
                 ViewId(body.view),
@@ -258,8 +267,6 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
         case GateOpen(state, values):
             known = () if values is None else values
             body = wire.GateOpen(state=_state(state), evaluated=values is not None, values=_figures(known))
-        case Stable(view, state):
-            body = wire.Stable(view=view, state=_state(state))
         case _:
             body = _plain(getattr(wire, type(message).__name__), message)
     return wire.ToMember(**{name: body})
@@ -279,8 +286,6 @@ def decode_master(message: wire.ToMember) -> MasterMessage:
         case "gate_open":
             values = _read_figures(body.values) if body.evaluated else None
             decoded = GateOpen(_read_state(body.state), values)
-        case "stable":
-            decoded = Stable(ViewId(body.view), _read_state(body.state))
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded

@@ -25,6 +25,8 @@ class TaskKind(StrEnum):
     """Some minibatches of the validation data are evaluated."""
     METRICS = "metrics"
     """Metrics are made of what all tasks of an evaluation have added up."""
+    PREDICT = "predict"
+    """Some minibatches of data are predicted, and written."""
 
 
 # ------------------------------------------------------------------ member → master
@@ -132,13 +134,54 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """A snapshot of a stable state lies at `path`; repeated until acknowledged (D6)."""
+class Cut:
+    """A copy of the group's state, of which each member of a view makes its part.
+
+    Attributes:
+        view: whose members.
+        state: of the model.
+        passed: the gate of the state was passed before.
+    """
 
     view: ViewId
     state: StateId
+    passed: bool
+
+    def __str__(self) -> str:
+        passed = " passed" if self.passed else ""
+        return f"{self.state.step} {self.state.view} {self.view}{passed}"
+
+    @property
+    def age(self) -> tuple[int, bool]:
+        """Return what is higher in later cuts of one lineage."""
+        return self.state.step, self.passed
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """This member's part of a cut is written, or can't be; repeated until acknowledged, while the view lasts (D6).
+
+    Attributes:
+        cut: of which.
+        position: of the state.
+        path: where the part lies.
+        first: of the bytes of the state's arrays, the first one that is in the part.
+        length: how many are.
+        size: how many there are in all.
+        crc: CRC32C of the part.
+        head: digest of what the state has beside these bytes, equal in all members.
+        error: why the part can't be written; empty if it is.
+    """
+
+    cut: Cut
     position: Position
     path: str
+    first: int = 0
+    length: int = 0
+    size: int = 0
+    crc: int = 0
+    head: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +236,8 @@ class FoundShards:
 class AtGate:
     """This member of `view` waits at the gate of `state`; said once on each connection and in each view (G3).
 
+    In a job that trains nothing there are no views, and it says that the worker can do tasks.
+
     `metrics`: what a task's result consists of, equal in all members (`MetricCatalog.text`).
     """
 
@@ -203,7 +248,10 @@ class AtGate:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What an evaluation task of `state` has added up; said again on each connection and in each view while the gate is closed (G3)."""
+    """What an evaluation task of `state` has added up, or, with an empty body, that a task's predictions are written.
+
+    Said again on each connection and in each view while the gate is closed (G3).
+    """
 
     state: StateId
     task: int
@@ -267,14 +315,23 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """`what` (`stop_job`, `failed`, or `saved_as` of a snapshot's state) was journalled, or refused for good: stop repeating it."""
+    """`what` (`stop_job`, `failed`, `saved_as` or `unsaved_as` of a cut) was journalled, or refused for good: stop repeating it."""
 
     what: str
 
 
-def saved_as(state: StateId) -> str:
-    """Return how `Acknowledged` names the snapshot of a state: a later one may be on its way meanwhile."""
-    return f"saved {state.step} {state.view}"
+SLOW = "storage is slower than they are asked for"
+"""Error of a part of which no copy was made, because earlier ones are not written yet."""
+
+
+def saved_as(cut: Cut) -> str:
+    """Return how `Acknowledged` says that a cut is journalled: a later one may be on its way meanwhile."""
+    return f"saved {cut}"
+
+
+def unsaved_as(cut: Cut) -> str:
+    """Return how `Acknowledged` says that a cut was given up."""
+    return f"unsaved {cut}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,14 +350,6 @@ class GateOpen:
 
     state: StateId
     values: MetricValues | None
-
-
-@dataclass(frozen=True, slots=True)
-class Stable:
-    """All members of `view` are at the gate of `state`: its snapshot may be kept without a further step (G7)."""
-
-    view: ViewId
-    state: StateId
 
 
 class Verdict:
@@ -336,6 +385,6 @@ class Failed(Verdict):
 
 
 MasterMessage = (
-    Welcome | Data | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Stable | Evicted | Released | Finished | Failed
+    Welcome | Data | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Evicted | Released | Finished | Failed
     | PsMasterMessage
 )  # fmt: skip

@@ -120,6 +120,13 @@ class FoundModel:
 
 
 @dataclass(frozen=True, slots=True)
+class FoundMetrics:
+    """What the result of an evaluation task consists of (`MetricCatalog.text`), the same in all workers; on every new connection again."""
+
+    metrics: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """All chunks of a task before this one are settled; `loss` is the mean of the last one's examples, None if it had none."""
 
@@ -194,7 +201,16 @@ class Leave:
 
 
 PsMemberMessage = (
-    Enroll | FoundModel | Settled | TaskDone | Unreached | CopyReady | Accounts | SlotsCut | Leave
+    Enroll
+    | FoundModel
+    | FoundMetrics
+    | Settled
+    | TaskDone
+    | Unreached
+    | CopyReady
+    | Accounts
+    | SlotsCut
+    | Leave
 )
 
 # ------------------------------------------------------------------ master → member

@@ -60,6 +60,12 @@ class Schedule:
         """Return the records of all epochs (`max_step` may end training earlier); None if endless."""
         return self.ledger.num_records * self.num_epochs if self.num_epochs else None
 
+    def most_steps(self, wave_lanes: int) -> int | None:
+        """Return how many steps the data makes at most, if no wave has fewer lanes; None if endless."""
+        longest = -(-self.ledger.records_per_task // self.ledger.minibatch_size)
+        waves = -(-self.ledger.num_tasks // wave_lanes)
+        return self.num_epochs * waves * longest if self.num_epochs else None
+
     def start(self, wave_lanes: int) -> Position:
         """Return the position of the first step; `wave_lanes` is K of the first wave before the cut."""
         return self._wave(0, 0, wave_lanes)
@@ -128,11 +134,23 @@ class Schedule:
             return False
         return position.chunk == 0 or 0 < position.chunk < self.wave_length(position)
 
-    def may_have(self, position: Position, step: int) -> bool:
-        """Tell whether some number of members comes to `position` with `step` committed steps."""
-        tasks = position.epoch * self.ledger.num_tasks + position.first_task
+    def may_have(
+        self, position: Position, step: int, since: tuple[Position, int] = (Position(0, 0, 1, 0), 0)
+    ) -> bool:
+        """Tell whether some number of members comes to `position` with `step` committed steps.
+
+        `since`: where the job began, and with how many steps.
+        """
+        first, done = since[0], step - since[1]
+        tasks = (
+            (position.epoch - first.epoch) * self.ledger.num_tasks + position.first_task - first.first_task
+        )
+        if tasks == 0:
+            return done == position.chunk - first.chunk >= 0
         longest = -(-self.ledger.records_per_task // self.ledger.minibatch_size)
-        return position.epoch + position.chunk <= step <= tasks * longest + position.chunk
+        epochs = position.epoch - first.epoch
+        least = max(1, epochs) + position.chunk
+        return tasks > 0 and least <= done <= tasks * longest + position.chunk - first.chunk
 
     def task(self, position: Position, lane: int) -> Task:
         """Return the task of `lane` (0 … position.lanes - 1). Raises IndexError."""

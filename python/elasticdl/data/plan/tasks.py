@@ -13,6 +13,7 @@ from collections import Counter
 from functools import lru_cache
 from itertools import accumulate
 
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Task
 
@@ -30,14 +31,23 @@ class TaskOrder:
         wave: tasks of a wave.
         total: how many tasks there are.
         partial: the tasks of the wave that `max_step` cuts short; none if it leaves whole waves out at most.
+        evaluation: of the model while it is trained, None if there is none.
     """
 
-    def __init__(self, ledger: Ledger, num_epochs: int, max_step: int, wave: int = 1) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        num_epochs: int,
+        max_step: int,
+        wave: int = 1,
+        evaluation: EvaluationPlan | None = None,
+    ) -> None:
         """With `max_step` the last wave is cut so that it fits."""
         self.ledger = ledger
         self.num_epochs = num_epochs
         self.max_step = max_step
         self.wave = wave
+        self.evaluation = evaluation
         self.total = min(ledger.num_tasks * num_epochs, ENDLESS) or ENDLESS
         # a task is looked at again with every chunk of it
         self._lately = lru_cache(maxsize=256)(self._find_task)

@@ -6,10 +6,10 @@ A state is believed otherwise: only its members know what they have committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from elasticdl.checkpoint.layout import group_draft_of
 from elasticdl.control.protocol.messages import (
     AtGate,
     Evaluated,
@@ -23,13 +23,11 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
 )
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
-from elasticdl.data.plan.evaluation import MOST_BYTES
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.master.core.evaluation import Evaluation
-
-ResultSize = Callable[[str], int | None]
-"""The bytes of a task's result, by the text that says what it consists of; None: any."""
+from elasticdl.master.core.evaluationresults import ResultSize, bad_metrics, bad_result
+from elasticdl.master.core.records import ResumedStateRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,7 @@ class Known:
         snapshots: the folder in which members save states, None if there is none.
         evaluation: what is evaluated, None if nothing is.
         result_size: the bytes of a task's result, as its description says; raises ValueError for what describes none.
+        resumed: the checkpoint from which the job continued.
     """
 
     member: MemberId
@@ -53,6 +52,7 @@ class Known:
     snapshots: Path | None
     evaluation: Evaluation | None
     result_size: ResultSize
+    resumed: ResumedStateRecord | None = None
 
 
 def impossible(known: Known, message: MemberMessage) -> str | None:
@@ -64,14 +64,18 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             return _later_view(known, current)
         case Progress(current, state, position):
             return _in_view(known, current) or _bad_state(known, state, position)
-        case Saved(view, state, position, path):
-            if known.snapshots is None or Path(path).parent != known.snapshots:
-                return f"a snapshot lies at {path[:200]!r}, and they belong to {known.snapshots}"
-            return _in_view(known, view) or _bad_state(known, state, position)
+        case Saved(cut, position):
+            in_view = _in_view(known, cut.view) or _bad_state(known, cut.state, position)
+            return in_view or _bad_part(known, message)
         case AtGate(view, state, metrics):
-            return _in_view(known, view) or _bad_gate(known, state) or _bad_metrics(known, state, metrics)
-        case TaskResult(state, task, body):
-            return _bad_gate(known, state) or _bad_result(known, state, task, body)
+            evaluation = known.evaluation
+            same = None if evaluation is None or evaluation.state != state else evaluation.metrics
+            bad = _in_view(known, view) or _bad_gate(known, state)
+            return bad or bad_metrics(metrics, same, known.result_size)
+        case TaskResult(state):
+            plan = None if known.schedule is None else known.schedule.evaluation
+            bad = _bad_gate(known, state)
+            return bad or bad_result(message, plan, known.evaluation, known.result_size)
         case Evaluated(state):
             return _bad_gate(known, state)
     return None
@@ -121,32 +125,21 @@ def _bad_gate(known: Known, state: StateId) -> str | None:
     return _later_view(known, ViewId(state.view))
 
 
-def _bad_metrics(known: Known, state: StateId, metrics: str) -> str | None:
-    """Return why no member evaluates these metrics: all have those of the same model file."""
-    evaluation = known.evaluation
-    if evaluation is not None and evaluation.state == state and metrics != evaluation.metrics:
-        return "other metrics than another member has"
-    try:
-        known.result_size(metrics)
-    except ValueError as error:
-        return f"metrics that can't be read: {error}"
+def _bad_part(known: Known, saved: Saved) -> str | None:
+    cut = saved.cut
+    if cut.state.view > cut.view:
+        return f"a state of view {cut.state.view} in view {cut.view}"
+    if saved.error:
+        return None
+    if known.snapshots is None:
+        return "a part of a snapshot, and none are made"
+    folder = group_draft_of(known.snapshots, cut.view, cut.state.step, passed=cut.passed)
+    path = Path(saved.path)
+    if path.parent != folder or not path.name.startswith("part-"):
+        return f"a part lies at {saved.path[:200]!r}, and it belongs to {folder}"
+    if not 0 <= saved.first <= saved.first + saved.length <= saved.size:
+        return f"a part of {saved.length:,} bytes from {saved.first:,} on, of {saved.size:,}"
     return None
-
-
-def _bad_result(known: Known, state: StateId, task: int, body: bytes) -> str | None:
-    plan, evaluation = None if known.schedule is None else known.schedule.evaluation, known.evaluation
-    if plan is None or task >= plan.num_tasks:
-        return f"a result of evaluation task {task}, which there is not"
-    if len(body) > MOST_BYTES // plan.num_tasks:
-        return f"a result of {len(body):,} bytes, one of {plan.num_tasks}, and all of them may have {MOST_BYTES:,}"
-    if evaluation is None or evaluation.state != state:
-        return None  # it counts for nothing
-    size = known.result_size(evaluation.metrics)
-    return (
-        None
-        if size is None or len(body) == size
-        else f"a result of {len(body):,} bytes, and all have {size:,}"
-    )
 
 
 def _bad_state(known: Known, state: StateId, position: Position) -> str | None:
@@ -156,6 +149,12 @@ def _bad_state(known: Known, state: StateId, position: Position) -> str | None:
         return _later_view(known, ViewId(state.view))
     if position.lanes > known.most_lanes:
         return f"a step with {position.lanes} lanes, and none had more than {known.most_lanes}"
-    if not known.schedule.has(position) or not known.schedule.may_have(position, state.step):
+    resumed = known.resumed
+    may_have = (
+        known.schedule.may_have(position, state.step)
+        if resumed is None
+        else known.schedule.may_have(position, state.step, (resumed.position, resumed.state.step))
+    )
+    if not known.schedule.has(position) or not may_have:
         return f"step {state.step} at {position}, where the data does not come to"
     return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from elasticdl.control.protocol.frozen import replace
@@ -10,11 +9,9 @@ from elasticdl.control.protocol.messages import AtGate, Evaluated, MetricValues,
 from elasticdl.control.protocol.view import MemberId, StateId, View
 from elasticdl.master.allreduce.liveness import Liveness
 from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import EvaluatedRecord, Journal
-
-AddUp = Callable[[str, Sequence[bytes]], bytes]
-"""Adds up the results of all tasks, in the order of the tasks; the text says what each consists of."""
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -134,10 +131,6 @@ class Gates:
     def evaluates(self, member: MemberId) -> bool:
         """Tell whether a member waits at the gate of the state that is evaluated, or works on that."""
         return self.evaluation is not None and (member, self.evaluation.state) in self.at
-
-    def stable(self, view: View) -> StateId | None:
-        """G7: return the state at whose gate all members of a view are: none of them stays behind it."""
-        return self.all_at(view)
 
     def lease(self, now: float, journal: Journal, member: MemberId) -> tuple[Gates, TaskLeased | None]:
         """Lease a task to a member that is at the gate and has nothing to do, if there is one."""

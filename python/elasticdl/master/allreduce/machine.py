@@ -2,7 +2,7 @@
 
 It takes what happens, asks its values in order, and says what is journalled and what each connection is sent. Each value knows one thing:
 `liveness.py` (who is there, and who is suspected), `steps.py` (how far the group has come), `viewend.py` (when a view ends),
-`viewchange.py` (who may be in the next one), `gates.py` (what is evaluated), `snapshots.py` (what was saved), `kills.py` (who is killed),
+`viewchange.py` (who may be in the next one), `gates.py` (what is evaluated), `snapshots.py` (what is saved), `kills.py` (who is killed),
 `recovery.py` (how long losses last). What every master does is in `master/core/machine.py`. Rule numbers are those of the notes on the
 protocol.
 """
@@ -10,16 +10,19 @@ protocol.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Self
 
+from elasticdl.checkpoint.layout import folder_of
+from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     AtGate,
+    Cut,
     Evaluated,
     Evicted,
     Exported,
@@ -39,7 +42,6 @@ from elasticdl.control.protocol.messages import (
     Released,
     Report,
     Saved,
-    Stable,
     Stop,
     StopJob,
     TaskResult,
@@ -47,25 +49,28 @@ from elasticdl.control.protocol.messages import (
     saved_as,
 )
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId, Peer, StateId, View
+from elasticdl.control.protocol.view import MemberId, Peer, View
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.allreduce import claims
 from elasticdl.master.allreduce.announcing import announced
-from elasticdl.master.allreduce.gates import AddUp, Gates
+from elasticdl.master.allreduce.gates import Gates
 from elasticdl.master.allreduce.kills import Kills
 from elasticdl.master.allreduce.liveness import Liveness
 from elasticdl.master.allreduce.recovery import Recovery
 from elasticdl.master.allreduce.seen import Link, Seen
 from elasticdl.master.allreduce.snapshots import Snapshots
-from elasticdl.master.allreduce.steps import Steps
+from elasticdl.master.allreduce.steps import EXPORT_LIMITS, Steps
 from elasticdl.master.allreduce.viewchange import ViewChange
 from elasticdl.master.allreduce.viewend import ViewEnd
 from elasticdl.master.allreduce.views import PolicyLanes, Situation, Stander
 from elasticdl.master.core import machine as core
+from elasticdl.master.core.evaluated import evaluated
+from elasticdl.master.core.evaluationresults import AddUp, ResultSize
 from elasticdl.master.core.events import (
     Announce,
     Beat,
+    GroupManifestWritten,
 )
 from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
@@ -74,6 +79,7 @@ from elasticdl.master.core.records import (
     FinishedRecord,
     Journal,
     Record,
+    ResumedStateRecord,
     ShardsRecord,
     SnapshotRecord,
     ViewRecord,
@@ -88,14 +94,20 @@ class Settings(core.Settings):
     Attributes:
         policy_lanes: the batch policy, number of members → K.
         snapshots: the folder in which members save states, None if there is none.
+        lasting: these are checkpoints, which outlive the job.
+        highest: number of a checkpoint that is there already.
+        resume: the job's data → where it continues from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         add_up: adds up what evaluation tasks have found.
         result_size: the bytes of what one has found.
     """
 
     policy_lanes: PolicyLanes
     snapshots: Path | None = None
+    lasting: bool = False
+    highest: int = 0
+    resume: Callable[[tuple[Shard, ...], tuple[Shard, ...]], ResumedStateRecord] | None = None
     add_up: AddUp = lambda metrics, results: b"".join(results)
-    result_size: claims.ResultSize = lambda metrics: None
+    result_size: ResultSize = lambda metrics: None
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -111,7 +123,7 @@ class AllReduceMaster(MasterCore):
         view_end: when that ends.
         view_change: who may be in the next one.
         gates: what is evaluated.
-        snapshots: what members have saved.
+        snapshots: what members save.
         kills: processes that are to end.
         recovery: losses.
         told: the values of which every connection knows what it should, at last those that concern one connection each.
@@ -149,7 +161,7 @@ class AllReduceMaster(MasterCore):
         return replace(self, links={**self.links, connection: Link(member=member, name=name)})
 
     def _act(self, now: float, out: Out) -> Self:
-        return self._lease_tasks(now, out)._kill(now, out)
+        return self._lease_tasks(now, out)._save(now, out)._kill(now, out)
 
     def _kill(self, now: float, out: Out) -> Self:
         times = self.settings.times
@@ -172,7 +184,11 @@ class AllReduceMaster(MasterCore):
         master = super()._open(now, journal, out)
         # Who hung before this master began may hang still; it has the time that it would have had.
         kills = master.kills.with_left_out(now, journal.evicted)
-        return replace(master, liveness=master.liveness.in_view(now), kills=kills)
+        settings = self.settings
+        snapshots = replace(
+            self.snapshots, directory=settings.snapshots, lasting=settings.lasting, highest=settings.highest
+        )
+        return replace(master, liveness=master.liveness.in_view(now), kills=kills, snapshots=snapshots)
 
     def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
         return replace(self, schedule=self.settings.plan(shards, validation))
@@ -185,11 +201,35 @@ class AllReduceMaster(MasterCore):
                 return self._after_snapshot(record, out)
             case EvaluatedRecord():
                 return self._after_evaluation(record, out)
+            case ResumedStateRecord(_, path, state):
+                text = f"the job continues from {Path(path).parent}, step {state.step}"
+                out.append(Announce(EventKind.RESUMED, "", 0, state.step, text))
+                return self
             case _:
                 return super()._appended(now, before, record, out)
 
     def _wanted_own(self, now: float) -> Record | None:
-        return self.snapshots.record(self.journal) or self.gates.record(now, self) or self._wanted_view(now)
+        return (
+            self._wanted_resumption()
+            or self._wanted_snapshot()
+            or self.gates.record(now, self)
+            or self._wanted_view(now)
+        )
+
+    def _wanted_resumption(self) -> Record | None:
+        """Say where the job continues before anybody begins anew."""
+        resume, journal = self.settings.resume, self.journal
+        if resume is None or journal.shards is None or journal.resumed_state is not None:
+            return None
+        return resume(journal.shards, journal.validation)
+
+    def _wanted_snapshot(self) -> Record | None:
+        directory = self.settings.snapshots
+        if directory is None:
+            return None
+        return self.snapshots.record(
+            self.journal, folder_of(directory, self.snapshots.number(self.journal)) / NAME
+        )
 
     def _wanted_view(self, now: float) -> Record | None:
         schedule, view, change = self.schedule, self.view, self.view_change
@@ -233,13 +273,14 @@ class AllReduceMaster(MasterCore):
             0 if view is None else max(view.position.lanes, view.wave_lanes, policy(len(self.journal.known)))
         )
         known = claims.Known(
-            link.member,
-            view,
-            self.schedule,
-            most,
-            self.settings.snapshots,
-            self.gates.evaluation,
-            self.settings.result_size,
+            member=link.member,
+            view=view,
+            schedule=self.schedule,
+            most_lanes=most,
+            snapshots=self.settings.snapshots,
+            evaluation=self.gates.evaluation,
+            result_size=self.settings.result_size,
+            resumed=self.journal.resumed_state,
         )
         return claims.impossible(known, message)
 
@@ -269,7 +310,7 @@ class AllReduceMaster(MasterCore):
             case Saved():
                 return self._take_saved(connection, link, message, out)
             case Exported():
-                return self._take_exported(link, message)
+                return self._take_exported(now, link, message)
             case AtGate():
                 return self._take_at_gate(now, connection, link, message)
             case TaskResult():
@@ -353,19 +394,38 @@ class AllReduceMaster(MasterCore):
     # ------------------------------------------------------------------ snapshots
 
     def _take_saved(self, connection: int, link: Link, saved: Saved, out: Out) -> Self:
-        if self.snapshots.is_journalled(self.journal, saved):
-            self._tell(connection, Acknowledged(saved_as(saved.state)), out)
+        answer = self.snapshots.answer(self.journal, saved)
+        if answer is not None:
+            self._tell(connection, Acknowledged(answer), out)
             return self
-        return replace(self, snapshots=self.snapshots.reported(self.view, link.member, saved))
+        snapshots, said = self.snapshots.reported(self.view, link.member, saved)
+        out += said
+        return replace(self, snapshots=snapshots)
+
+    def _save(self, now: float, out: Out) -> Self:
+        patience = EXPORT_LIMITS * self.settings.times.stall
+        snapshots, said = self.snapshots.completed(self.journal)
+        snapshots, overdue = snapshots.overdue(now, self.journal, patience)
+        if snapshots is self.snapshots:
+            return self
+        out += [*said, *overdue]
+        return replace(self, snapshots=snapshots)
+
+    def _take_group_manifest(self, event: GroupManifestWritten, out: Out) -> Self:
+        snapshots, said = self.snapshots.manifest_written(event)
+        out += said
+        return replace(self, snapshots=snapshots)
 
     def _after_snapshot(self, record: SnapshotRecord, out: Out) -> Self:
-        step, by = record.state.step, self.snapshots.saved_by
-        text = f"snapshot of step {step} at {record.path}"
-        out.append(Announce(EventKind.SNAPSHOT, "", record.view, step, text))
-        seen = None if by is None else self.liveness.seen.get(by)
-        if seen is not None and seen.connection is not None:
-            self._tell(seen.connection, Acknowledged(saved_as(record.state)), out)
-        return replace(self, snapshots=self.snapshots.journalled(record))
+        for member, saved in self.snapshots.parts.get(
+            Cut(record.view, record.state, record.passed), {}
+        ).items():
+            seen = self.liveness.seen.get(member)
+            if seen is not None and seen.connection is not None:
+                self._tell(seen.connection, Acknowledged(saved_as(saved.cut)), out)
+        snapshots, said = self.snapshots.journalled(record)
+        out += said
+        return replace(self, snapshots=snapshots)
 
     # ------------------------------------------------------------------ gates
 
@@ -392,16 +452,15 @@ class AllReduceMaster(MasterCore):
         return self if gates is self.gates else replace(self, gates=gates)
 
     def _after_evaluation(self, record: EvaluatedRecord, out: Out) -> Self:
-        shown = ", ".join(f"{name} {value:z.4g}" for name, value in record.values)
-        text = f"evaluation of step {record.state.step}: {shown}"
-        step, values = record.state.step, tuple(record.values)
-        out.append(Announce(EventKind.EVALUATED, "", 0, step, text, record.seconds, values=values))
+        out.append(evaluated(record))
         return replace(self, gates=self.gates.journalled(record))
 
     # ------------------------------------------------------------------ the end
 
-    def _take_exported(self, link: Link, exported: Exported) -> Self:
-        return replace(self, exported=exported) if self._accepts_export(link.member, exported) else self
+    def _take_exported(self, now: float, link: Link, exported: Exported) -> Self:
+        if not self._accepts_export(link.member, exported):
+            return self
+        return replace(self, exported=exported, snapshots=self.snapshots.awaited(now))
 
     def _accepts_export(self, member: MemberId, exported: Exported) -> bool:
         """D7: only the exporter of the current view, and only that view's base."""
@@ -412,8 +471,9 @@ class AllReduceMaster(MasterCore):
         return exported.view == view.id and exported.state == view.base and exporter == member
 
     def _may_finish(self, exported: Exported) -> bool:
-        """D7: the view may have changed since the report came."""
-        return self.view is not None and exported.view == self.view.id
+        """D7: the view may have changed since the report came, and a last checkpoint be under way."""
+        is_current = self.view is not None and exported.view == self.view.id
+        return is_current and self.snapshots.is_kept(self.journal)
 
     def _take_failure(self, connection: int, link: Link, error: ProgramFailed, out: Out) -> Self:
         """D10: note a program error; one of an evicted member counts for nothing."""
@@ -429,11 +489,12 @@ class AllReduceMaster(MasterCore):
     def _has_committed(self) -> bool:
         reports = (seen.report.state for seen in self.liveness.seen.values())
         view, progress = self.view, self.steps.progress
+        first = 0 if self.journal.resumed_state is None else self.journal.resumed_state.state.step
         return (
-            (progress is not None and progress.state.step > 0)
-            or (view is not None and view.base.step > 0)
-            or any(state is not None and state.step > 0 for state in reports)
-            or any(failure.error.step > 0 for failure in self.failures.values())
+            (progress is not None and progress.state.step > first)
+            or (view is not None and view.base.step > first)
+            or any(state is not None and state.step > first for state in reports)
+            or any(failure.error.step > first for failure in self.failures.values())
         )
 
     def _all_gone(self) -> bool:
@@ -461,7 +522,8 @@ class AllReduceMaster(MasterCore):
         left_out = [] if before is None else liveness.left_out(self, before, view)
         for name in left_out:
             recovery = self._with_loss(recovery, now, before, name, SUSPICION)
-        out += announced(before, view, left_out, liveness, self.gone)
+        snapshots, given_up = self.snapshots.in_view()
+        out += [*announced(before, view, left_out, liveness, self.gone), *given_up]
         return replace(
             self,
             liveness=liveness.in_view(now),
@@ -470,6 +532,7 @@ class AllReduceMaster(MasterCore):
             gates=self.gates.in_view(view),
             kills=self.kills.with_left_out(now, left_out),
             recovery=recovery,
+            snapshots=snapshots,
             exported=None,
         )
 
@@ -482,9 +545,8 @@ class AllReduceMaster(MasterCore):
             self.view_end.stop_reason(now, self, liveness, suspects, view) is not None
             or self.gates.parts(self, liveness, view) is not None
         )
-        stable = None if view is None else self.gates.stable(view)
         pending = view is not None and self.view_end.pending_reason(self, liveness, view) is not None
-        common = (self.journal, self.appending, self.gone, self.failures, stop, pending, stable)
+        common = (self.journal, self.appending, self.gone, self.failures, stop, pending)
         if all(map(operator.is_, (*common, self.links, liveness.seen), self.told)):
             return self
         is_for_one = concerned in self.links and all(map(operator.is_, common, self.told))
@@ -493,7 +555,7 @@ class AllReduceMaster(MasterCore):
         told = {
             connection: after
             for connection, link in links.items()
-            if (after := self._tell_one(now, connection, link, view, stop, pending, stable, out)) is not link
+            if (after := self._tell_one(now, connection, link, view, stop, pending, out)) is not link
         }
         master = replace(self, links={**self.links, **told}) if told else self
         return master if is_for_one else replace(master, told=(*common, master.links, liveness.seen))
@@ -506,7 +568,6 @@ class AllReduceMaster(MasterCore):
         view: View | None,
         stop: bool,
         pending: bool,
-        stable: StateId | None,
         out: Out,
     ) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
@@ -526,13 +587,10 @@ class AllReduceMaster(MasterCore):
             return replace(link, stop=view.id, stop_at=now)
         if not sealed and not stop and report.current < view.id and link.view < view.id:
             self._tell(connection, NewView(view), out)
-            link = replace(link, view=view.id, stable=None)
+            link = replace(link, view=view.id)
         if pending and not sealed and link.pending < view.id:
             self._tell(connection, Pending(view.id), out)
             link = replace(link, pending=view.id)
-        if stable is not None and stable != link.stable:
-            self._tell(connection, Stable(view.id, stable), out)
-            link = replace(link, stable=stable)
         return link
 
     def _open_gate(self, connection: int, link: Link, view: View | None, out: Out) -> Link:

@@ -22,7 +22,6 @@ class Link(core.Link):
         stop_at: when that was sent.
         at_gate: state at whose gate the member is, as it said last on this connection.
         gate_told: state whose gate is open, as it was told last.
-        stable: state of which it was told last that all of the view are at its gate.
     """
 
     view: ViewId = NO_VIEW
@@ -31,7 +30,6 @@ class Link(core.Link):
     stop_at: float = 0.0
     at_gate: StateId | None = None
     gate_told: StateId | None = None
-    stable: StateId | None = None
 
 
 @dataclass(frozen=True, slots=True)

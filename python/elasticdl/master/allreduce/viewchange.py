@@ -40,7 +40,9 @@ class ViewChange:
     def missing(self, core: MasterCore, liveness: Liveness) -> int:
         """Return how many workers have to come before another step begins."""
         view = core.journal.view
-        if view is not None and (view.final or self.ends_now(core)):
+        ends = view is not None and (view.final or self.ends_now(core))
+        # Where all of the last group are dead others come in their place, and may have gone to another master.
+        if view is not None and ends and not all(is_gone(core, peer) for peer in view.members):
             return 0
         minimum, lost = core.settings.minimum, len(core.gone) + len(core.failures)
         if view is not None and len(view.members) - lost >= minimum:

@@ -95,6 +95,30 @@ def write_beginning(
     replace_file(directory / "beginning", _sealed(body), GUARDED)
 
 
+def write_group_beginning(
+    directory: Path,
+    *,
+    checkpoint: str,
+    step: int,
+    epoch: int,
+    done: Sequence[int],
+    begun: Sequence[tuple[int, int]],
+) -> None:
+    """Write the step from which a synchronous job continued, and what was trained before of the epoch that it is in; idempotent.
+
+    `done`: tasks, `begun`: tasks with how many of their first chunks.
+    """
+    body = {
+        "format": _FORMAT,
+        "checkpoint": checkpoint,
+        "step": step,
+        "epoch": epoch,
+        "done": sorted(done),
+        "begun": [list(task) for task in begun],
+    }
+    replace_file(directory / "beginning", _sealed(body), GUARDED)
+
+
 def remove(directory: Path) -> None:
     """Remove what a job has left that ended before its first view: there is nothing to audit, and the next attempt may use the name."""
     if any((directory / name).exists() for name in ("manifest", "finished")):

@@ -8,13 +8,14 @@ in order. At most one `Append` is outstanding at any moment, and nothing that de
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from elasticdl.cluster.cluster import ProcessName
-from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
+from elasticdl.control.protocol.messages import Cut, MasterMessage, MemberMessage
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
-from elasticdl.data.plan.shard import Shard
+from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.master.core.done import Done
 from elasticdl.master.core.records import Record
 
@@ -188,13 +189,21 @@ class ManifestWritten:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupManifestWritten:
+    """The manifest of a group's state is written, or could not be: why."""
+
+    cut: Cut
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; give it every 25 ms or so (the shortest time that matters is D1's moment of 50 ms)."""
 
 
 Event = (
     JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | Launched | DataFound
-    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
+    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | GroupManifestWritten | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions
@@ -275,6 +284,27 @@ class WriteManifest:
 
 
 @dataclass(frozen=True, slots=True)
+class WriteGroupManifest:
+    """Say in the draft of a group's state what its parts make (D6); outcome `GroupManifestWritten`.
+
+    Attributes:
+        number: of the checkpoint.
+        directory: of all.
+        cut: whose parts they are.
+        position: of the state.
+        head: digest of what the state has beside its arrays.
+        parts: file, bytes and CRC32C of each, in order.
+    """
+
+    number: int
+    directory: Path
+    cut: Cut
+    position: Position
+    head: str
+    parts: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DropSnapshot:
     """Remove what is written of a snapshot that was given up: it takes room, and nobody takes it for whole."""
 
@@ -343,6 +373,6 @@ class End:
 
 
 Instruction = (
-    Append | Check | Tell | Refuse | Reply | Publish | WriteManifest | DropSnapshot | Kill | Scale | Announce
+    Append | Check | Tell | Refuse | Reply | Publish | WriteManifest | WriteGroupManifest | DropSnapshot | Kill | Scale | Announce
     | End
 )  # fmt: skip

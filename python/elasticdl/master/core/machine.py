@@ -50,6 +50,7 @@ from elasticdl.master.core.events import (
     End,
     Event,
     GiveUp,
+    GroupManifestWritten,
     Heard,
     Instruction,
     JournalRead,
@@ -258,6 +259,8 @@ class MasterCore:
                 return self._process_ended(now, worker, cause, out)
             case ManifestWritten():
                 return self._take_manifest(now, event, out)
+            case GroupManifestWritten():
+                return self._take_group_manifest(event, out)
             case Tick():
                 return self
         assert_never(event)
@@ -313,7 +316,11 @@ class MasterCore:
         """Take the proof that a process has ended."""
 
     def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
-        """Take note that a snapshot's manifest was written; most masters have none."""
+        """Take note that the manifest of a snapshot of slots was written; most masters have none."""
+        return self
+
+    def _take_group_manifest(self, event: GroupManifestWritten, out: Out) -> Self:
+        """Take note that the manifest of a group's state was written; most masters have none."""
         return self
 
     def _settle(self, now: float, concerned: int | None, out: Out) -> Self:
@@ -557,15 +564,8 @@ class MasterCore:
         published = self.published
         match end:
             case FinishedRecord(_, state, path):
-                out.append(
-                    Announce(
-                        EventKind.FINISHED,
-                        "",
-                        end.view,
-                        state.step,
-                        f"the job is finished at step {state.step}",
-                    )
-                )
+                text = "the job is finished" + (f" at step {state.step}" if state.step else "")
+                out.append(Announce(EventKind.FINISHED, "", end.view, state.step, text))
                 out.append(Publish(path))
             case FailedRecord(reason):
                 out.append(Announce(EventKind.FAILED, end.worker, 0, 0, reason))

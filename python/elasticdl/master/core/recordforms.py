@@ -14,7 +14,7 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId, view_from
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
 from elasticdl.files.reading import field as field_of
-from elasticdl.files.reading import fields, integer, items, number, text
+from elasticdl.files.reading import fields, flag, integer, items, number, text
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 from elasticdl.master.core.records import (
@@ -32,6 +32,7 @@ from elasticdl.master.core.records import (
     PositionRecord,
     Record,
     ResumedRecord,
+    ResumedStateRecord,
     SavedRecord,
     Server,
     ShardsRecord,
@@ -42,7 +43,7 @@ from elasticdl.master.core.records import (
     WorkersRecord,
 )
 
-FORMAT = 4
+FORMAT = 5
 """Format number of the journal; another one is refused and left untouched."""
 _MOST_SLOTS = 1 << 16
 """Of any model, in the core."""
@@ -63,17 +64,23 @@ def record_to_json(record: Record) -> dict[str, Any]:
             }
         case ViewRecord(view, evicted):
             return {"type": "view", "view": view.to_json(), "evicted": list(evicted)}
-        case SnapshotRecord(view_id, state, position, path):
+        case SnapshotRecord(view_id, state, position, path, number, passed):
             return {
                 "type": "snapshot", "view": view_id, "state": [state.step, state.view],
-                "position": [position.epoch, position.first_task, position.lanes, position.chunk], "path": path,
+                "position": list(astuple(position)), "path": path, "number": number, "passed": passed,
             }  # fmt: skip
-        case EvaluatedRecord(state, values, seconds):
+        case ResumedStateRecord(number, path, state, position, passed):
+            return {
+                "type": "resumed-state", "number": number, "path": path, "state": [state.step, state.view],
+                "position": list(astuple(position)), "passed": passed,
+            }  # fmt: skip
+        case EvaluatedRecord(state, values, seconds, task):
             return {
                 "type": "evaluated",
                 "state": [state.step, state.view],
                 "values": [list(item) for item in values],
                 "seconds": seconds,
+                "task": task,
             }
         case WantedRecord(workers, servers):
             return {"type": "wanted", "workers": workers, "servers": servers}
@@ -227,11 +234,21 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         _read_state(b["state"]),
         Position(*map(integer, items(b["position"], 4))),
         text(b["path"]),
+        integer(b["number"]),
+        flag(b["passed"]),
+    ),
+    "resumed-state": lambda b: ResumedStateRecord(
+        integer(b["number"]),
+        text(b["path"]),
+        _read_state(b["state"]),
+        Position(*map(integer, items(b["position"], 4))),
+        flag(b["passed"]),
     ),
     "evaluated": lambda b: EvaluatedRecord(
         _read_state(b["state"]),
         tuple(map(_read_metric, items(b["values"]))),
         number(b["seconds"]),
+        _task(b["task"]),
     ),
     "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
     "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),

@@ -16,7 +16,7 @@ from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadData
-from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.done import FIRST, Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 
 
@@ -50,12 +50,23 @@ class ViewRecord:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotRecord:
-    """A stable state lies at `path` (D6)."""
+    """A state that all members of a view held is saved (D6).
+
+    Attributes:
+        view: whose members.
+        state: of the model.
+        position: of that state.
+        path: of the manifest; what is there may have its name after this record only.
+        number: of the checkpoint.
+        passed: the state's gate was passed before.
+    """
 
     view: ViewId
     state: StateId
     position: Position
     path: str
+    number: int = 0
+    passed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +112,13 @@ class EvaluatedRecord:
         state: of the model.
         values: its metrics.
         seconds: how long the evaluation took.
+        task: with parameter servers, all tasks before it are trained and none from it on is (B1); the view of the state is the roll-back.
     """
 
     state: StateId
     values: MetricValues
     seconds: float
+    task: TaskNumber = FIRST
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +270,30 @@ class ResumedRecord:
     step: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class ResumedStateRecord:
+    """A synchronous job continues from a checkpoint of an earlier one: all its members begin with that state.
+
+    Attributes:
+        number: the highest of a checkpoint so far, where this job writes its own.
+        path: manifest of the checkpoint.
+        state: as this job calls it: of no view.
+        position: of that state, in this job's data.
+        passed: the state's gate was passed.
+    """
+
+    number: int
+    path: str
+    state: StateId
+    position: Position
+    passed: bool
+
+
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
     | CutRecord | SavedRecord | ResumedRecord | LaunchedRecord | WorkersRecord | EvaluatedRecord
+    | ResumedStateRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -299,6 +332,7 @@ class Journal:
         cut: the last snapshot of slots that was begun.
         saved: the last one that is whole, and how it was begun.
         resumed: the checkpoint from which the job continued, None if it began anew.
+        resumed_state: that from which a synchronous job continued.
     """
 
     length: int = 0
@@ -327,6 +361,7 @@ class Journal:
     cut: CutRecord | None = None
     saved: tuple[SavedRecord, CutRecord] | None = None
     resumed: ResumedRecord | None = None
+    resumed_state: ResumedStateRecord | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -362,7 +397,10 @@ class Journal:
             case SnapshotRecord():
                 return replace(after, snapshot=record)
             case EvaluatedRecord(state):
-                return replace(after, evaluated={**self.evaluated, state: record})
+                evaluated = {**self.evaluated, state: record}
+                if record.task:  # no view trims what a job with servers keeps
+                    evaluated = dict(list(evaluated.items())[-MOST_EVALUATED:])
+                return replace(after, evaluated=evaluated)
             case WantedRecord(workers, servers):
                 return replace(
                     after,
@@ -405,6 +443,9 @@ class Journal:
                     cut=cut,
                     saved=(SavedRecord(number, path), cut),
                 )
+            case ResumedStateRecord(number, path, state, position, passed):
+                snapshot = SnapshotRecord(ViewId(0), state, position, path, number, passed)
+                return replace(after, resumed_state=record, snapshot=snapshot)
         assert_never(record)
 
     def _still_evaluated(self, view: View) -> Mapping[StateId, EvaluatedRecord]:
@@ -439,7 +480,10 @@ class Journal:
         )
         if record.position is None:
             return after
-        return replace(after, done=self.done.common(record.position), roll_back=self.roll_back + 1)
+        done = self.done.common(record.position)
+        # B3: what is trained once more is evaluated once more.
+        evaluated = {state: one for state, one in self.evaluated.items() if one.task <= done.low}
+        return replace(after, done=done, roll_back=self.roll_back + 1, evaluated=evaluated)
 
 
 def read_journal(records: Iterable[Record], length: int | None = None) -> Journal:
@@ -456,6 +500,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
     kept += [] if journal.shards is None else [ShardsRecord(journal.shards, journal.validation)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
+    kept += [] if journal.resumed_state is None else [journal.resumed_state]
     kept += [] if journal.snapshot is None else [journal.snapshot]
     kept += journal.evaluated.values()
     kept += [] if journal.resumed is None else [journal.resumed]

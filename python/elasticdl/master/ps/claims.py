@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.catalog.catalog import read_catalog
-from elasticdl.control.protocol.messages import Exported, MemberMessage
+from elasticdl.control.protocol.messages import Evaluated, Exported, MemberMessage, TaskResult
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     CopyReady,
     Enroll,
+    FoundMetrics,
     FoundModel,
     Holding,
     Leave,
@@ -27,11 +28,15 @@ from elasticdl.control.protocol.psmessages import (
     TaskDone,
     Unreached,
 )
+from elasticdl.control.protocol.view import StateId
+from elasticdl.data.plan.barriers import Barriers
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import BadModel
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import ServerId
+from elasticdl.master.core.evaluationresults import ResultSize, bad_metrics, bad_result
 from elasticdl.master.core.records import Journal
+from elasticdl.master.ps.evaluations import Evaluations
 from elasticdl.master.ps.leases import Leases
 
 
@@ -49,6 +54,8 @@ class Known:
         directory: in which slots are written now; None if no snapshot is under way.
         attempt: in which this process was asked for the result, None if it was not, or if a roll-back has ended the attempt: what it says
             of an earlier one may be of more steps than are settled now, and means nothing.
+        evaluations: what is evaluated.
+        result_size: the bytes of a task's result, as its description says; raises ValueError for what describes none.
         steps: how many are settled.
         possible_steps: how many can be complete.
     """
@@ -61,6 +68,8 @@ class Known:
     has_model: bool
     directory: Path | None
     attempt: int | None
+    evaluations: Evaluations
+    result_size: ResultSize
     steps: Callable[[], int]
     possible_steps: Callable[[], int]
 
@@ -87,6 +96,16 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             return _bad_accounts(known, message)
         case SlotsCut():
             return _bad_cut(known, message)
+        case FoundMetrics(metrics):
+            # A worker may come before the data is found.
+            bad = None if known.order is None else _not_evaluated(known)
+            return bad or bad_metrics(metrics, known.evaluations.metrics or None, known.result_size)
+        case TaskResult(state):
+            plan = None if known.order is None else known.order.evaluation
+            bad = _bad_barrier(known, state)
+            return bad or bad_result(message, plan, known.evaluations.evaluation, known.result_size)
+        case Evaluated(state):
+            return _bad_barrier(known, state)
         case Exported(state=state) if state.view == known.attempt and state.step > known.steps():
             return f"a result of step {state.step}, and {known.steps()} are settled"
     return None
@@ -99,6 +118,8 @@ def contradiction(journal: Journal, order: TaskOrder | None) -> str | None:
     for done in (journal.done, *(one.position for one in (cut, saved) if one is not None)):
         if why := _beyond(done, total):
             return why
+    if why := _bad_evaluated(journal, order):
+        return why
     if journal.model is None:
         return "slots are placed, and of no model" if journal.entries else None
     if why := _bad_catalog(journal.model):
@@ -157,6 +178,41 @@ def _never_leased(known: Known, task: int, roll_back: int) -> str | None:
         return why
     is_inherited = known.is_elder and task < known.leases.inherited
     return None if is_inherited else f"task {task} was leased to nobody"
+
+
+# ------------------------------------------------------------------ evaluations
+
+
+def _not_evaluated(known: Known) -> str | None:
+    is_evaluated = known.order is not None and known.order.evaluation is not None
+    return None if is_evaluated else "an evaluation, and nothing is evaluated in this job"
+
+
+def _bad_barrier(known: Known, state: StateId) -> str | None:
+    """Return why nobody has evaluated a state: the job has not come to such a barrier."""
+    if why := _not_evaluated(known) or _later_roll_back(known, state.view):
+        return why
+    if state.view < known.journal.roll_back:
+        return None  # it means nothing any more (B3)
+    order = known.order
+    assert order is not None, "something is evaluated"
+    assert order.evaluation is not None, "something is evaluated"
+    if Barriers(order, order.evaluation).at_step(state.step, known.journal.done.low) is None:
+        return f"an evaluation of step {state.step}, and the job is at no such barrier"
+    return None
+
+
+def _bad_evaluated(journal: Journal, order: TaskOrder | None) -> str | None:
+    """Return why a journal can't have metrics that it has, None if it may."""
+    for record in journal.evaluated.values():
+        what = f"step {record.state.step} is evaluated"
+        if order is None or order.evaluation is None:
+            return f"{what}, and nothing is in this job"
+        if Barriers(order, order.evaluation).at_step(record.state.step, journal.done.low) != record.task:
+            return f"{what} at task {record.task}, and the job has come to no such barrier"
+        if record.state.view > journal.roll_back:
+            return f"{what} in roll-back {record.state.view}, and the last one is {journal.roll_back}"
+    return None
 
 
 # ------------------------------------------------------------------ servers

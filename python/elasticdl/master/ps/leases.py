@@ -50,6 +50,7 @@ class Leases:
         following: the first that was never leased.
         inherited: masters before this one may have leased tasks before this one, in the same roll-back; none after it.
         waves: whose gradients make steps together; None: each is applied by itself.
+        until: the next barrier: no task from it on is leased before the evaluation there (B1); None: there is none any more.
     """
 
     total: int
@@ -60,6 +61,7 @@ class Leases:
     following: TaskNumber = FIRST
     inherited: TaskNumber = FIRST
     waves: Waves | None = None
+    until: TaskNumber | None = None
 
     def after_a_restart(self) -> Leases:
         """Return what holds when masters before this one have leased tasks, and nobody has said which: at most those that they could."""
@@ -69,7 +71,12 @@ class Leases:
         if self.waves is not None:
             end = self.waves.tasks(self.low).stop
             end = self.waves.tasks(end).stop if end < self.total else end
-        return replace(self, inherited=TaskNumber(min(end, self.total)))
+        return replace(self, inherited=TaskNumber(min(end, self._end)))
+
+    @property
+    def _end(self) -> int:
+        """Return the first task that is not leased for now, however many there are room for."""
+        return self.total if self.until is None else min(self.total, self.until)
 
     @property
     def low(self) -> TaskNumber:
@@ -97,6 +104,8 @@ class Leases:
                 task = TaskNumber(task + 1)
             if task >= self.total:
                 return self, None, "all tasks are done or held"
+            if task >= self._end:
+                return self, None, f"the model is evaluated before task {task}"
             if task > self.low + WINDOW:
                 return self, None, f"task {self.low} is not done, and it is {WINDOW} tasks ago"
             lease = Lease(task, 0, self.roll_back)
@@ -134,7 +143,7 @@ class Leases:
     def _dealt_in_waves(self, waves: Waves, workers: Sequence[str], holds_back: bool) -> Leases:
         if self.is_over or not workers:
             return self
-        leases, end = self, self._fresh(waves) if holds_back else self.total
+        leases, end = self, min(self._end, self._fresh(waves)) if holds_back else self._end
         first = waves.tasks(self.low)
         second = waves.tasks(first.stop) if first.stop < self.total else range(0)
         taken = self.taken
@@ -223,10 +232,10 @@ class Leases:
         mine = {lease.task: lease.chunk for lease in self.held.get(worker, ()) if lease.task not in others}
         return replace(self, held=held, returned={**self.returned, **mine})
 
-    def rolled_back(self, position: Done) -> Leases:
+    def rolled_back(self, position: Done, until: TaskNumber | None = None) -> Leases:
         """Return what holds after a roll-back to a snapshot: only what was done when it began still is, and no lease is (R24)."""
         done = self.done.common(position)
-        return Leases(self.total, done, self.roll_back + 1, following=done.low, waves=self.waves)
+        return Leases(self.total, done, self.roll_back + 1, following=done.low, waves=self.waves, until=until)
 
     def holders(self) -> Collection[str]:
         """Return the workers that hold something."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from elasticdl.cluster.cluster import Role
+from elasticdl.control.protocol.messages import TaskLeased
 from elasticdl.control.protocol.psmessages import Limits
+from elasticdl.control.protocol.view import StateId
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.entry import ServerId
@@ -28,6 +30,8 @@ class Link(core.Link):
         limits: what a server was last allowed to believe of workers.
         workers: which workers were last named to a server.
         leased: tasks that it knows to have.
+        evaluates: the evaluation task that was leased last.
+        opened: the states whose metrics were sent.
         copies: copies that were ordered.
         cut: number of the snapshot for which slots were asked for last.
         cut_at: when.
@@ -44,6 +48,8 @@ class Link(core.Link):
     limits: Limits | None = None
     workers: frozenset[str] | None = None
     leased: frozenset[TaskNumber] = frozenset()
+    evaluates: TaskLeased | None = None
+    opened: frozenset[StateId] = frozenset()
     copies: frozenset[Copy] = frozenset()
     cut: int = 0
     cut_at: float = 0.0

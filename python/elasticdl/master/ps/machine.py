@@ -1,9 +1,11 @@
 """The master of a job with parameter servers as a pure state machine: time and events in, instructions out.
 
 It asks values that know one thing each, in order: `liveness.py` (who is there), `work.py` (which tasks are done and who has which),
-`slots.py` (where slots are), `snapshots.py` (when slots are written), `recovery.py` (how long losses last), `ending.py` (who writes the
-result), `news.py` (what each process should know). None of them knows another but by what it is handed; what every master does is in
-`master/core/machine.py`. Rule numbers are those of the page on the protocol of parameter servers.
+`evaluations.py` (what is evaluated between them), `slots.py` (where slots are), `snapshots.py` (when slots are written), `recovery.py` (how
+long losses last), `ending.py` (who writes the result), `news.py` (what each process should know). None of them knows another but by what it
+is handed; what every master does is in `master/core/machine.py`. Rule numbers are those of the page on the protocol of parameter servers.
+
+One file because it is one transition: which value takes which event, and in which order they are asked.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Self
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
+    Evaluated,
     Evicted,
     Exported,
     Failed,
@@ -25,12 +28,14 @@ from elasticdl.control.protocol.messages import (
     ProgramFailed,
     Released,
     StopJob,
+    TaskResult,
 )
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
     CopyReady,
     Enroll,
+    FoundMetrics,
     FoundModel,
     Leave,
     Settled,
@@ -45,11 +50,13 @@ from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.entry import ServerId
+from elasticdl.master.core.evaluated import evaluated
 from elasticdl.master.core.events import Announce, Beat, Event, Heard, Instruction, ManifestWritten
 from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
     CutRecord,
     DoneRecord,
+    EvaluatedRecord,
     FinishedRecord,
     Journal,
     ModelRecord,
@@ -62,6 +69,7 @@ from elasticdl.master.core.records import (
 )
 from elasticdl.master.ps import claims, losses, placement
 from elasticdl.master.ps.ending import Ending
+from elasticdl.master.ps.evaluations import Evaluations
 from elasticdl.master.ps.link import Link
 from elasticdl.master.ps.liveness import Liveness, number_of
 from elasticdl.master.ps.news import News
@@ -83,6 +91,7 @@ class PsMaster(MasterCore):
         links: control streams.
         model: what the first worker found, until it is journalled.
         work: tasks.
+        evaluations: what is evaluated between them.
         liveness: workers and servers.
         slots: where slots are.
         snapshots: snapshots of slots.
@@ -95,6 +104,7 @@ class PsMaster(MasterCore):
     links: Mapping[int, Link] = field(default_factory=dict)
     model: str | None = None
     work: Work = field(default_factory=Work)
+    evaluations: Evaluations = field(default_factory=Evaluations)
     liveness: Liveness = field(default_factory=Liveness)
     slots: Slots = field(default_factory=Slots)
     snapshots: Snapshots = field(default_factory=Snapshots)
@@ -194,6 +204,10 @@ class PsMaster(MasterCore):
                 return self._after_placement(now, before, record, out)
             case DoneRecord():
                 return replace(self, work=self.work.journalled(record))
+            case EvaluatedRecord():
+                out.append(evaluated(record))
+                work = self.work.evaluated(self.journal)
+                return replace(self, work=work, evaluations=self.evaluations.ended())
             case CutRecord():
                 return replace(self, snapshots=self.snapshots.after_cut(self.journal, self.work, record))
             case SavedRecord():
@@ -209,6 +223,7 @@ class PsMaster(MasterCore):
             or self.slots.wanted(now, self, self.liveness, self.settings, self.wanted_servers)
             or self.snapshots.wanted_saved(self.journal)
             or self.work.wanted_done(now, self.journal)
+            or self.evaluations.record(now, self.journal, self.work)
             or self.snapshots.wanted_cut(now, self.journal, self.work, hears_more=self._may_hear_more(now))
             or self.liveness.wanted_workers(self)
         )
@@ -251,6 +266,8 @@ class PsMaster(MasterCore):
             has_model=self._has_model,
             directory=None if cut is None else Path(self.snapshots.draft_of(cut.number)),
             attempt=self.ending.attempt if link.member == self.ending.exporter else None,
+            evaluations=self.evaluations,
+            result_size=self.settings.result_size,
             steps=lambda: self.steps_done,
             possible_steps=lambda: self._news().possible()[0],
         )
@@ -270,6 +287,14 @@ class PsMaster(MasterCore):
                 return self if self._has_model else replace(self, model=catalog)
             case Settled():
                 return self._advance(now, link, TaskNumber(message.task), message.chunk, message, out)
+            case FoundMetrics(metrics):
+                return replace(self, evaluations=self.evaluations.found(link.member, metrics))
+            case TaskResult():
+                add_up = self.settings.add_up
+                evaluations = self.evaluations.heard(now, link.member, message, add_up)
+                return replace(self, evaluations=evaluations)
+            case Evaluated():
+                return replace(self, evaluations=self.evaluations.evaluated(link.member, message))
             case TaskDone():
                 return self._take_done(now, connection, link, message, out)
             case Unreached(servers):
@@ -312,7 +337,12 @@ class PsMaster(MasterCore):
         # Words of a process may arrive after its end: nobody holds anything then.
         goes_on = enroll.roll_back == self.journal.roll_back and link.name not in self.gone
         tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
-        master = replace(self, liveness=liveness, work=self.work.taken_up(link.name, tasks))
+        master = replace(
+            self,
+            liveness=liveness,
+            work=self.work.taken_up(link.name, tasks),
+            evaluations=self.evaluations.freed(link.member),
+        )
         return master._with_link(connection, replace(registered, leased=frozenset(tasks)))
 
     def _advance(
@@ -359,7 +389,9 @@ class PsMaster(MasterCore):
         return master._with_link(connection, link)
 
     def _release(self, name: str) -> Self:
-        return replace(self, work=self.work.released(name))
+        member = self.liveness.members.get(name)
+        evaluations = self.evaluations if member is None else self.evaluations.freed(member)
+        return replace(self, work=self.work.released(name), evaluations=evaluations)
 
     def _let_leave(self, now: float, link: Link, leave: Leave, out: Out) -> Self:
         seen = self.liveness.seen.get(link.member)
@@ -376,7 +408,7 @@ class PsMaster(MasterCore):
             return master
         goes_on = leave.roll_back == self.journal.roll_back
         tasks = {TaskNumber(task): chunk for task, chunk in leave.holds} if goes_on else {}
-        return replace(master, work=self.work.taken_up(link.name, tasks).released(link.name))
+        return replace(master, work=self.work.taken_up(link.name, tasks))._release(link.name)
 
     def _tell_leaving(self, name: str, out: Out) -> None:
         text = f"{name} is emptied before it leaves"
@@ -389,6 +421,16 @@ class PsMaster(MasterCore):
         workers = [seen.name for seen in self.liveness.workers_at_work(self, self.work.may_take)]
         work = self.work.dealt(workers, holds_back=self.snapshots.holds_back(now, self.journal, self.work))
         return self if work is self.work else replace(self, work=work)
+
+    def _lease_evaluation(self, now: float) -> Self:
+        """Give each worker that has nothing to do a part of the evaluation, if the job is at a barrier (B1)."""
+        evaluations = self.evaluations.begun(now, self.journal, self.work)
+        if evaluations.evaluation is None or not self._may_lease(now):
+            return self
+        members = self.liveness.members
+        idle = self.liveness.workers_at_work(self, lambda name: evaluations.is_idle(members[name]))
+        evaluations = evaluations.dealt(now, (members[seen.name] for seen in idle))
+        return self if evaluations is self.evaluations else replace(self, evaluations=evaluations)
 
     def _may_lease(self, now: float) -> bool:
         is_going_on = self.journal.stopping is None and not self.ends
@@ -414,7 +456,12 @@ class PsMaster(MasterCore):
         if record.position is None:
             return master
         ending = master.ending.rolled_back()
-        master = replace(master, work=self.work.rolled_back(record.position), ending=ending)
+        master = replace(
+            master,
+            work=self.work.rolled_back(record.position, self.journal),
+            evaluations=self.evaluations.ended(),
+            ending=ending,
+        )
         step, redone = master.steps_done, self.steps_done - master.steps_done
         text = f"rolled back to step {step}: {redone} steps will be recomputed"
         out.append(Announce(EventKind.ROLLED_BACK, "", 0, step, text, redone=redone))
@@ -507,6 +554,15 @@ class PsMaster(MasterCore):
     def _has_committed(self) -> bool:
         return self.steps_done > 0
 
+    def _wanted_finish(self) -> Record | None:
+        """The result has the metrics of the last barrier, if nothing was trained after it."""
+        record = super()._wanted_finish()
+        last = max(self.journal.evaluated.values(), key=lambda one: one.task, default=None)
+        if not isinstance(record, FinishedRecord) or last is None:
+            return record
+        is_of = (last.task, last.state.step) == (self.work.leases.low, record.state.step)
+        return replace(record, metrics=last.values) if is_of else record
+
     def _may_finish(self, exported: Exported) -> bool:
         is_due = self.ends and self.ending.counts(exported) and self.ending.has_all(self.journal)
         return is_due and self.snapshots.is_kept(self.journal)
@@ -524,7 +580,7 @@ class PsMaster(MasterCore):
     # ------------------------------------------------------------------ what each connection is sent
 
     def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
-        master = self._lease_tasks(now)._order_copies(out)._choose_exporter()
+        master = self._lease_tasks(now)._lease_evaluation(now)._order_copies(out)._choose_exporter()
         cut, now_so = master.snapshots.under_way(master.journal), master._tellable()
         if cut is None and now_so.is_as(self.told):
             return master  # what a snapshot lacks is asked for again after a time, all else once
@@ -539,7 +595,16 @@ class PsMaster(MasterCore):
         return replace(master, told=master._tellable())
 
     def _tellable(self) -> Told:
-        return tellable(self, self.links, self.work, self.liveness, self.slots, self.snapshots, self.ending)
+        return tellable(
+            self,
+            self.links,
+            self.work,
+            self.evaluations,
+            self.liveness,
+            self.slots,
+            self.snapshots,
+            self.ending,
+        )
 
     def _tell_one(self, now: float, connection: int, link: Link, news: News, out: Out) -> Link:
         """Tell one connection what it should know by now; return what it then knows."""
@@ -558,6 +623,7 @@ class PsMaster(MasterCore):
         return News(
             journal=self.journal,
             leases=self.work.leases,
+            evaluating=self.evaluations.leased,
             low=self.snapshots.low(self.journal, self.work),
             changed_at=self.slots.changed_at,
             newest=self.slots.newest,

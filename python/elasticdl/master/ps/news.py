@@ -12,7 +12,7 @@ from functools import cached_property
 
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.frozen import replace
-from elasticdl.control.protocol.messages import Stop
+from elasticdl.control.protocol.messages import GateOpen, Stop, TaskLeased
 from elasticdl.control.protocol.psmessages import (
     CopiesVoid,
     CopyOrdered,
@@ -53,6 +53,7 @@ class News:
     Attributes:
         journal: what is journalled.
         leases: who computes which task.
+        evaluating: what each worker evaluates.
         low: the watermark that everybody may know.
         changed_at: of each slot, the number of the record that changed it last.
         newest: the highest of these.
@@ -67,6 +68,7 @@ class News:
 
     journal: Journal
     leases: Leases
+    evaluating: Mapping[MemberId, TaskLeased]
     low: int
     changed_at: tuple[int, ...]
     newest: int
@@ -158,6 +160,8 @@ class News:
         for task in sorted(over):
             if task >= said:  # otherwise the watermark has told it
                 out.append(Tell(connection, RevokeTask(task, roll_back)))
+        # Before the tasks that follow, and behind the placement in which all before them is settled (B2).
+        link = self._tell_evaluation(connection, link, out)
         for lease in mine.values():
             if lease.task not in link.leased:
                 out.append(Tell(connection, Leased(lease.task, lease.chunk, roll_back)))
@@ -173,6 +177,20 @@ class News:
         if self.exporter not in (None, link.member) and link.ended < self.attempt:
             out.append(Tell(connection, EndTraining(self.steps())))
             link = replace(link, ended=self.attempt)
+        return link
+
+    def _tell_evaluation(self, connection: int, link: Link, out: list[Instruction]) -> Link:
+        """Tell a worker the metrics that are journalled, and what it evaluates."""
+        evaluated = self.journal.evaluated
+        if not evaluated.keys() <= link.opened:
+            for state, record in evaluated.items():
+                if state not in link.opened:
+                    out.append(Tell(connection, GateOpen(state, record.values)))
+            link = replace(link, opened=frozenset(evaluated))
+        lease = self.evaluating.get(link.member)
+        if lease is not None and lease != link.evaluates:
+            out.append(Tell(connection, lease))
+            link = replace(link, evaluates=lease)
         return link
 
     def _is_another_s(self, task: int, mine: Mapping[TaskNumber, Lease]) -> bool:

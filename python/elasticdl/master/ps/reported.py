@@ -49,10 +49,11 @@ class Reported:
         return DoneRecord(self.tasks, journal.roll_back)
 
     def completes_batch(self, journal: Journal, leases: Leases) -> bool:
-        """Tell whether what waits does so no longer: it is much, or the job ends with it."""
+        """Tell whether what waits does so no longer: it is much, or the job ends with it, or an evaluation begins (B1)."""
         if not self.tasks:
             return False
-        is_last = leases.done.count() + len(self.tasks) >= leases.total
+        end = leases.total if leases.until is None else leases.until
+        is_last = leases.done.count() + len(self.tasks) >= end
         return is_last or journal.stopping is not None or len(self.tasks) >= BATCH
 
     def _completes_wave(self, leases: Leases) -> bool:

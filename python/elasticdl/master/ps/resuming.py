@@ -17,9 +17,9 @@ from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import BadInput, BadSetting
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.records import ResumedRecord
+from elasticdl.master.core.resuming import FLAG
+from elasticdl.master.core.resuming import highest_number as highest_of
 from elasticdl.spec.jobspec import JobSpec
-
-_FLAG = "--checkpoint_dir_for_init"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
         epochs, begun = divmod(manifest.low, manifest.dealing.ledger().num_tasks)
         if begun or not manifest.is_between_tasks:
             raise BadSetting(
-                f"{_FLAG}: {checkpoint.path.parent} was written in the middle of epoch {epochs + 1}, so it can only go on with the same "
+                f"{FLAG}: {checkpoint.path.parent} was written in the middle of epoch {epochs + 1}, so it can only go on with the same "
                 f"order of the same data; different here (there and here): {', '.join(differences)}. Take these as they were, or the "
                 "checkpoint that a job leaves at its end"
             )
@@ -66,7 +66,7 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
         trained = order.ledger.records_before(*divmod(position.low, order.ledger.num_tasks))
         epoch = order.epoch(position.low)
         raise BadSetting(
-            f"{_FLAG}: nothing is left to train: {checkpoint.path.parent} has {epoch} epochs and {trained:,} records, and --num_epochs and "
+            f"{FLAG}: nothing is left to train: {checkpoint.path.parent} has {epoch} epochs and {trained:,} records, and --num_epochs and "
             "--max_step, which count from the very beginning, say no more than that"
         )
     return ResumedRecord(
@@ -94,33 +94,15 @@ def open_checkpoint(spec: JobSpec) -> Checkpoint | None:
     """Find and read the manifest of the checkpoint that a job continues from, None if it begins anew. Raises BadInput."""
     if not spec.checkpoint_dir_for_init:
         return None
-    folder = checkpoints.locate(Path(spec.checkpoint_dir_for_init), _FLAG)
+    folder = checkpoints.locate(Path(spec.checkpoint_dir_for_init), FLAG)
     try:
         return Checkpoint(folder / NAME, checkpoints.read(folder))
     except BadInput as error:
-        raise BadSetting(f"{_FLAG}: {error}; name another checkpoint") from None
+        raise BadSetting(f"{FLAG}: {error}; name another checkpoint") from None
 
 
 def highest_number(spec: JobSpec, checkpoint: Checkpoint | None) -> int:
-    """Return the highest number of a checkpoint where a job writes its own, or that it continues from.
-
-    Raises BadSetting if other jobs' checkpoints are there, which this one would mix up with its own, and remove one by one.
-    """
-    highest = 0 if checkpoint is None else checkpoint.manifest.number
-    if not spec.checkpoint_dir:
-        return highest
-    directory = Path(spec.checkpoint_dir)
-    try:
-        numbers = checkpoints.numbers(directory)
-    except OSError as error:
-        raise BadSetting(
-            f"--checkpoint_dir: {spec.checkpoint_dir!r} can't be read: {error.strerror}"
-        ) from None
-    if not numbers:
-        return highest
-    if checkpoint is None or checkpoint.path.parent.resolve().parent != directory.resolve():
-        raise BadSetting(
-            f"--checkpoint_dir: there are checkpoints of another job in {spec.checkpoint_dir!r}; name another directory, or go on from the "
-            f"last of them with {_FLAG}={spec.checkpoint_dir}"
-        )
-    return max(highest, *numbers)
+    """Return the highest number of a checkpoint where a job writes its own, or that it continues from. Raises BadSetting."""
+    if checkpoint is None:
+        return highest_of(spec, None, 0)
+    return highest_of(spec, checkpoint.path, checkpoint.manifest.number)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import machine as core
+from elasticdl.master.core.evaluationresults import AddUp, ResultSize
 from elasticdl.master.core.records import ResumedRecord
 from elasticdl.spec.jobspec import PsRestore
 
@@ -24,6 +25,8 @@ class Settings(core.Settings):
         resume: the job's data → where it continues from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
         accumulates: servers sum up the gradients of a wave's tasks.
+        add_up: adds up what evaluation tasks have found.
+        result_size: the bytes of what one has found.
     """
 
     servers: int
@@ -34,3 +37,5 @@ class Settings(core.Settings):
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
     restore: PsRestore = PsRestore.REDO
     accumulates: bool = False
+    add_up: AddUp = lambda metrics, results: b"".join(results)
+    result_size: ResultSize = lambda metrics: None

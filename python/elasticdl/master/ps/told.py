@@ -10,8 +10,11 @@ import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from elasticdl.control.protocol.messages import TaskLeased
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.ps.ending import Ending
+from elasticdl.master.ps.evaluations import Evaluations
 from elasticdl.master.ps.leases import Lease
 from elasticdl.master.ps.link import Link
 from elasticdl.master.ps.liveness import Liveness
@@ -29,12 +32,14 @@ class Told:
         to_some: from which servers do, and workers only what is about themselves.
         links: control streams.
         held: what each worker holds.
+        evaluating: what each worker evaluates.
     """
 
     to_all: tuple[object, ...] = ()
     to_some: tuple[object, ...] = ()
     links: Mapping[int, Link] = field(default_factory=dict)
     held: Mapping[str, tuple[Lease, ...]] = field(default_factory=dict)
+    evaluating: Mapping[MemberId, TaskLeased] = field(default_factory=dict)
 
     def is_as(self, before: Told) -> bool:
         """Tell whether nothing has changed since."""
@@ -43,6 +48,7 @@ class Told:
             and _are_same(self.to_some, before.to_some)
             and self.links is before.links
             and self.held is before.held
+            and self.evaluating is before.evaluating
         )
 
     def since(self, before: Told, concerned: int | None) -> Mapping[int, Link]:
@@ -54,6 +60,7 @@ class Told:
             for connection, link in self.links.items()
             if before.links.get(connection) is not link
             or self.held.get(link.name) is not before.held.get(link.name)
+            or self.evaluating.get(link.member) is not before.evaluating.get(link.member)
             or connection == concerned
             or link.is_server
         }
@@ -63,6 +70,7 @@ def tellable(
     core: MasterCore,
     links: Mapping[int, Link],
     work: Work,
+    evaluations: Evaluations,
     liveness: Liveness,
     slots: Slots,
     snapshots: Snapshots,
@@ -76,6 +84,7 @@ def tellable(
             journal.model,
             journal.entries,  # another tuple with each placement, also if only servers have come
             journal.saved,
+            journal.evaluated,
             journal.stopping,
             journal.errors,
             journal.terminal,
@@ -88,6 +97,7 @@ def tellable(
         to_some=(journal, liveness.seen, core.failures, leases, slots.copies.under_way, work.reported.tasks),
         links=links,
         held=leases.held,
+        evaluating=evaluations.leased,
     )
 
 

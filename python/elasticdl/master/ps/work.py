@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import Settled, TaskDone
+from elasticdl.control.protocol.view import StateId, ViewId
+from elasticdl.data.plan.barriers import Barriers
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import Waves
-from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.done import FIRST, Done, TaskNumber
 from elasticdl.master.core.records import CutRecord, DoneRecord, Journal
 from elasticdl.master.ps.leases import Leases
 from elasticdl.master.ps.reported import Reported
@@ -51,14 +53,20 @@ class Work:
             is_later_life: masters before this one may have leased tasks.
         """
         waves = Waves(order) if in_waves else None
-        done = journal.done
-        leases = Leases(order.total, done, journal.roll_back, following=done.low, waves=waves)
+        done, until = journal.done, _until(order, journal)
+        leases = Leases(order.total, done, journal.roll_back, following=done.low, waves=waves, until=until)
         return self._at(order, leases.after_a_restart() if is_later_life else leases)
 
-    def rolled_back(self, position: Done) -> Work:
-        """Return what holds after a roll-back to a snapshot (R24)."""
+    def rolled_back(self, position: Done, journal: Journal) -> Work:
+        """Return what holds after a roll-back to a snapshot, which the journal says (R24)."""
         assert self.order is not None, "a job that was placed has data"
-        return replace(self, reported=Reported())._at(self.order, self.leases.rolled_back(position))
+        leases = self.leases.rolled_back(position, _until(self.order, journal))
+        return replace(self, reported=Reported())._at(self.order, leases)
+
+    def evaluated(self, journal: Journal) -> Work:
+        """Return what holds when the journal has the metrics of a barrier: the tasks up to the next one are leased (B1)."""
+        assert self.order is not None, "a barrier is one of the job's tasks"
+        return replace(self, leases=replace(self.leases, until=_until(self.order, journal)))
 
     def _at(self, order: TaskOrder, leases: Leases) -> Work:
         done = leases.done
@@ -137,10 +145,17 @@ class Work:
         leases = self.leases
         if self.order is None or not journal.entries:
             return False
-        if leases.is_over:
+        if leases.is_over and (leases.until is None or journal.stopping is not None):
             return True
         # What is reported is journalled first: the result says how many steps it is of.
         return journal.stopping is not None and not leases.held and not self.reported.tasks
+
+    def at_barrier(self, journal: Journal) -> StateId | None:
+        """Return the state that is to be evaluated now: all that is leased is done (B1), so every push is settled (R25); None: none is."""
+        leases = self.leases
+        if self.order is None or not journal.entries or leases.until is None or leases.low != leases.until:
+            return None
+        return StateId(self.order.steps_before(leases.low), ViewId(leases.roll_back))
 
     # ------------------------------------------------------------------ figures
 
@@ -194,6 +209,19 @@ class Work:
         begun = {int(task): chunks for task, chunks in self.leases.begun().items() if chunks}
         cut_short = (task for task in self.order.partial if task in self.leases.done)
         return tuple(sorted({**begun, **{task: self.order.chunks(task) for task in cut_short}}.items()))
+
+
+def _until(order: TaskOrder, journal: Journal) -> TaskNumber | None:
+    """Return the first barrier of which the journal has no metrics (B1), None if there is none.
+
+    Barriers before what is done were passed. What a checkpoint has beyond one can't be taken away: that one is passed over.
+    """
+    if order.evaluation is None:
+        return None
+    evaluated = max((record.task for record in journal.evaluated.values()), default=FIRST)
+    beyond = () if journal.resumed is None else journal.resumed.position.above
+    barrier = Barriers(order, order.evaluation).following(max(evaluated, journal.done.low - 1, 0, *beyond))
+    return None if barrier is None else TaskNumber(barrier)
 
 
 def _steps(order: TaskOrder, leases: Leases, done: Done) -> int:

@@ -88,9 +88,14 @@ class PsStatusView:
                 f"nobody else has a copy of what {names} holds, and it does not answer; it is given time to wake up before the job goes "
                 "back to the last snapshot"
             )
-        if not machine.work.leases.held and not machine.ends:
+        evaluation = machine.evaluations.evaluation
+        busy = len(machine.work.leases.held) or len(machine.evaluations.leased)
+        if not busy and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
-        who = how_many(len(machine.work.leases.held), len(journal.servers))
+        who = how_many(busy, len(journal.servers))
+        if evaluation is not None:
+            parts = f"{len(evaluation.results)} of {evaluation.tasks} parts are done"
+            who += f"; step {evaluation.state.step} is evaluated, {parts}"
         slots, alone = len(journal.entries), self._alone()
         # Until then the loss of another server would take some of them along.
         return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who

@@ -6,26 +6,37 @@ import contextlib
 import functools
 import shutil
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
+from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.cluster.cluster import ProcessName, Role, process_name
 from elasticdl.control.protocol.messages import MemberMessage, NextView, Register
 from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId, View
-from elasticdl.data.plan.order import schedule_of
-from elasticdl.data.plan.schedule import policy_lanes
+from elasticdl.data.plan.order import dealing_of, schedule_of
+from elasticdl.data.plan.schedule import Schedule, policy_lanes
+from elasticdl.data.plan.shard import Shard
+from elasticdl.master.allreduce import resuming
 from elasticdl.master.allreduce.machine import AllReduceMaster, Settings
 from elasticdl.master.core import auditmark
-from elasticdl.master.core.events import Announce
-from elasticdl.master.core.records import FinishedRecord, Record, SnapshotRecord, ViewRecord
+from elasticdl.master.core.events import Announce, GiveUp
+from elasticdl.master.core.records import (
+    FinishedRecord,
+    Record,
+    ResumedStateRecord,
+    SnapshotRecord,
+    ViewRecord,
+)
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
+from elasticdl.master.running.context import Past
+from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
@@ -37,15 +48,43 @@ class AllReduceStrategy:
     tick_seconds = 0.025  # `moment_seconds` is 0.05
     status_seconds = 0.2
 
-    def __init__(self, spec: JobSpec, job_name: str, snapshots: Path | None) -> None:
-        """Serve the job of these settings; `snapshots`: the folder of its members' snapshots, if there is one."""
+    def __init__(self, spec: JobSpec, job_name: str, snapshots: Path | None, past: Past) -> None:
+        """Serve the job of these settings.
+
+        Args:
+            spec: the settings.
+            job_name: its name.
+            snapshots: the folder of its members' snapshots, None if there is none.
+            past: what there was before this life of its master.
+        """
         self._spec = spec
         self._job_name = job_name
         self._snapshots = snapshots
+        self._past = past
+        self._checkpoint: resuming.GroupCheckpoint | None = None
+        """From which the job continues; None in later lives of the master, which find that in the journal."""
 
     def begin(self) -> AllReduceMaster:
-        """Return a master that knows nothing yet."""
-        return AllReduceMaster(settings(self._spec, self._snapshots))
+        """Return a master that knows nothing yet. Raises BadInput for a checkpoint that the job can't go on from."""
+        spec, past = self._spec, self._past
+        highest = 0
+        if not any(isinstance(record, ResumedStateRecord) for record in past.records):
+            self._checkpoint = resuming.open_checkpoint(spec, verify=True)
+            if self._checkpoint is not None or not past.length:  # later lives find this job's own there
+                highest = resuming.highest_of(spec, self._checkpoint)
+        saved = [record for record in past.records if isinstance(record, SnapshotRecord) and record.number]
+        if saved:
+            # A master before this one may have died between the record and the name.
+            with contextlib.suppress(OSError):
+                self._publish(saved[-1])
+        return AllReduceMaster(settings(spec, self._snapshots, self._checkpoint, highest))
+
+    def _publish(self, record: SnapshotRecord) -> None:
+        assert self._snapshots is not None, "nothing is saved without a folder"
+        draft = checkpoints.group_draft_of(
+            self._snapshots, record.view, record.state.step, passed=record.passed
+        )
+        checkpoints.publish_draft(draft, self._snapshots, record.number)
 
     # ------------------------------------------------------------------ what people see
 
@@ -96,9 +135,23 @@ class AllReduceStrategy:
         return all_lost(machine.view, machine.gone, processes.unproven, self._spec)
 
     def figures(self, machine: AllReduceMaster, history: EventHistory) -> dict[str, Any]:
-        """Return how many members and changes of the view there were."""
-        changes = 0 if machine.view is None else machine.view.id - 1
-        return {"joined": len(machine.journal.known), "view_changes": max(0, changes)}
+        """Return how many members and changes of the view there were, and where checkpoints lie."""
+        changes, journal, schedule = (
+            0 if machine.view is None else machine.view.id - 1,
+            machine.journal,
+            machine.schedule,
+        )
+        figures: dict[str, Any] = {}
+        resumed, saved = journal.resumed_state, journal.snapshot
+        if resumed is not None and schedule is not None:
+            figures["resumed_from"] = str(Path(resumed.path).parent)
+            epochs = resumed.position.epoch * schedule.ledger.num_records
+            history.records_before = epochs + schedule.records_done(resumed.position)
+        if self._spec.checkpoint_dir:
+            if saved is not None and saved.view:
+                figures["checkpoint"] = str(Path(saved.path).parent)
+            figures["checkpoints_given_up"] = history.unsaved
+        return {**figures, "joined": len(journal.known), "view_changes": max(0, changes)}
 
     # ------------------------------------------------------------------ processes
 
@@ -125,19 +178,55 @@ class AllReduceStrategy:
 
     # ------------------------------------------------------------------ records and files
 
-    def before_append(self, machine: AllReduceMaster, record: Record) -> None:
-        """Do nothing: all that a record of a synchronous job depends on is journalled."""
+    def before_append(self, machine: AllReduceMaster, record: Record) -> GiveUp | None:
+        """Write for the auditor what was trained before the job, if it continues from a checkpoint."""
+        if not self._spec.audit or not isinstance(record, ResumedStateRecord):
+            return None
+        schedule, position = machine.schedule, record.position
+        assert schedule is not None, "the data is journalled before"
+        tasks = [schedule.ledger.task(position.epoch, place).id for place in range(position.first_task)]
+        begun = [(schedule.task(position, lane).id, position.chunk) for lane in range(position.lanes)]
+        try:
+            auditmark.write_group_beginning(
+                Path(self._spec.audit),
+                checkpoint=record.path,
+                step=record.state.step,
+                epoch=position.epoch,
+                done=tasks,
+                begun=begun if position.chunk else (),
+            )
+        except OSError as error:
+            return GiveUp(f"--audit: {self._spec.audit} can't be written: {error.strerror}", "bad-input")
+        return None
 
     def after_append(self, machine: AllReduceMaster, record: Record, actions: Actions) -> None:
-        """Say who has joined with a view, and remove the snapshot before this one."""
+        """Say who has joined with a view, and where the job continues; give a snapshot its name."""
         match record:
             case ViewRecord(view):
                 self._begin_view(machine, view, actions)
-            case SnapshotRecord(_, _, _, path):
-                older, view_now = machine.journal.snapshot, machine.view
-                kept = {path, None if view_now is None else view_now.snapshot}
-                if older is not None and older.path not in kept:
-                    in_background(_remove, Path(older.path))
+            case SnapshotRecord():
+                self._name_snapshot(machine, record, actions)
+            case ResumedStateRecord():
+                if self._checkpoint is not None and self._checkpoint.passed_over:
+                    actions.tell(EventKind.NOTE, self._checkpoint.passed_over)
+
+    def _name_snapshot(self, machine: AllReduceMaster, record: SnapshotRecord, actions: Actions) -> None:
+        """Give a journalled snapshot its name, and remove those that it replaces."""
+        assert self._snapshots is not None, "nothing is saved without a folder"
+        try:
+            self._publish(record)
+        except OSError as error:
+            what = f"{record.path} can't get its name: {error.strerror}"
+            actions.tell(EventKind.NOTE, f"{what}; the next master, or the next snapshot, has another try")
+            return
+        kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1
+        # Members of the current view may still be reading theirs.
+        spared = (
+            {Path(machine.view.snapshot)} if machine.view is not None and machine.view.snapshot else set()
+        )
+        in_background(
+            checkpoints.remove_older_of_group, self._snapshots, kept, record.number, record.state.step, spared
+        )
 
     def _begin_view(self, machine: AllReduceMaster, view: View, actions: Actions) -> None:
         if machine.schedule is not None:
@@ -161,50 +250,50 @@ class AllReduceStrategy:
         )
 
     def drop_snapshots(self, folder: Path | None) -> None:
-        """Remove all: they serve a running job only."""
-        if folder is not None:
+        """Remove snapshots that serve a running job only; of checkpoints those that are not whole."""
+        if self._spec.checkpoint_dir:
+            checkpoints.remove_drafts(Path(self._spec.checkpoint_dir))
+        elif folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove(path: Path) -> None:
-    with contextlib.suppress(OSError):  # what can't be removed stays
-        path.unlink(missing_ok=True)
+def settings(
+    spec: JobSpec,
+    snapshots: Path | None,
+    checkpoint: resuming.GroupCheckpoint | None = None,
+    highest: int = 0,
+) -> Settings:
+    """Return what the machine takes from the job's settings.
 
+    Args:
+        spec: the settings.
+        snapshots: the folder of its members' snapshots, None if there is none.
+        checkpoint: from which the job continues.
+        highest: number of a checkpoint that there is.
+    """
 
-def _add_up(metrics: str, results: Sequence[bytes]) -> bytes:
-    """Add up what evaluation tasks have found. Raises ValueError for what is no result of these metrics."""
-    from elasticdl.control.protocol.metricstates import (
-        combine,
-        pack,
-        read_metrics,
-        unpack,
-    )  # NumPy, which few masters need
+    def resume(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> ResumedStateRecord:
+        assert checkpoint is not None, "asked for if there is one"
+        schedule = schedule_of(spec, shards, validation)
+        return resuming.resume(checkpoint, schedule, dealing_of(spec, shards), highest)
 
-    catalog = read_metrics(metrics)
-    arrays = catalog.task_arrays()
-    return pack(combine(catalog, (unpack(arrays, body) for body in results)))
-
-
-@functools.lru_cache(maxsize=4)
-def _result_size(metrics: str) -> int:
-    """Return the bytes of what one evaluation task has found. Raises ValueError for what is no catalog of metrics."""
-    from elasticdl.control.protocol.metricstates import read_metrics
-
-    return read_metrics(metrics).nbytes
-
-
-def settings(spec: JobSpec, snapshots: Path | None) -> Settings:
-    """Return what the machine takes from the job's settings; `snapshots`: the folder of its members' snapshots, if there is one."""
+    def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Schedule:
+        if checkpoint is not None:
+            resume(shards, validation)  # refused before anything is journalled
+        return schedule_of(spec, shards, validation)
 
     return Settings(
         workers=spec.num_workers.maximum,
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
-        plan=functools.partial(schedule_of, spec),
-        add_up=_add_up,
-        result_size=_result_size,
+        plan=plan,
+        add_up=add_up,
+        result_size=result_size,
         output=Path(spec.output) if spec.output else None,
         snapshots=snapshots,
+        lasting=bool(spec.checkpoint_dir),
+        highest=highest,
+        resume=None if checkpoint is None else resume,
         policy_lanes=functools.partial(policy_lanes, spec.global_batch_size or None, spec.minibatch_size),
         times=times_of(spec),
     )

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from elasticdl.checkpoint import group
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.manifest import Manifest, write_manifest
 from elasticdl.cluster.local.place import Place
@@ -15,10 +16,16 @@ from elasticdl.data.plan.order import dealing_of
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadInput
 from elasticdl.master.core import auditmark
-from elasticdl.master.core.events import GiveUp, ManifestWritten, WriteManifest
+from elasticdl.master.core.events import (
+    GiveUp,
+    GroupManifestWritten,
+    ManifestWritten,
+    WriteGroupManifest,
+    WriteManifest,
+)
 from elasticdl.master.core.publishing import publish, remove_unpublished
 from elasticdl.master.core.records import FinishedRecord, Journal
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 
 
 class Outputs:
@@ -27,6 +34,8 @@ class Outputs:
     def __init__(self, place: Place, spec: JobSpec) -> None:
         """Write where the settings say."""
         self.published: list[str] = []
+        self.what = "the predictions are" if spec.kind is JobKind.PREDICT else "the model is"
+        """What the result is, and a verb, for people."""
         self._place = place
         self._spec = spec
         self._is_unpublished = False
@@ -80,6 +89,29 @@ class Outputs:
             return ManifestWritten(cut.number, "", error.strerror or str(error))
         return ManifestWritten(cut.number, str(path))
 
+    def complete_group(self, told: WriteGroupManifest, journal: Journal) -> GroupManifestWritten:
+        """Complete a snapshot of a group's state; for a thread of its own."""
+        assert journal.shards is not None, "states are saved when something is trained"
+        cut = told.cut
+        draft = checkpoints.group_draft_of(told.directory, cut.view, cut.state.step, passed=cut.passed)
+        try:
+            group.complete(
+                draft,
+                number=told.number,
+                job=self._place.name,
+                written_at=time.time(),
+                state=cut.state,
+                position=told.position,
+                dealing=dealing_of(self._spec, journal.shards),
+                head=told.head,
+                parts=tuple(group.Part(Path(path), size, crc) for path, size, crc in told.parts),
+            )
+        except OSError as error:
+            return GroupManifestWritten(cut, error.strerror or str(error))
+        except BadInput as error:
+            return GroupManifestWritten(cut, str(error))
+        return GroupManifestWritten(cut)
+
     def publish(self, path: str) -> str | None:
         """Put the result in its place; return what failed, or None."""
         output = Path(self._spec.output)
@@ -88,7 +120,7 @@ class Outputs:
         except OSError as error:
             self._is_unpublished = True
             return (
-                f"the model is at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
+                f"{self.what} at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
             )
         self.published = [str(output)]
         return None

@@ -10,7 +10,7 @@ from typing import Any
 
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.cluster.cluster import ProcessName, Role, process_name
-from elasticdl.control.protocol.messages import MemberMessage
+from elasticdl.control.protocol.messages import MemberMessage, TaskResult
 from elasticdl.control.protocol.psmessages import Settled, TaskDone
 from elasticdl.control.protocol.status import EventKind, JobStatus
 from elasticdl.control.protocol.view import MemberId
@@ -31,6 +31,7 @@ from elasticdl.master.ps.settings import Settings
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.master.running.context import Past
+from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
@@ -82,11 +83,11 @@ class PsStrategy:
     def show_message(
         self, before: PsMaster, after: PsMaster, message: MemberMessage, history: EventHistory
     ) -> bool:
-        """Tell whether it says what is settled; figures are taken when they are shown."""
-        return isinstance(message, Settled | TaskDone)
+        """Tell whether it says what is settled or evaluated; figures are taken when they are shown."""
+        return isinstance(message, Settled | TaskDone | TaskResult)
 
     def moment(self, machine: PsMaster) -> Hashable:
-        """Return who is there, whether slots are placed, and what is done with them."""
+        """Return who is there, whether slots are placed, and what is done with them, and which state is evaluated."""
         copies = [copy.hands_over for copy in machine.slots.copies.under_way.values()]
         under_way = any(copies), not all(copies), machine.snapshots.under_way(machine.journal)
         return (
@@ -94,6 +95,7 @@ class PsStrategy:
             len(machine.journal.servers),
             bool(machine.journal.entries),
             under_way,
+            None if machine.evaluations.evaluation is None else machine.evaluations.evaluation.state,
         )
 
     def status(
@@ -248,10 +250,9 @@ def settings(
         return resuming.resume(checkpoint, order(shards), dealing_of(spec, shards), highest)
 
     def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> TaskOrder:
-        assert not validation, "nothing is evaluated in such jobs (spec/jobspec.py)"
         if checkpoint is not None:
             resume(shards)  # refused before anything is journalled
-        return order(shards)
+        return tasks_of(spec, shards, validation)
 
     return Settings(
         workers=spec.num_workers.maximum,
@@ -268,4 +269,6 @@ def settings(
         resume=None if checkpoint is None else resume,
         restore=spec.ps_restore,
         accumulates=spec.accumulates,
+        add_up=add_up,
+        result_size=result_size,
     )

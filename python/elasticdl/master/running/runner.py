@@ -58,7 +58,7 @@ from elasticdl.master.running.outputs import Outputs
 from elasticdl.master.running.processcontrol import ProcessControl
 from elasticdl.master.running.reporter import Reporter
 from elasticdl.master.running.strategy import Machine, RunnerStrategy, in_background
-from elasticdl.master.running.summary import NOTHING_TRAINED, outcome, summary
+from elasticdl.master.running.summary import outcome, summary, why_nothing
 from elasticdl.spec.jobspec import Strategy
 from elasticdl.spec.machine import check_scale
 
@@ -94,6 +94,7 @@ _Incoming = (
     | _DataRefused
     | _Indexing
     | machine_events.ManifestWritten
+    | machine_events.GroupManifestWritten
 )
 
 
@@ -203,7 +204,7 @@ class Runner(Generic[Machine]):
             self._take(reported)
         journal = self._machine.journal
         if journal.stopping is not None and not journal.has_begun and journal.terminal is None:
-            self._handle(machine_events.GiveUp(NOTHING_TRAINED, "program"))
+            self._handle(machine_events.GiveUp(why_nothing(self._job.spec.kind), "program"))
         self._handle(machine_events.Launched(self._processes.lives()))
 
     # ------------------------------------------------------------------ other threads
@@ -267,7 +268,7 @@ class Runner(Generic[Machine]):
                 self._data_since = time.monotonic()
             case _DataRefused(reason, kind, text):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
-            case machine_events.ManifestWritten():
+            case machine_events.ManifestWritten() | machine_events.GroupManifestWritten():
                 self._handle(event)
             case _Indexing(done, total):
                 self._reporter.indexing(done, total)
@@ -383,7 +384,7 @@ class Runner(Generic[Machine]):
                     answer(True, text)
             case machine_events.Publish(path):
                 events.append(machine_events.Published(self._publish(path)))
-            case machine_events.WriteManifest():
+            case machine_events.WriteManifest() | machine_events.WriteGroupManifest():
                 in_background(self._complete_snapshot, instruction)
             case machine_events.DropSnapshot(number):
                 self._drop_draft(number)
@@ -438,7 +439,7 @@ class Runner(Generic[Machine]):
             case StoppingRecord():
                 self.direct(replicas.Ending(stopping=True))
                 if not self._machine.journal.has_begun:
-                    events.append(machine_events.GiveUp(NOTHING_TRAINED, "program"))
+                    events.append(machine_events.GiveUp(why_nothing(self._job.spec.kind), "program"))
             case FinishedRecord() | FailedRecord():
                 for role in self._processes.forces:
                     self.direct(replicas.Over(), role)
@@ -449,8 +450,14 @@ class Runner(Generic[Machine]):
 
     # ------------------------------------------------------------------ files
 
-    def _complete_snapshot(self, cut: machine_events.WriteManifest) -> None:
-        self._inbox.put(self._outputs.complete_snapshot(cut, self._machine.journal))
+    def _complete_snapshot(
+        self, told: machine_events.WriteManifest | machine_events.WriteGroupManifest
+    ) -> None:
+        outputs, journal = self._outputs, self._machine.journal
+        if isinstance(told, machine_events.WriteManifest):
+            self._inbox.put(outputs.complete_snapshot(told, journal))
+        else:
+            self._inbox.put(outputs.complete_group(told, journal))
 
     def _drop_draft(self, number: int) -> None:
         """Remove what is left of a snapshot of slots that was given up."""
@@ -466,7 +473,7 @@ class Runner(Generic[Machine]):
             why = self._outputs.publish(path)
             if why is not None:
                 return why
-            text = f"the model is at {self._job.spec.output}"
+            text = f"{self._outputs.what} at {self._job.spec.output}"
             self._reporter.tell(EventKind.EXPORTED, text, step=record.state.step)
         if not self._machine.journal.has_begun:
             return None
@@ -487,7 +494,7 @@ class Runner(Generic[Machine]):
             self._journal_writer.close()
             _log.warning("this master is replaced: %s", end.reason)
             return REPLACED
-        end = outcome(end, self._machine)
+        end = outcome(end, self._machine, self._job.spec.kind)
         self._show_status()
         self._reporter.close()
         self._write_summary(end)
@@ -504,6 +511,7 @@ class Runner(Generic[Machine]):
         self._job.store.conclude(
             summary(
                 self._job.place.name,
+                self._job.spec.kind,
                 end,
                 self._machine.journal.terminal,
                 self.history.summary(time.time()),

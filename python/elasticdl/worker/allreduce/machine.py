@@ -4,7 +4,7 @@ It holds every rule of a member (M1–M8, S1, G1–G7 and the member's side of D
 nothing else: no I/O, no thread, no clock. The loop of the worker process and the simulator drive the same class. Each rule is a small
 method of its own, so that a test can replace one of them by a mistake and see that the simulator finds it. What can be known without
 the rest is in values: `accumulator.py` (what is added up), `gate.py` (the evaluation of a state), `outstanding.py` (work that has not come
-back), `snapshots.py` (a snapshot on its way).
+back), `snapshots.py` (parts of saved states).
 
 One file because the rules bind each other: what was promised (S1) decides what may be installed, contributed, committed and said, and each
 of these changes what may be promised, so that no rule can be checked without the others beside it.
@@ -20,6 +20,7 @@ from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     AtGate,
+    Cut,
     Data,
     Evicted,
     Exported,
@@ -37,7 +38,7 @@ from elasticdl.control.protocol.messages import (
     Register,
     Released,
     Report,
-    Stable,
+    Saved,
     Stop,
     StopJob,
     TaskKind,
@@ -51,7 +52,7 @@ from elasticdl.data.plan.shard import Position
 from elasticdl.worker.allreduce.accumulator import NOTHING, Accumulator
 from elasticdl.worker.allreduce.gate import StateGate
 from elasticdl.worker.allreduce.outstanding import Outstanding, Work
-from elasticdl.worker.allreduce.snapshots import Snapshots
+from elasticdl.worker.allreduce.snapshots import Saving, Snapshots
 from elasticdl.worker.events import (
     Applied,
     ChunkComputed,
@@ -77,9 +78,9 @@ from elasticdl.worker.events import (
     HealeeLeft,
     HealFailed,
     Instruction,
-    KeepSnapshot,
     MetricsComputed,
     OpenView,
+    PartWritten,
     PassGate,
     ProgramError,
     Received,
@@ -87,9 +88,8 @@ from elasticdl.worker.events import (
     RingFailed,
     Send,
     ServeState,
-    SnapshotWritten,
     StopRequested,
-    TakeSnapshot,
+    TakePart,
     Tick,
     Trailer,
     WorkCancelled,
@@ -101,7 +101,7 @@ Out = list[Instruction]
 NO_VIEW = ViewId(0)
 
 PATIENCE = 10
-"""Ticks (about a second each) that the last member waits for its snapshot before it asks the master again."""
+"""Ticks (about a second each) that the last member waits until its state is saved, before it asks the master again."""
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -113,7 +113,7 @@ class Member:
         name: what people call it.
         address: where its data plane listens.
         schedule: the order of the data, equal in all members.
-        checkpoint_steps: committed steps between snapshots; 0 = one at the end of each epoch.
+        saving: when states are saved; None: there is no place for them.
         metrics: what the result of an evaluation task consists of, as text.
         epoch: highest master epoch seen.
         connected: there is a control stream, to a master whose epoch is not lower than `epoch`.
@@ -133,8 +133,8 @@ class Member:
         healees: members that heal from me in this view (M5, M7).
         outstanding: work that has not come back.
         draining: SIGTERM came.
-        snapshots: snapshots on their way.
-        ticks: since this view was installed, or since the last member began to write its snapshot.
+        snapshots: my parts of saved states.
+        ticks: since this view was installed, or since the last member began to save its state.
         exported: the written result, until the job's end or a new view.
         stop: my wish for an early end, until it is acknowledged.
         failure: my program error; from then on nothing else happens here (D10).
@@ -145,7 +145,7 @@ class Member:
     name: str
     address: str
     schedule: Schedule
-    checkpoint_steps: int = 0
+    saving: Saving | None = None
     metrics: str = ""
     epoch: int = 0
     connected: bool = False
@@ -248,8 +248,8 @@ class Member:
                 return self._cancel(out)
             case HealeeLeft(view, healee):
                 return self._lose_healee(view, healee)
-            case SnapshotWritten():
-                return self._written(event, out)
+            case PartWritten(saved):
+                return self._written(saved, out)
             case Connected():
                 return replace(self, connected=True, gate=self.gate.unsaid())._greet(out)
             case Disconnected():
@@ -264,7 +264,7 @@ class Member:
                 )
             case Tick():
                 self._repeat(out)
-                return replace(self, ticks=self.ticks + 1)
+                return replace(self, ticks=self.ticks + 1, snapshots=self.snapshots.ticked())
         assert_never(event)
 
     # ------------------------------------------------------------------ the control stream
@@ -303,8 +303,8 @@ class Member:
             self._send(self.stop, out)  # before a promise: the view that answers it should be the last one
         if self.report is not None:
             self._send(NextView(self.report), out)
-        if self.active and self.snapshots.saved is not None:
-            self._send(self.snapshots.saved, out)
+        for saved in self.snapshots.saved:
+            self._send(saved, out)
         if self.active and self.exported is not None:
             self._send(self.exported, out)
 
@@ -330,15 +330,14 @@ class Member:
                 return self._lease(message, out)
             case GateOpen():
                 return replace(self, gate=self.gate.open(message))
-            case Stable(view_id, state):
-                return self._stabilize(view_id, state, out)
             case Data():
                 return self  # the loop has built `schedule` from it
         raise AssertionError(f"not a message of a master: {message}")
 
     def _acknowledge(self, what: str, out: Out) -> Member:
-        if self.snapshots.acknowledges(what):
-            return replace(self, snapshots=self.snapshots.acknowledged())
+        snapshots = self.snapshots.acknowledged(what)
+        if snapshots is not self.snapshots:
+            return replace(self, snapshots=snapshots)
         if what == "stop_job":
             return replace(self, stop=None)
         if what == "failed" and self.failure is not None:
@@ -408,8 +407,6 @@ class Member:
         healees = frozenset(
             peer.id for peer, source in zip(view.members, view.sources, strict=True) if source == self.id
         )
-        snapshots, dropped = self.snapshots.in_view(view)
-        out += dropped
         member = replace(
             self,
             view=view,
@@ -422,15 +419,13 @@ class Member:
             contributed=False,
             result=None,
             healees=healees,
-            snapshots=snapshots,
+            snapshots=self.snapshots.in_view(),
             exported=None,
             ticks=0,
         )
         out.append(OpenView(view, keep))
         if whole:
             _serve(view, healees, out)
-        if snapshots.saved is not None:
-            member._send(snapshots.saved, out)
         source = view.sources[rank]
         if not whole and source is not None:
             heal = Heal(
@@ -534,10 +529,11 @@ class Member:
             case MetricsComputed():
                 is_mine = isinstance(work, ComputeMetrics)
                 return self._back(heal=False)._computed_metrics(event, out) if is_mine else self
-            case GatePassed(state):
+            case GatePassed(state, is_best):
                 if not isinstance(work, PassGate) or work.state != state:
                     return self
-                return replace(self._back(heal=False), gate=StateGate(state, passed=True))
+                after = replace(self._back(heal=False), gate=StateGate(state, passed=True))
+                return after._save_best(out) if is_best else after
             case ExportWritten(view, path, digest, metrics):
                 if not isinstance(work, Export) or work.view != view:
                     return self
@@ -612,10 +608,13 @@ class Member:
         if view.final:
             if self._waits_to_export():
                 return self._wait_at_gate(view, out)
-            member = self._end_training(out)
+            member = self._save_last(view, out)._end_training(out)
             return member._give(Export(view.id, view.base), out) if member._may_export(view) else member
         if self.contributed:
             return self
+        if self.snapshots.due is not None:
+            member = self._take_due(out)
+            return member if member.snapshots.due is not None else member._next_work(out)
         if self._is_last(view):
             return self._leave_last(view, out)
         if self._waits_to_compute():
@@ -704,8 +703,7 @@ class Member:
         after = self.schedule.advance(position, view.wave_lanes)
         new = StateId(state.step + 1, view.id)
         commit = Commit(view.id, new, after, trailer, self.schedule.epoch_ended(position, after))
-        snapshots, kept = self.snapshots.committed(view.id)
-        member = replace(
+        return replace(
             self,
             state=new,
             position=after,
@@ -713,10 +711,7 @@ class Member:
             gate=StateGate(new),
             contributed=False,
             result=None,
-            snapshots=snapshots,
         )._give(commit, out)
-        out += kept
-        return member
 
     def _after_commit(self, commit: Commit, out: Out) -> Member:
         if not self._may_commit_in(commit.view):
@@ -729,7 +724,7 @@ class Member:
             records = self._records(commit.position)
             self._send(Progress(commit.view, commit.state, commit.position, loss, records), out)
         if self._wants_snapshot(commit):
-            member = member._take_snapshot(commit, out)
+            member = member._want_part(out)
         if trailer.flag or self._ended_data():
             return member._seal(commit.view, True, out)
         return member
@@ -765,56 +760,80 @@ class Member:
             member._send(member.gate.evaluated, out)
         return member
 
-    def _stabilize(self, view: ViewId, state: StateId, out: Out) -> Member:
-        """G7: all of the view are at this gate, so nobody stays behind its state: a copy of it may be kept now."""
-        if not self.active or view != self.current or self.snapshots.copy != state:
-            return self
-        snapshots, kept = self.snapshots.committed(view)
-        out += kept
-        return replace(self, snapshots=snapshots)
-
     # ------------------------------------------------------------------ snapshots, the last member, the end
 
     def _wants_snapshot(self, commit: Commit) -> bool:
-        if self.rank != 0 or self._ended_data():
-            return False
-        if self.checkpoint_steps:
-            return commit.state.step % self.checkpoint_steps == 0
-        return commit.epoch_ended
+        saving = self.saving
+        if saving is None or self._ended_data():
+            return False  # the last state is saved in the final view
+        return commit.state.step % saving.every == 0 if saving.every else commit.epoch_ended
 
-    def _take_snapshot(self, commit: Commit, out: Out) -> Member:
-        """D6: copy the state now; whether it is kept is known when the next step of the view commits."""
-        out.append(TakeSnapshot(commit.view, commit.state, commit.position))
-        return replace(self, snapshots=self.snapshots.copied(commit.state))
+    def _save_best(self, out: Out) -> Member:
+        """Save a state whose metrics are the best so far: all members pass its gate, and know it."""
+        view = self.view
+        is_wanted = self.active and self.saving is not None and view is not None and not view.final
+        return self._want_part(out) if is_wanted else self
 
-    def _written(self, event: SnapshotWritten, out: Out) -> Member:
-        snapshots, saved = self.snapshots.written(self.current, event)
-        if self.active:
-            self._send(saved, out)
+    def _save_last(self, view: View, out: Out) -> Member:
+        """Save the state that the job ends with: the final view's base, which all of its members come to hold."""
+        saving, state = self.saving, self.state
+        if saving is None or not saving.lasting or not self.whole or self.snapshots.last is not None:
+            return self
+        # There is nothing new where no step was made.
+        is_new = state is not None and state.step > 0 and state.view > NO_VIEW
+        return self if not is_new or self.snapshots.is_full else self._take_part(out)
+
+    def _cut(self) -> Cut:
+        assert self.view is not None
+        assert self.state is not None
+        return Cut(self.view.id, self.state, self.gate.passed)
+
+    def _want_part(self, out: Out) -> Member:
+        return replace(self, snapshots=self.snapshots.wanted(self._cut()))._take_due(out)
+
+    def _take_due(self, out: Out) -> Member:
+        """Copy my part of the state that is due, or let it be if storage is too slow; nothing is computed before that."""
+        saving, cut = self.saving, self.snapshots.due
+        assert saving is not None
+        if self.snapshots.waits(saving):
+            return self
+        if not self.snapshots.is_full:
+            return self._take_part(out)
+        assert cut is not None
+        assert self.position is not None
+        snapshots, said = self.snapshots.left_out(cut, self.position)
+        self._send(said, out)
         return replace(self, snapshots=snapshots)
+
+    def _take_part(self, out: Out) -> Member:
+        """D6: copy my part of the state, as all of the view do; it counts when all have written theirs."""
+        view, position, cut = self.view, self.position, self._cut()
+        assert view is not None
+        assert position is not None
+        out.append(TakePart(cut, position, self.rank, len(view.members)))
+        return replace(self, snapshots=self.snapshots.copied(cut))
+
+    def _written(self, saved: Saved, out: Out) -> Member:
+        counts = saved.cut.view == self.current
+        if counts:
+            self._send(saved, out)
+        return replace(self, snapshots=self.snapshots.written(saved, counts=counts))
 
     def _is_last(self, view: View) -> bool:
         """D5: I drain and nobody is there to go on."""
         return self.draining and len(view.members) == 1 and self.whole
 
     def _leave_last(self, view: View, out: Out) -> Member:
-        """D5: save a snapshot before I ask to leave; in a view of one every state is stable."""
-        assert self.state is not None
-        assert self.position is not None
+        """D5: save my state before I ask to leave; in a view of one that takes nobody else."""
         if self.snapshots.kept == self.state:
             return self._seal(view.id, True, out)._proceed(out)
-        if not self.snapshots.begun(self.state):
-            out.append(TakeSnapshot(view.id, self.state, self.position))
-            out.append(KeepSnapshot(view.id, self.state))
-            return replace(self, snapshots=replace(self.snapshots, copy=None, writing=self.state), ticks=0)
+        is_begun = self.snapshots.last == self._cut()
+        if self.saving is not None and not is_begun and not self.snapshots.is_full:
+            return replace(self._take_part(out), ticks=0)
         if self.ticks < PATIENCE:
             return self
         # the disk may be full; somebody may have joined meanwhile who takes the state
-        return (
-            replace(self, snapshots=replace(self.snapshots, writing=None))
-            ._seal(view.id, True, out)
-            ._proceed(out)
-        )
+        return self._seal(view.id, True, out)._proceed(out)
 
     def _end_training(self, out: Out) -> Member:
         """Say once that training is over; in a final view already, so that what callbacks do then has time before the job is finished."""

@@ -20,16 +20,18 @@ from typing import Any, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl._core import Endpoint, Heart, Ring, StateServer, StateTransfer
-from elasticdl.checkpoint.stateimage import RunningSums, State, decode, encode, write
+from elasticdl._core import Endpoint, Ring, StateServer, StateTransfer
+from elasticdl.checkpoint.group import head_of, range_of
+from elasticdl.checkpoint.stateimage import Best, RunningSums, State, decode, encode
 from elasticdl.control.protocol.messages import Note
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId, View, ViewId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.data.prefetch import ChunkSource
-from elasticdl.errors import Cancelled, RingBroken, TransferFailed
+from elasticdl.errors import BadData, BadSetting, Cancelled, RingBroken, TransferFailed
 from elasticdl.worker.allreduce.machine import Member
+from elasticdl.worker.allreduce.parts import PartWriter, read_saved
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
 from elasticdl.worker.auditlog import AuditLog
 from elasticdl.worker.contract.allreduce import Adapter, GateLogs, StepLogs
@@ -42,7 +44,6 @@ from elasticdl.worker.events import (
     Compute,
     ComputeMetrics,
     Contribute,
-    DropSnapshot,
     EndTraining,
     Evaluate,
     Event,
@@ -55,17 +56,16 @@ from elasticdl.worker.events import (
     HealeeLeft,
     HealFailed,
     Instruction,
-    KeepSnapshot,
     OpenView,
+    PartWritten,
     PassGate,
     ProgramError,
     RingCompleted,
     RingFailed,
     Send,
     ServeState,
-    SnapshotWritten,
     StopRequested,
-    TakeSnapshot,
+    TakePart,
     Trailer,
     WorkCancelled,
 )
@@ -73,7 +73,7 @@ from elasticdl.worker.finite import all_finite
 from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import AHEAD, LoopSettings
+from elasticdl.worker.settings import AHEAD, Beats, LoopSettings
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class AllReduceWorker:
         evaluating: Evaluating | None,
         schedule: Schedule,
         audit: AuditLog | None,
-        heart: Heart,
+        heart: Beats,
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
@@ -144,7 +144,8 @@ class AllReduceWorker:
         self._needs: deque[Need] = deque()
         self._plan: Iterator[Need] = iter(())
         self._plan_of: tuple[int, int] | None = None
-        self._copy: tuple[StateId, Position, bytearray] | None = None
+        self._best: Best | None = None
+        self._parts = PartWriter(settings.snapshots, lambda saved: self.feed(PartWritten(saved)))
 
     # ------------------------------------------------------------------ events in
 
@@ -244,16 +245,8 @@ class AllReduceWorker:
                 self._begin_view(instruction)
             case _Load(state):
                 self._load(state)
-            case TakeSnapshot():
-                self._copy = (
-                    instruction.state,
-                    instruction.position,
-                    self._encode(instruction.state, instruction.position),
-                )
-            case KeepSnapshot():
-                self._keep_snapshot(instruction)
-            case DropSnapshot():
-                self._copy = None
+            case TakePart():
+                self._take_part(instruction)
             case EndTraining():
                 self._end_training()
             case ServeState():
@@ -449,14 +442,37 @@ class AllReduceWorker:
         if ended:
             self._sums = RunningSums()
         self._passed = True
-        self.feed(GatePassed(work.state))
+        better = self._better(work)
+        self._best = better or self._best
+        self.feed(GatePassed(work.state, better is not None))
         if reason is not None:
             self.feed(StopRequested(reason))
+
+    def _better(self, work: PassGate) -> Best | None:
+        """Return the value of the metric by which checkpoints are chosen, None if it is not better than all before, or there is none."""
+        choice = self._settings.checkpoint_best
+        if choice is None or work.values is None:
+            return None
+        known = dict(work.values)
+        if choice.metric not in known:
+            raise BadSetting(
+                f"--checkpoint_best: there is no metric {choice.metric!r}; known: {', '.join(known)}"
+            )
+        value = known[choice.metric]
+        is_better = math.isfinite(value) and (self._best is None or choice.is_better(value, self._best.value))
+        return Best(value, work.state.step) if is_better else None
 
     # ------------------------------------------------------------------ states
 
     def _encode(self, state: StateId, position: Position) -> bytearray:
-        return encode(State(state, position, self._sums, self._adapter.image(), self._passed))
+        image = self._adapter.image()
+        return encode(State(state, position, self._sums, image, self._passed, self._best))
+
+    def _take_part(self, take: TakePart) -> None:
+        meta, size = self._adapter.describe_image()
+        first, end = range_of(take.rank, take.members, size)
+        head = head_of(self._sums, self._passed, self._best, meta)
+        self._parts.write(take, first, size, self._adapter.image_part(first, end), head)
 
     def _load(self, state: State) -> None:
         self._adapter.load(state.image)
@@ -464,6 +480,7 @@ class AllReduceWorker:
         self._sums = state.sums
         self._position = state.position
         self._passed = state.passed
+        self._best = state.best
 
     def _heal(self, heal: Heal) -> None:
         """Get a state; a transfer runs on a thread of its own, so that this one can give zeros to the first step meanwhile."""
@@ -472,11 +489,14 @@ class AllReduceWorker:
             self.feed(Healed(heal.view, heal.state, heal.position))
         elif heal.source == SNAPSHOT:
             assert heal.path is not None
-            state = decode(Path(heal.path).read_bytes())
-            if state.id != heal.state:
-                raise TransferFailed(f"{heal.path} holds state {state.id}, the view wants {heal.state}")
-            self._load(state)
-            self.feed(Healed(heal.view, heal.state, state.position, state.passed))
+            state = read_saved(Path(heal.path), heal.state, heal.position)
+            try:
+                self._load(state)
+            except TransferFailed as failure:
+                raise BadData(
+                    f"{Path(heal.path).parent}: the checkpoint is of another model: {failure}"
+                ) from None
+            self.feed(Healed(heal.view, heal.state, heal.position, state.passed))
         else:
             with self._lock:
                 view = self._view
@@ -552,31 +572,6 @@ class AllReduceWorker:
             if self._server is server:
                 self._server = None
         server.close()
-
-    def _keep_snapshot(self, keep: KeepSnapshot) -> None:
-        copy, self._copy = self._copy, None
-        folder = self._settings.snapshots
-        if copy is None or copy[0] != keep.state or folder is None:
-            return
-        arguments = (folder, keep, *copy)
-        threading.Thread(target=self._write_snapshot, args=arguments, name="snapshot", daemon=True).start()
-
-    def _write_snapshot(
-        self, folder: Path, keep: KeepSnapshot, state: StateId, position: Position, data: bytearray
-    ) -> None:
-        path = folder / f"step-{state.step}-view-{state.view}.state"
-        try:
-            write(path, data)
-        except OSError as error:
-            # training is worth more than a snapshot: say it and go on; the next one may fit
-            self._note(
-                EventKind.NOTE,
-                keep.view,
-                state.step,
-                f"could not write the snapshot {path}: {error.strerror}",
-            )
-            return
-        self.feed(SnapshotWritten(keep.view, state, position, str(path)))
 
     def _end_training(self) -> None:
         if self._view is None or not self._view.final:

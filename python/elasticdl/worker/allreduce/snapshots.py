@@ -1,64 +1,100 @@
-"""A snapshot of the group's state on its way: copied, known to be stable, written, acknowledged. Rule numbers are those of the protocol."""
+"""A member's parts of the group's saved states: copied, written, acknowledged. Rule numbers are those of the protocol.
+
+All members of a view copy a state at the same moment, each its own range of bytes, so no copy has to wait until it is known to be
+stable: it counts when all have said so (`master/allreduce/snapshots.py`).
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from elasticdl.control.protocol.messages import Saved, saved_as
-from elasticdl.control.protocol.view import StateId, View, ViewId
-from elasticdl.worker.events import DropSnapshot, Instruction, KeepSnapshot, SnapshotWritten
+from elasticdl.control.protocol.messages import SLOW, Cut, Saved, saved_as, unsaved_as
+from elasticdl.control.protocol.view import StateId
+from elasticdl.data.plan.shard import Position
+
+MOST = 2
+"""Copies in memory at a time, of which one is being written."""
+MOST_UNANSWERED = 16
+"""Parts that are written and not acknowledged; a master may be away for long, and each has a folder."""
+PATIENCE = 10
+"""Ticks, of about a second, that training waits for storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """When states are saved.
+
+    Attributes:
+        every: committed steps between two; 0: at the end of each epoch.
+        lasting: they are checkpoints, so that the last state is saved, too.
+    """
+
+    every: int = 0
+    lasting: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshots:
-    """Snapshots of one member.
+    """Parts of one member.
 
     Attributes:
-        copy: a state that was copied and is not yet known to be stable.
-        writing: the state whose snapshot is being written.
-        saved: a written snapshot, until it is acknowledged.
-        kept: state of the last acknowledged snapshot.
+        due: the present state, of which a copy is to be made before anything else.
+        waited: ticks since it is due.
+        writing: copied, and not written yet.
+        saved: written, or given up by this member, under the present view, until that is acknowledged.
+        last: the last cut of the present view.
+        kept: state of the last one that is journalled.
     """
 
-    copy: StateId | None = None
-    writing: StateId | None = None
-    saved: Saved | None = None
+    due: Cut | None = None
+    waited: int = 0
+    writing: tuple[Cut, ...] = ()
+    saved: tuple[Saved, ...] = ()
+    last: Cut | None = None
     kept: StateId | None = None
 
-    def copied(self, state: StateId) -> Snapshots:
-        """Return what holds when a state is copied; whether it is kept is known when the next step commits (D6: stable states only)."""
-        return replace(self, copy=state)
+    @property
+    def is_full(self) -> bool:
+        """Tell whether no further copy may be made."""
+        return len(self.writing) >= MOST or len(self.saved) >= MOST_UNANSWERED
 
-    def committed(self, view: ViewId) -> tuple[Snapshots, list[Instruction]]:
-        """Keep the copy: every member of the view has given its part to a later step, so nobody stays behind this state."""
-        if self.copy is None:
-            return self, []
-        return replace(self, copy=None, writing=self.copy), [KeepSnapshot(view, self.copy)]
+    def waits(self, saving: Saving) -> bool:
+        """Tell whether training waits until there is room for a copy: checkpoints were asked for; as long as storage answers."""
+        is_slow = len(self.writing) >= MOST and self.waited < PATIENCE
+        return saving.lasting and self.due is not None and is_slow
 
-    def in_view(self, view: View) -> tuple[Snapshots, list[Instruction]]:
-        """Return what holds in a new view: a copy of another state than its base may be of one that nobody continues."""
-        dropped: list[Instruction] = []
-        copy = self.copy
-        if copy is not None and copy != view.base:
-            copy, dropped = None, [DropSnapshot()]
-        saved = None if self.saved is None else replace(self.saved, view=view.id)
-        return replace(self, copy=copy, saved=saved), dropped
+    def wanted(self, cut: Cut) -> Snapshots:
+        """Return what holds when a copy is to be made of the present state."""
+        return replace(self, due=cut, waited=0)
 
-    def begun(self, state: StateId) -> bool:
-        """Tell whether a snapshot of a state is being written, or is written and not acknowledged."""
-        return self.writing == state or (self.saved is not None and self.saved.state == state)
+    def ticked(self) -> Snapshots:
+        """Return what holds a moment later."""
+        return self if self.due is None else replace(self, waited=self.waited + 1)
 
-    def written(self, view: ViewId, event: SnapshotWritten) -> tuple[Snapshots, Saved]:
-        """Return what holds when a snapshot is written, and its report."""
-        writing = None if self.writing == event.state else self.writing
-        saved = Saved(view, event.state, event.position, event.path)
-        return replace(self, writing=writing, saved=saved), saved
+    def copied(self, cut: Cut) -> Snapshots:
+        """Return what holds when a part is copied."""
+        return replace(self, due=None, writing=(*self.writing, cut), last=cut)
 
-    def acknowledges(self, what: str) -> bool:
-        """Tell whether an acknowledgement is that of the written snapshot."""
-        return self.saved is not None and what == saved_as(self.saved.state)
+    def left_out(self, cut: Cut, position: Position) -> tuple[Snapshots, Saved]:
+        """Return what holds when storage is too slow for another copy, and what the master hears."""
+        saved = Saved(cut, position, "", error=SLOW)
+        return replace(self, due=None, saved=(*self.saved, saved), last=cut), saved
 
-    def acknowledged(self) -> Snapshots:
-        """Return what holds when the written snapshot is journalled."""
-        assert self.saved is not None
-        return replace(self, saved=None, kept=self.saved.state)
+    def written(self, saved: Saved, *, counts: bool) -> Snapshots:
+        """Return what holds when a part is written, or can't be; `counts`: its view is the present one."""
+        writing = tuple(cut for cut in self.writing if cut != saved.cut)
+        return replace(self, writing=writing, saved=(*self.saved, saved) if counts else self.saved)
+
+    def in_view(self) -> Snapshots:
+        """Return what holds in a new view: what is not journalled is given up (D6)."""
+        return replace(self, due=None, saved=(), last=None)
+
+    def acknowledged(self, what: str) -> Snapshots:
+        """Return what holds when the master has acknowledged something."""
+        for one in self.saved:
+            if what in (saved_as(one.cut), unsaved_as(one.cut)):
+                kept = one.cut.state if what == saved_as(one.cut) else self.kept
+                return replace(
+                    self, saved=tuple(other for other in self.saved if other is not one), kept=kept
+                )
+        return self

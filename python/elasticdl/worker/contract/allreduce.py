@@ -6,9 +6,11 @@ groups, and the ring never sees a framework's type: both meet in flat buffers. `
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
 import numpy.typing as npt
 
 from elasticdl.catalog.tablereader import TableReader
@@ -123,6 +125,12 @@ class Adapter(Protocol):
 
     def image(self) -> StateImage:
         """Copy the committed state."""
+
+    def describe_image(self) -> tuple[Mapping[str, Any], int]:
+        """Return the `meta` of the committed state's image, and how many bytes its body has."""
+
+    def image_part(self, first: int, end: int) -> npt.NDArray[np.uint8]:
+        """Copy the bytes of the committed state's image from `first` to `end`, in no more time than that takes."""
 
     def load(self, image: StateImage) -> None:
         """Replace the state. Raises TransferFailed if the image does not fit this model."""

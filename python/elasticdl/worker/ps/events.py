@@ -15,13 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl.control.protocol.psmessages import Placed
+from elasticdl.control.protocol.view import StateId
 from elasticdl.data.prefetch import ChunkKey
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.events import (
+    ChunkEvaluated,
+    ComputeMetrics,
     Connected,
     Disconnected,
     DrainRequested,
     Exit,
+    MetricsComputed,
     ProgramError,
     Received,
     Send,
@@ -122,7 +126,8 @@ class Done:
 
 
 Outcome = (
-    Fetched | Asked | StillWaiting | RowsCame | Computed | PushEnded | Written | Done | WorkCancelled | ProgramError
+    Fetched | Asked | StillWaiting | RowsCame | Computed | PushEnded | Written | Done | WorkCancelled | ChunkEvaluated | MetricsComputed
+    | ProgramError
 )  # fmt: skip
 PsEvent = Connected | Disconnected | Received | DrainRequested | Tick | Started | Outcome
 
@@ -327,9 +332,36 @@ class Export:
     need: Needed | None
 
 
+@dataclass(frozen=True, slots=True)
+class FetchEvaluated:
+    """Work: get a minibatch of an evaluation task, and expect those that follow; outcome Fetched."""
+
+    task: int
+    chunk: int
+
+
+@dataclass(frozen=True, slots=True)
+class PullRows:
+    """Work: ask for rows without a stamp, as an evaluation needs them (B2); outcome Asked. `need`: what is settled before they come."""
+
+    batch: PsBatch
+    need: Needed | None
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateChunk:
+    """Work: add a minibatch to the sums of an evaluation task, which its first one begins; outcome ChunkEvaluated."""
+
+    state: StateId
+    task: int
+    chunk: int
+    batch: PsBatch
+    rows: Rows = field(repr=False, compare=False)
+
+
 Work = (
     Fetch | Pull | PullVariables | AwaitRows | Compute | Push | PushFirstValues | AwaitEnd | WriteLine | UseLast | EndTraining | Export
-    | Exit
+    | FetchEvaluated | PullRows | EvaluateChunk | ComputeMetrics | Exit
 )  # fmt: skip
 Immediate = Send | Learn | Confirm | Forget | GiveUp | Log | Leaving
 Instruction = Immediate | Work

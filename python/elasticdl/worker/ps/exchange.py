@@ -24,6 +24,7 @@ from elasticdl.worker.ps.events import (
     EndTraining,
     Fetched,
     Pull,
+    PullRows,
     PullVariables,
     Push,
     PushFirstValues,
@@ -62,7 +63,7 @@ class Exchange:
         return Fetched(records, bad, batch, self._dense_slots.union(*(one.slots() for one in batch.batches)))
 
     def carry_out(
-        self, work: Pull | PullVariables | Push | PushFirstValues | Compute | UseLast | EndTraining
+        self, work: Pull | PullRows | PullVariables | Push | PushFirstValues | Compute | UseLast | EndTraining
     ) -> Asked | Computed | Done:
         """Do a piece of work; return its outcome."""
         match work:
@@ -71,6 +72,8 @@ class Exchange:
             case PullVariables(variables, need):
                 wish = self._variables if variables is None else list(variables)
                 return Asked(self._client.pull(None, [], wish, need))
+            case PullRows(batch, need):
+                return Asked(self._client.pull(None, batch.batches, [], need))
             case Push():
                 return Asked(self._push(work))
             case PushFirstValues():

@@ -22,21 +22,27 @@ from typing import TypeAlias, TypeVar, assert_never
 from elasticdl.cluster.cluster import EVICTED, FINISHED, RELEASED
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    Evaluated,
     Evicted,
     Exported,
     Failed,
     Finished,
+    GateOpen,
     MasterMessage,
     MemberMessage,
     Note,
     ProgramFailed,
     Stop,
+    TaskKind,
+    TaskLeased,
+    TaskResult,
     Verdict,
 )
 from elasticdl.control.protocol.psmessages import EndTraining as EndOfTraining
 from elasticdl.control.protocol.psmessages import (
     Enroll,
     Enrolled,
+    FoundMetrics,
     FoundModel,
     Leased,
     Leave,
@@ -51,20 +57,25 @@ from elasticdl.control.protocol.psmessages import (
 )
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
-from elasticdl.worker.contract.ps import Gradients
+from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.events import (
+    ChunkEvaluated,
+    ComputeMetrics,
     Connected,
     Disconnected,
     DrainRequested,
     Exit,
+    MetricsComputed,
     ProgramError,
     Received,
     Send,
     Tick,
     WorkCancelled,
 )
+from elasticdl.worker.ps.evaluation import Evaluation
 from elasticdl.worker.ps.events import (
     Asked,
     AwaitEnd,
@@ -74,9 +85,11 @@ from elasticdl.worker.ps.events import (
     Confirm,
     Done,
     EndTraining,
+    EvaluateChunk,
     Export,
     Fetch,
     Fetched,
+    FetchEvaluated,
     Forget,
     GiveUp,
     Instruction,
@@ -87,10 +100,12 @@ from elasticdl.worker.ps.events import (
     Outcome,
     PsEvent,
     Pull,
+    PullRows,
     PullVariables,
     Push,
     PushEnded,
     PushFirstValues,
+    Rows,
     RowsCame,
     Started,
     StillWaiting,
@@ -129,12 +144,16 @@ class PsMemberSettings:
         acts_at_end: a callback does something at the end of training.
         skips_nan: gradients that are no numbers are passed over.
         resumed: slots may hold chunks from an earlier job.
+        evaluation: what is evaluated at barriers, None if nothing is.
+        metrics: what the result of an evaluation task consists of, as text.
     """
 
     catalog: str
     acts_at_end: bool
     skips_nan: bool
     resumed: bool
+    evaluation: EvaluationPlan | None = None
+    metrics: str = ""
 
 
 @dataclass(slots=True)
@@ -198,10 +217,11 @@ class PsMember:
         self._wanted: WriteResult | None = None
         self._ending: EndOfTraining | None = None
         self._exported: Exported | None = None
+        self._evaluation = Evaluation()
         self._failure: ProgramFailed | None = None
         self._end: Exit | None = None
         self._written = self._ended = self._finished = False
-        self._steps = self._last_step = 0
+        self._steps = self._last_step = self._evaluated = 0
         self._told_at = 0.0
         self._is_busy = False
 
@@ -217,7 +237,7 @@ class PsMember:
     @property
     def beat(self) -> tuple[int, int, int]:
         """Return what the heartbeat says: no view, chunks computed, progress; this is odd while the worker itself is at work."""
-        return 0, self._steps, 2 * self._steps + self._is_busy
+        return 0, self._steps, 2 * (self._steps + self._evaluated) + self._is_busy
 
     # ------------------------------------------------------------------ the transition
 
@@ -280,6 +300,11 @@ class PsMember:
             )
         )
         self._repeat()
+        if self._settings.metrics:
+            self._send(FoundMetrics(self._settings.metrics))
+        self._evaluation = self._evaluation.unsaid()
+        for result in self._evaluation.said():
+            self._send(result)
         for message in (self._failure, self._exported):
             if message is not None:
                 self._send(message)
@@ -302,6 +327,7 @@ class PsMember:
             case Placed():
                 if tasks.roll_back_to(message.roll_back):
                     self._wanted = self._ending = None
+                    self._evaluation = Evaluation()
                 self._out.append(Learn(message))
                 self._placed = True
             case Leased(task, chunk, roll_back):
@@ -314,6 +340,10 @@ class PsMember:
             case RevokeTask(task, roll_back):
                 if roll_back == tasks.roll_back:
                     tasks.revoke(task)
+            case TaskLeased():
+                self._take_lease(message)
+            case GateOpen(state):
+                self._evaluation = self._evaluation.opened(state)
             case Stop():
                 self._stopping = True
             case WriteResult():
@@ -330,6 +360,16 @@ class PsMember:
                 self._finished = isinstance(message, Finished)
                 code = FINISHED if self._finished else RELEASED
                 self._finish(Exit(code, getattr(message, "reason", "")))
+
+    def _take_lease(self, lease: TaskLeased) -> None:
+        """Take an evaluation task; what was done before is said again, to a master that may be another one."""
+        if lease.state.view != self._tasks.roll_back:
+            return
+        self._evaluation = self._evaluation.leased(lease)
+        known = self._evaluation.known()
+        if known is not None:
+            self._send(known)
+            self._evaluation = self._evaluation.unsaid()
 
     def _confirm(self, roll_back: int, tasks: Iterable[tuple[int, int]]) -> None:
         """Let servers know how far tasks are settled, which others may wait for (A3); nothing if that was before a roll-back."""
@@ -379,7 +419,7 @@ class PsMember:
 
     def _do_what_there_is(self) -> Flow[None]:
         """Do what there is to be done, or wait for it."""
-        while (wanted := self._wanted or self._ending) is None and self._next() is None:
+        while (wanted := self._wanted or self._ending or self._evaluable()) is None and self._next() is None:
             if self._end is not None:
                 raise _Over(self._end)
             if (self._draining or self._stopping) and not self._left:
@@ -397,6 +437,10 @@ class PsMember:
                 yield from self._write(wanted, roll_back)
             case EndOfTraining(steps):
                 yield from self._end_aside(steps, roll_back)
+            case TaskLeased(TaskKind.METRICS):
+                yield from self._make_metrics(wanted)
+            case TaskLeased():
+                yield from self._evaluate(wanted, roll_back)
             case _:
                 assert_never(wanted)
 
@@ -651,6 +695,70 @@ class PsMember:
         elif self._now - self._told_at >= _PROGRESS_SECONDS:
             self._told_at = self._now
             self._send(Settled(chunk.task, chunk.chunk + 1, chunk.roll_back, settled.loss))
+
+    # ------------------------------------------------------------------ evaluation
+
+    def _evaluable(self) -> TaskLeased | None:
+        """Return what is to be evaluated, None if nothing is or nothing more is to be begun."""
+        if self._draining or self._stopping or self._failure is not None or not self._placed:
+            return None
+        return self._evaluation.lease
+
+    def _evaluate(self, lease: TaskLeased, roll_back: int) -> Flow[None]:
+        """Evaluate a task with what the servers have, which nobody changes before the metrics are journalled (B2)."""
+        plan = self._settings.evaluation
+        assert plan is not None, "tasks are leased of jobs that evaluate"
+        need = yield from self._take_last(lease.state.step, roll_back)
+        chunks = plan.num_chunks(lease.task)
+        following = yield from self._ask_evaluated(lease, 0, need)
+        for chunk in range(chunks):
+            batch, ticket = following
+            rows: Rows = ()
+            if ticket is not None:
+                came = yield from self._await_rows(ticket, roll_back)
+                rows = came.rows
+            if chunk + 1 < chunks:
+                following = yield from self._ask_evaluated(lease, chunk + 1, need)
+            self._is_busy = True
+            work = EvaluateChunk(lease.state, lease.task, chunk, batch, rows)
+            done = yield from self._do(work, ChunkEvaluated)
+            self._evaluated += 1
+            if self._gives_up(lease, roll_back):
+                self._out.append(Forget())
+                return
+            if done.body is not None:
+                result = TaskResult(lease.state, lease.task, done.body)
+                self._evaluation = self._evaluation.with_result(lease, result)
+                self._send(result)
+
+    def _ask_evaluated(
+        self, lease: TaskLeased, chunk: int, need: Needed | None
+    ) -> Flow[tuple[PsBatch, int | None]]:
+        """Fetch a minibatch and ask for its rows; without a ticket it needs none."""
+        self._is_busy = True
+        fetched = yield from self._do(FetchEvaluated(lease.task, chunk), Fetched)
+        if not fetched.batch.examples:
+            return fetched.batch, None
+        asked = yield from self._do(PullRows(fetched.batch, need), Asked)
+        return fetched.batch, asked.ticket
+
+    def _make_metrics(self, lease: TaskLeased) -> Flow[None]:
+        """Make metrics of what all tasks have added up."""
+        self._is_busy = True
+        roll_back = self._tasks.roll_back
+        made = yield from self._do(ComputeMetrics(lease.state, lease.body), MetricsComputed)
+        self._evaluated += 1
+        if not self._gives_up(lease, roll_back):
+            self._evaluation = self._evaluation.with_metrics(lease, made.values)
+            self._send(Evaluated(lease.state, made.values))
+
+    def _gives_up(self, lease: TaskLeased, roll_back: int) -> bool:
+        """Look up from evaluating; tell whether nobody waits for it any more."""
+        if self._end is not None:
+            raise _Over(self._end)
+        if self._tasks.roll_back != roll_back:
+            raise _RolledBack
+        return self._draining or self._stopping or self._evaluation.over == lease.state
 
     # ------------------------------------------------------------------ the result
 

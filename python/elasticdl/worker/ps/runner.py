@@ -16,12 +16,20 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl._core import Batch, Heart, ParameterClient
+from elasticdl._core import Batch, ParameterClient
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.errors import Cancelled
 from elasticdl.worker.auditlog import PsAuditLog
 from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.events import Exit, Send, WorkCancelled
+from elasticdl.worker.evaluating import Evaluating
+from elasticdl.worker.events import (
+    ChunkEvaluated,
+    ComputeMetrics,
+    Exit,
+    MetricsComputed,
+    Send,
+    WorkCancelled,
+)
 from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.ps.events import (
     AwaitEnd,
@@ -30,8 +38,11 @@ from elasticdl.worker.ps.events import (
     Confirm,
     Done,
     EndTraining,
+    EvaluateChunk,
     Export,
     Fetch,
+    Fetched,
+    FetchEvaluated,
     Forget,
     GiveUp,
     Immediate,
@@ -42,6 +53,7 @@ from elasticdl.worker.ps.events import (
     Outcome,
     PsEvent,
     Pull,
+    PullRows,
     PullVariables,
     Push,
     PushEnded,
@@ -59,7 +71,7 @@ from elasticdl.worker.ps.pacing import Needed
 from elasticdl.worker.ps.tablereader import ServerTableReader
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import LoopSettings
+from elasticdl.worker.settings import Beats, LoopSettings
 
 _log = logging.getLogger(__name__)
 
@@ -73,18 +85,23 @@ class PsWorker:
         adapter: PsAdapter,
         client: ParameterClient,
         chunks: ChunkSource,
+        evaluating: Evaluating | None,
         audit: PsAuditLog | None,
-        heart: Heart,
+        heart: Beats,
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
     ) -> None:
-        """`leaving` is called at once when the process is to end, while the main thread may still be at work."""
+        """`leaving` is called at once when the process is to end, while the main thread may still be at work.
+
+        Without validation data nothing is `evaluating`.
+        """
         self._machine = member
         self._adapter = adapter
         self._client = client
         self._exchange = Exchange(adapter, client, settings.get_model_steps)
         self._chunks = chunks
+        self._evaluating = evaluating
         self._audit = audit
         self._heart = heart
         self._send = with_log_of_notes(send)
@@ -163,12 +180,36 @@ class PsWorker:
                 if work.line is not None:
                     self._write_line(work.line)
                 return self._exchange.carry_out(work)
-            case Pull() | PullVariables() | PushFirstValues() | Compute() | UseLast() | EndTraining():
+            case FetchEvaluated() | EvaluateChunk() | ComputeMetrics():
+                return self._evaluate(work)
+            case (
+                Pull()
+                | PullRows()
+                | PullVariables()
+                | PushFirstValues()
+                | Compute()
+                | UseLast()
+                | EndTraining()
+            ):
                 return self._exchange.carry_out(work)
             case Export():
                 return self._export(work)
             case Exit():
                 raise AssertionError("it ends the main thread")
+        assert_never(work)
+
+    def _evaluate(
+        self, work: FetchEvaluated | EvaluateChunk | ComputeMetrics
+    ) -> Fetched | ChunkEvaluated | MetricsComputed:
+        evaluating = self._evaluating
+        assert evaluating is not None, "nothing is evaluated without validation data"
+        match work:
+            case FetchEvaluated(task, chunk):
+                return self._exchange.fetched(0, 0, evaluating.fetch(task, chunk))
+            case EvaluateChunk(state, task, chunk, batch, rows):
+                return evaluating.add(state, task, chunk, batch, rows)
+            case ComputeMetrics():
+                return evaluating.compute(work)
         assert_never(work)
 
     def _still_waiting(self) -> StillWaiting:

@@ -95,6 +95,11 @@ pub fn checksum(data: &[u8]) -> u32 {
     crc32c::crc32c(data)
 }
 
+/// The checksum of bytes of which the first ones have the checksum `before`, and `data` are the rest.
+pub fn checksum_of_rest(before: u32, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(before, data)
+}
+
 /// Takes the fingerprint of a file that somebody else reads.
 pub fn fingerprint_of(path: &Path) -> Result<Fingerprint> {
     File::open(path)

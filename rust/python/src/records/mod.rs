@@ -5,7 +5,7 @@ use elasticdl_core::records::csv::{self, CsvFile, Header};
 use elasticdl_core::records::lines::{self, LinesFile};
 use elasticdl_core::records::recordio::{self, Compressor, RecordIoFile};
 use elasticdl_core::records::tfrecord::{self, TFRecordFile};
-use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum, fingerprint_of};
+use elasticdl_core::records::{Bad, Error, Fingerprint, Stop, checksum_of_rest, fingerprint_of};
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -296,15 +296,16 @@ fn looks_like_tfrecord(start: &[u8]) -> bool {
 }
 
 #[pyfunction]
-fn crc32c(py: Python<'_>, data: PyBuffer<u8>) -> PyResult<u32> {
+#[pyo3(signature = (data, before=0))]
+fn crc32c(py: Python<'_>, data: PyBuffer<u8>, before: u32) -> PyResult<u32> {
     if !data.is_c_contiguous() {
-        return Ok(checksum(&data.to_vec(py)?));
+        return Ok(checksum_of_rest(before, &data.to_vec(py)?));
     }
     let (start, length) = (data.buf_ptr() as usize, data.item_count());
     // SAFETY: the buffer stays where it is and as long as it is until `data` is dropped, and its items are single bytes. Nobody may write to
     // it meanwhile: a checksum of what changes means nothing.
     let bytes = unsafe { std::slice::from_raw_parts(start as *const u8, length) };
-    Ok(py.detach(|| checksum(bytes)))
+    Ok(py.detach(|| checksum_of_rest(before, bytes)))
 }
 
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

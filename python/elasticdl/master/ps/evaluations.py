@@ -1,0 +1,119 @@
+"""What is evaluated at the barrier that a job with parameter servers is at, and by whom (B1 to B3). Pure; time is an argument.
+
+Which barrier that is follows from the tasks that are done (`work.py`). Here is only what is known of its evaluation, all of which may be
+lost at any moment: workers repeat their results, and the metrics count once they are journalled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from elasticdl.control.protocol.frozen import replace
+from elasticdl.control.protocol.messages import Evaluated, TaskLeased, TaskResult
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.evaluationresults import AddUp
+from elasticdl.master.core.records import EvaluatedRecord, Journal
+from elasticdl.master.ps.work import Work
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class Evaluations:
+    """The evaluation at the present barrier.
+
+    Attributes:
+        metrics: what the result of a task consists of, as text; empty until a worker has said it.
+        able: workers that have said it.
+        evaluation: of the state at the barrier, None while the job is at none.
+        added_up: what all its tasks have added up.
+        leased: what each worker is to do.
+    """
+
+    metrics: str = ""
+    able: frozenset[MemberId] = frozenset()
+    evaluation: Evaluation | None = None
+    added_up: bytes | None = None
+    leased: Mapping[MemberId, TaskLeased] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------ what comes in
+
+    def found(self, member: MemberId, metrics: str) -> Evaluations:
+        """Return what holds when a worker says what a result consists of."""
+        return replace(self, metrics=metrics, able=self.able | {member})
+
+    def heard(self, now: float, member: MemberId, result: TaskResult, add_up: AddUp) -> Evaluations:
+        """Return what holds when a worker has done a task: results of another step, or of before a roll-back, count for nothing (B3)."""
+        evaluation = self.evaluation
+        if evaluation is None or result.state != evaluation.state:
+            return self
+        held = evaluation.leases.get(result.task, ())
+        evaluation = evaluation.with_result(now, member, result.task, result.body)
+        after = replace(self, evaluation=evaluation)._without(lease.member for lease in held)
+        if evaluation.is_whole and self.added_up is None:
+            results = [evaluation.results[task] for task in range(evaluation.tasks)]
+            return replace(after, added_up=add_up(evaluation.metrics, results))
+        return after
+
+    def evaluated(self, member: MemberId, said: Evaluated) -> Evaluations:
+        """Return what holds when a worker has made the metrics."""
+        if self.evaluation is None or said.state != self.evaluation.state:
+            return self
+        return replace(self.freed(member), evaluation=self.evaluation.free(member).with_metrics(said))
+
+    def freed(self, member: MemberId) -> Evaluations:
+        """Return what holds when a worker is gone, or says anew what it has: nothing is leased to it."""
+        if member not in self.leased or self.evaluation is None:
+            return self
+        return replace(self, evaluation=self.evaluation.free(member))._without((member,))
+
+    def ended(self) -> Evaluations:
+        """Return what holds when metrics are journalled, or the job is rolled back: what is under way counts for nothing any more."""
+        return Evaluations(self.metrics, self.able)
+
+    def _without(self, members: Iterable[MemberId]) -> Evaluations:
+        gone = set(members)
+        if gone.isdisjoint(self.leased):
+            return self
+        return replace(
+            self, leased={member: leased for member, leased in self.leased.items() if member not in gone}
+        )
+
+    # ------------------------------------------------------------------ decisions
+
+    def begun(self, now: float, journal: Journal, work: Work) -> Evaluations:
+        """Return what holds once the job is at a barrier: its evaluation begins (B1). Never after `stopping`."""
+        state = work.at_barrier(journal)
+        if state is None or self.evaluation is not None or not self.metrics or journal.stopping is not None:
+            return self
+        assert work.order is not None, "a barrier is one of the job's tasks"
+        assert work.order.evaluation is not None, "a barrier is there to evaluate something"
+        tasks = work.order.evaluation.num_tasks
+        return replace(self, evaluation=Evaluation(state, tasks, now, self.metrics), added_up=None, leased={})
+
+    def is_idle(self, member: MemberId) -> bool:
+        """Tell whether a worker may be given something to do."""
+        return member in self.able and member not in self.leased
+
+    def dealt(self, now: float, idle: Iterable[MemberId]) -> Evaluations:
+        """Return what holds when each idle worker has something to do, as long as there is something."""
+        evaluation, leased = self.evaluation, dict(self.leased)
+        if evaluation is None:
+            return self
+        for member in idle:
+            task = evaluation.next_for(now, member, self.added_up)
+            if task is None:
+                break  # there is nothing, for nobody that is idle
+            evaluation = evaluation.with_lease(now, member, task)
+            leased[member] = task
+        return self if evaluation is self.evaluation else replace(self, evaluation=evaluation, leased=leased)
+
+    def record(self, now: float, journal: Journal, work: Work) -> EvaluatedRecord | None:
+        """Return what should be journalled of the evaluation (B3): once per state for ever, and never after `stopping`."""
+        evaluation = self.evaluation
+        if evaluation is None or evaluation.evaluated is None or journal.stopping is not None:
+            return None
+        if work.at_barrier(journal) != evaluation.state:
+            return None
+        made = evaluation.evaluated
+        return EvaluatedRecord(made.state, made.values, now - evaluation.began_at, work.leases.low)

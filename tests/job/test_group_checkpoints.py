@@ -1,0 +1,320 @@
+"""Checkpoints of synchronous jobs: another job continues from one exactly where it was, with any number of workers."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.group import verify_parts
+from elasticdl.checkpoint.manifest import NAME
+from elasticdl.control.protocol.status import EventKind, JobEvent
+from elasticdl.tools.checkpoint import listed, shown
+
+from .conftest import Job, Result, Start
+from .test_evaluation import GATES, ZOO, master_of, told
+from .test_faults import at_step, kill, seen, training
+
+LAST = 16
+"""Steps of two epochs of 120 flowers, sixteen a step."""
+
+
+@pytest.fixture
+def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start a job whose sums are exact, so that the last bits do not depend on who makes them."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return functools.partial(
+        start,
+        model_zoo=ZOO,
+        model_def="steady.custom_model",
+        training_data=iris / "train",
+        num_workers=2,
+        num_epochs=2,
+        minibatch_size=4,
+        num_minibatches_per_task=1,
+        global_batch_size=16,
+        witness_seconds=1,
+    )
+
+
+def run(begin: Start, folder: Path, *, slow: bool = False, step: float = 0.0, **settings: object) -> Job:
+    """Start a job; `slow`: its evaluations last until there is a file `go`; `step`: seconds of a step."""
+    folder.mkdir()
+    if not slow:
+        (folder / "go").touch()
+    environment = {"GO": str(folder / "go"), "TOLD": str(folder), "STEP": str(step)}
+    return begin(environment=environment, audit=folder / "audit", **settings)
+
+
+def digest(result: Result) -> object:
+    return result.succeeded().summary["digest"]
+
+
+def whole(directory: Path) -> dict[int, Path]:
+    """Read all checkpoints of a directory; return their folders by step."""
+    found: dict[int, Path] = {}
+    for number in checkpoints.numbers(directory):
+        folder = checkpoints.folder_of(directory, number)
+        manifest = checkpoints.read_of_group(folder)
+        verify_parts(manifest)
+        found[manifest.state.step] = folder
+    assert not list(directory.glob(".*")), "a job leaves no drafts"
+    return found
+
+
+def test_a_job_goes_on_from_any_step_with_another_number_of_workers(
+    begin: Start, iris: Path, tmp_path: Path
+) -> None:
+    evaluated = {"validation_data": iris / "train", "evaluation_steps": 5}
+    undisturbed = run(begin, tmp_path / "whole", **evaluated).wait()
+    directory = tmp_path / "checkpoints"
+    first = run(
+        begin,
+        tmp_path / "first",
+        checkpoint_dir=directory,
+        checkpoint_steps=1,
+        keep_checkpoint_max=0,
+        max_step=11,
+        step=0.5,
+        **evaluated,
+    )
+    summary = first.wait().succeeded().summary
+    found = whole(directory)
+    assert {3, 5, 8, 11} <= found.keys(), "half a second is enough for a checkpoint"
+    assert summary["checkpoint"] == str(found[11])
+    for step, workers in ((3, 3), (5, 1), (8, 3), (11, 2)):
+        folder = tmp_path / f"from-{step}"
+        job = run(begin, folder, checkpoint_dir_for_init=found[step], num_workers=workers, **evaluated)
+        result = job.wait()
+        assert digest(result) == digest(undisturbed), f"from step {step}"
+        assert result.summary["resumed_from"] == str(found[step])
+        assert result.summary["steps"] == LAST
+        assert result.summary["metrics"] == undisturbed.summary["metrics"]
+        after = [gate for gate in GATES if gate > step]
+        tells = told(folder)
+        assert [gate for gate in tells if gate > step] == after
+        assert {gate: tells[gate] for gate in after} == {
+            gate: told(tmp_path / "whole")[gate] for gate in after
+        }
+        report = audit(folder / "audit")
+        assert report.complete
+        assert report.records == 240 - sum(16 if one % 8 else 8 for one in range(1, step + 1))
+        assert f"left at {found[step] / NAME}" in report.statement
+
+
+def test_a_job_that_has_ended_goes_on_for_another_epoch_with_other_minibatches(
+    begin: Start, tmp_path: Path
+) -> None:
+    directory = tmp_path / "checkpoints"
+    run(begin, tmp_path / "first", num_epochs=1, checkpoint_dir=directory).wait().succeeded()
+    (line,) = listed(directory)
+    assert "8 steps, 1 epoch, 120 records" in line
+    assert line.endswith("all files are there")
+    lines = list(shown(directory))
+    assert lines[-1].split(maxsplit=1) == ["state", "whole: all checksums hold"]
+    assert any(row.split() == ["to", "be", "resumed", "with", "any", "data"] for row in lines)
+    job = run(
+        begin,
+        tmp_path / "second",
+        checkpoint_dir=directory,
+        checkpoint_dir_for_init=directory,
+        minibatch_size=5,
+        global_batch_size=10,
+        seed=7,
+        num_workers=3,
+    )
+    summary = job.wait().succeeded().summary
+    assert summary["steps"] == 8 + 12
+    assert [epoch.counted for epoch in audit(tmp_path / "second" / "audit").epochs] == [0, 120]
+    assert sorted(whole(directory)) == [8, 20]
+
+
+def test_a_directory_keeps_the_newest_checkpoints_and_the_best_one(
+    begin: Start, iris: Path, tmp_path: Path
+) -> None:
+    """Its accuracy has its highest value at one gate; the loss of this model, which learns nothing, grows with each step."""
+    directory = tmp_path / "checkpoints"
+    job = run(
+        begin,
+        tmp_path / "job",
+        checkpoint_dir=directory,
+        checkpoint_best="val_loss",
+        keep_checkpoint_max=1,
+        validation_data=iris / "train",
+        evaluation_steps=5,
+    )
+    job.wait().succeeded()
+    best, last = checkpoints.numbers(directory)
+    manifest = checkpoints.read_of_group(checkpoints.folder_of(directory, best))
+    assert (manifest.state.step, manifest.is_best) == (5, True)
+    losses = {
+        step: float.fromhex(dict(item.split("=") for item in line.split()[2:])["val_loss"])
+        for step, line in told(tmp_path / "job").items()
+    }
+    assert manifest.best is not None
+    assert manifest.best.value == losses[5] == min(losses.values())
+    assert checkpoints.read_of_group(checkpoints.folder_of(directory, last)).state.step == LAST
+    assert "the best when it was written" in listed(directory)[0]
+    wrong = run(
+        begin,
+        tmp_path / "wrong",
+        checkpoint_dir=tmp_path / "others",
+        checkpoint_best="accuracy:max",
+        validation_data=iris / "train",
+    ).wait()
+    assert wrong.code == 2
+    assert "there is no metric 'accuracy'; known: val_loss, val_accuracy" in wrong.err
+
+
+def test_a_checkpoint_under_way_when_the_master_is_killed_is_completed_by_the_next(
+    begin: Start, tmp_path: Path
+) -> None:
+    """The master stands still from the first checkpoint on until the workers have written all of the second one."""
+    directory = tmp_path / "checkpoints"
+    job = run(
+        begin, tmp_path / "job", step=0.7, checkpoint_dir=directory, checkpoint_steps=3, keep_checkpoint_max=0
+    )
+    saved: list[int] = []
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == EventKind.SNAPSHOT:
+            saved.append(item.step)
+            if item.step == 3:
+                master = master_of(job)
+                os.kill(master, signal.SIGSTOP)
+                draft = checkpoints.group_draft_of(directory, 1, 6, passed=False)
+                wait_for(lambda: all((draft / f"part-{rank}").exists() for rank in range(2)), job)  # noqa: B023
+                assert not (draft / NAME).exists()
+                os.kill(master, signal.SIGKILL)
+    job.wait().succeeded()
+    assert saved[:2] == [3, 6]
+    assert whole(directory).keys() >= {3, 6, LAST}
+
+
+def wait_for(condition: Callable[[], bool], job: Job) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert job.process.poll() is None, job.wait().logs
+        assert time.monotonic() < until
+        time.sleep(0.02)  # another process's file has no event
+
+
+def test_kills_while_checkpoints_are_written_leave_only_whole_ones(
+    begin: Start, iris: Path, tmp_path: Path
+) -> None:
+    """A checkpoint at each step, and a worker that is killed as soon as a part of one is seen; then all of them at once."""
+    undisturbed = run(begin, tmp_path / "whole").wait()
+    directory = tmp_path / "checkpoints"
+    job = run(
+        begin,
+        tmp_path / "job",
+        slow=True,
+        checkpoint_dir=directory,
+        checkpoint_steps=1,
+        keep_checkpoint_max=0,
+        num_workers="1:3",
+        relaunch_on_worker_failure=100,
+        validation_data=iris / "train",
+        evaluation_steps=3,
+    )
+    at_step(job, 2, lambda status: kill(training(status)[-1]))
+    at_step(job, 5, lambda status: all(kill(worker) for worker in training(status)))
+    (tmp_path / "job" / "go").touch()
+    result = job.wait()
+    assert digest(result) == digest(undisturbed)
+    assert result.summary["members"]["lost"] >= 2
+    found = whole(directory)
+    assert LAST in found
+    assert all(epoch.complete for epoch in audit(tmp_path / "job" / "audit").epochs)
+    again = run(begin, tmp_path / "again", checkpoint_dir_for_init=found[min(found)]).wait()
+    assert digest(again) == digest(undisturbed)
+
+
+@pytest.fixture
+def two(begin: Start, tmp_path: Path) -> Path:
+    """A directory with the last checkpoints of two jobs."""
+    directory = tmp_path / "checkpoints"
+    each = {"checkpoint_dir": directory, "checkpoint_steps": 99}
+    run(begin, tmp_path / "first", max_step=4, **each).wait().succeeded()
+    run(begin, tmp_path / "second", max_step=7, checkpoint_dir_for_init=directory, **each).wait().succeeded()
+    assert checkpoints.numbers(directory) == [1, 2]
+    return directory
+
+
+def flip(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_which_is_named(
+    begin: Start, two: Path, tmp_path: Path
+) -> None:
+    flip(two / "checkpoint-2" / "part-0")
+    job = run(begin, tmp_path / "job", checkpoint_dir_for_init=two)
+    notes = [item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE]
+    assert job.wait().succeeded().summary["resumed_from"] == str(two / "checkpoint-1")
+    (note,) = [text for text in notes if "damaged" in text]
+    assert f"{two / 'checkpoint-2' / 'part-0'}: the checkpoint is damaged" in note
+    assert f"{two / 'checkpoint-1'} is taken, the one before" in note
+
+
+def test_what_can_not_be_resumed_is_refused_and_nothing_is_made(
+    begin: Start, two: Path, tmp_path: Path
+) -> None:
+    newest = two / "checkpoint-2"
+    kept = tmp_path / "kept"
+    shutil.copytree(newest, kept)
+
+    def refuse(*words: str, path: Path = newest, **settings: object) -> None:
+        folder = tmp_path / "refused"
+        shutil.rmtree(folder, ignore_errors=True)
+        made = {"output": tmp_path / "no.npz", "checkpoint_dir": tmp_path / "none"}
+        result = run(begin, folder, checkpoint_dir_for_init=path, **{**made, **settings}).wait()
+        assert result.code == 2, result.err + result.logs
+        for word in words:
+            assert word in result.err
+        assert not (tmp_path / "no.npz").exists()
+        assert not (tmp_path / "none").exists() or not any((tmp_path / "none").iterdir())
+
+    def restore() -> None:
+        shutil.rmtree(newest)
+        shutil.copytree(kept, newest)
+
+    refuse("in the middle of epoch 1", "seed (0 and 3)", seed=3)
+    refuse("nothing is left to train", "7 steps", max_step=7)
+    refuse("does not exist", path=tmp_path / "nowhere")
+    refuse("there are checkpoints of another job", path=kept, checkpoint_dir=two)
+    refuse(
+        "is of another model",
+        "the state has 2 arrays, this model and its optimizer have 4",
+        model_def="paced.custom_model",
+    )
+    refuse(
+        "a job without parameter servers",
+        num_ps_pods=1,
+        global_batch_size=0,
+        model_def="tallied.custom_model",
+    )
+    flip(newest / "part-1")
+    refuse(str(newest / "part-1"), "is damaged", "its checksum does not hold")
+    restore()
+    (newest / "part-0").write_bytes((newest / "part-0").read_bytes()[:-1])
+    refuse(str(newest / "part-0"), "7 bytes, and the manifest says 8")
+    restore()
+    (newest / "part-1").unlink()
+    refuse(str(newest / "part-1"), "is not whole")
+    restore()
+    body = json.loads((newest / NAME).read_text())
+    (newest / NAME).write_text(json.dumps({**body, "format": 2}))
+    refuse("written in format 2, this version of elasticdl reads format 1")
+    (newest / NAME).write_text((kept / NAME).read_text()[:-40])
+    refuse("changed or cut off")

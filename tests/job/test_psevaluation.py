@@ -1,0 +1,233 @@
+"""Jobs with parameter servers that evaluate while they train: at barriers, where nothing is trained before the metrics are journalled."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from elasticdl.audit import audit
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+
+from .conftest import Job, Result, Start
+from .test_checkpoints import kill_all, saved
+from .test_faults import ZOO, at_step, seen, training
+from .test_faults import kill as kill_one
+from .test_ps import at, master_of, processes
+
+RECORDS, EPOCHS, HELD_OUT = 2000, 2, 400
+BARRIERS = (21, 33, 42, 60, 66)
+"""Steps: an epoch has 33, in waves of 3, and an evaluation is at the first wave at or after each 20th, and at the ends of epochs."""
+
+
+@pytest.fixture
+def begin(plain: Start, ids: np.ndarray, tmp_path: Path) -> Start:
+    """Start jobs of which every step depends on those before."""
+    (tmp_path / "heldout.csv").write_text("id\n" + "".join(f"{one}\n" for one in ids[:HELD_OUT]))
+    return functools.partial(
+        plain,
+        model_def="weighed.custom_model",
+        validation_data=tmp_path / "heldout.csv",
+        evaluation_steps=20,
+        use_async=False,
+        grads_to_wait=4,
+        num_minibatches_per_task=3,
+        num_workers=3,
+        threads_per_worker=1,
+        output=tmp_path / "weighed.npz",
+        audit=tmp_path / "audit",
+    )
+
+
+def evaluations(result: Result) -> dict[int, str]:
+    """Return what was said of each evaluation, by step; each is said once."""
+    found = re.findall(r"evaluation of step (\d+): (.*) \(", result.err)
+    assert len({step for step, _ in found}) == len(found), found
+    return {int(step): values for step, values in found}
+
+
+def check(result: Result, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]:
+    """Return what a job evaluated, its last metrics, and what it has made."""
+    summary = result.succeeded().summary
+    assert (summary["steps"], summary["records_trained"]) == (BARRIERS[-1], RECORDS * EPOCHS)
+    report = audit(tmp_path / "audit")
+    assert report.complete
+    assert report.records == report.trained == RECORDS * EPOCHS
+    made = dict(np.load(tmp_path / "weighed.npz"))
+    for path in (tmp_path / "audit").iterdir():
+        path.unlink()
+    (tmp_path / "weighed.npz").unlink()
+    return evaluations(result), summary["metrics"], made
+
+
+@pytest.fixture
+def undisturbed(begin: Start, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]:
+    """Return what one worker makes when nothing happens to it."""
+    (tmp_path / "go").touch()
+    found = check(begin(num_workers=1, num_ps_pods=1).wait(), tmp_path)
+    (tmp_path / "go").unlink()
+    return found
+
+
+def same(one: Any, other: Any) -> None:
+    assert one[0] == other[0]
+    assert {name: value.hex() for name, value in one[1].items()} == {
+        name: value.hex() for name, value in other[1].items()
+    }
+    for name, values in one[2].items():
+        np.testing.assert_array_equal(values, other[2][name])
+
+
+def during(job: Job, step: int, act: Callable[[JobStatus], object]) -> None:
+    """Act once while a step is evaluated, with some parts done and some not."""
+    for item in seen(job):
+        if isinstance(item, JobStatus):
+            found = re.search(r"step (\d+) is evaluated, (\d+) of", item.reason)
+            if found and int(found[1]) == step and int(found[2]):
+                act(item)
+                return
+    pytest.fail(f"the job ended before step {step} was evaluated")
+
+
+def kill(status: JobStatus, role: str) -> None:
+    os.kill(processes(status, role)[0], signal.SIGKILL)
+
+
+def test_barriers_are_evaluated_and_the_last_metrics_are_those_of_the_model(
+    undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]], ids: np.ndarray
+) -> None:
+    found, metrics, made = undisturbed
+    assert tuple(found) == BARRIERS
+    assert set(metrics) == {"val_loss", "val_accuracy"}
+    held_out = ids[:HELD_OUT]
+    score = made["embeddings"][held_out] @ made["weights"] + made["bias"][0]
+    labels = held_out % 3 == 0
+    assert metrics["val_loss"] == pytest.approx((np.logaddexp(0, score) - labels * score).mean(), rel=1e-5)
+    assert metrics["val_accuracy"] == pytest.approx((labels == (score > 0)).mean())
+
+
+def test_losses_during_evaluations_change_no_bit(
+    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+) -> None:
+    job = begin(num_ps_pods=2)
+    during(job, 21, lambda status: kill(status, "worker"))
+    during(job, 33, lambda status: kill(status, "ps"))
+    during(job, 42, lambda status: os.kill(master_of(job), signal.SIGKILL))
+    during(job, 60, lambda status: kill(status, "worker"))
+    (tmp_path / "go").touch()
+    result = job.wait()
+    found = check(result, tmp_path)
+    assert result.summary["roll_backs"] == 0
+    assert result.summary["members"]["lost"] >= 2
+    same(found, undisturbed)
+
+
+def test_a_roll_back_during_an_evaluation_evaluates_that_state_once_more(
+    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+) -> None:
+    job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
+    during(job, 33, lambda status: kill(status, "ps"))
+    (tmp_path / "go").touch()
+    result = job.wait()
+    found = check(result, tmp_path)
+    assert result.summary["roll_backs"] == 1
+    assert result.summary["redone_steps"] > 0
+    same(found, undisturbed)
+
+
+def test_without_common_steps_all_that_is_before_a_barrier_is_in_its_metrics(
+    begin: Start, tmp_path: Path
+) -> None:
+    """Tasks have 3 chunks, of which each is a step."""
+    (tmp_path / "go").touch()
+    job = begin(use_async=True, grads_to_wait=1, evaluation_steps=50, evaluate_at_epoch_end=False)
+    steps = {
+        item.step for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.EVALUATED
+    }
+    result = job.wait().succeeded()
+    assert steps <= set(evaluations(result)) == {51, 101, 152, 200, 250}
+    assert result.summary["steps"] == 250
+
+
+def test_a_keras_model_is_evaluated_with_exactly_the_records_before_each_barrier(
+    plain_keras: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
+    """Each record adds one to the sum of all, whoever trains it and is lost."""
+    job = plain_keras(
+        validation_data=tmp_path / "ids.csv",
+        evaluation_steps=40,
+        eval_metrics_fn="totals",
+        audit=tmp_path / "audit",
+        output=tmp_path / "counted.keras",
+    )
+    at_step(job, 10, lambda status: kill_one(training(status)[-1]))
+    at(job, 50, lambda status: kill(status, "ps"))
+    (tmp_path / "go").touch()
+    result = job.wait().succeeded()
+    totals = {
+        step: float(dict(one.split() for one in text.split(", "))["val_total"])
+        for step, text in evaluations(result).items()
+    }
+    # Steps of 16 records. A task has 4, but for one of an epoch, which has 1.
+    assert totals == {step: step * 16 for step in totals}
+    assert [step // 4 * 4 for step in totals] == [40, 80, 120, 124, 160, 200, 240, 248]
+    assert {125, 250} <= totals.keys()
+    assert result.summary["metrics"]["val_total"] == 4000
+    assert result.summary["metrics"].keys() == {"val_loss", "val_total", "val_error"}
+    assert audit(tmp_path / "audit").complete
+
+
+def test_a_job_goes_on_from_a_checkpoint_and_evaluates_what_is_beyond(
+    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+) -> None:
+    directory = tmp_path / "checkpoints"
+    job = begin(num_ps_pods=2, checkpoint_dir=directory, checkpoint_steps=24, audit=tmp_path / "first")
+    during(job, 33, lambda status: None)
+    folder = saved(directory, job)
+    kill_all(job)
+    (tmp_path / "go").touch()
+    job = begin(num_ps_pods=1, checkpoint_dir_for_init=folder)
+    result = job.wait().succeeded()
+    assert evaluations(result) == {step: said for step, said in undisturbed[0].items() if step > 24}
+    assert result.summary["metrics"] == undisturbed[1]
+
+
+def test_a_job_that_is_stopped_during_an_evaluation_ends_without_it(begin: Start) -> None:
+    job = begin(num_ps_pods=2)
+    during(job, 21, lambda status: job.process.send_signal(signal.SIGINT))
+    result = job.wait()
+    assert (result.summary["status"], result.summary["steps"]) == ("interrupted", 21), result.err
+    assert evaluations(result) == result.summary["metrics"] == {}
+
+
+def test_a_worker_that_keeps_variables_of_its_own_evaluates_those_of_the_servers(
+    plain: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
+    (tmp_path / "go").touch()
+    job = plain(
+        model_def="weighed.custom_model",
+        validation_data=tmp_path / "ids.csv",
+        get_model_steps=5,
+        output=tmp_path / "weighed.npz",
+    )
+    metrics, made = job.wait().succeeded().summary["metrics"], np.load(tmp_path / "weighed.npz")
+    score = made["embeddings"][ids] @ made["weights"] + made["bias"][0]
+    assert metrics["val_loss"] == pytest.approx(
+        (np.logaddexp(0, score) - (ids % 3 == 0) * score).mean(), rel=1e-5
+    )
+
+
+def test_a_metric_that_raises_ends_the_job_with_its_line(begin: Start, tmp_path: Path) -> None:
+    text = (ZOO / "weighed.py").read_text().replace("labels == np.rint", "labels.no_such_thing + np.rint")
+    (tmp_path / "weighed.py").write_text(text)
+    result = begin(model_zoo=tmp_path).wait()
+    assert result.code == 2
+    assert "no_such_thing" in result.err
+    assert "weighed.py" in result.err

@@ -1,0 +1,204 @@
+"""Barriers of jobs with parameter servers: what is leased up to one, who evaluates it, and what counts (B1 to B3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.control.protocol.messages import Evaluated, GateOpen, TaskKind, TaskLeased, TaskResult
+from elasticdl.control.protocol.psmessages import FoundMetrics, Leased, Leave, Placed, TaskDone, WriteResult
+from elasticdl.control.protocol.status import EventKind
+from elasticdl.control.protocol.view import StateId, ViewId
+from elasticdl.master.core import events
+from elasticdl.master.core.done import TaskNumber
+from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, read_journal
+from tests.master.psrig import EVALUATION, Rig, accounts_of, leased, result
+
+VALUES = (("val_loss", 0.5),)
+FIRST, SECOND = "worker-0-1", "worker-1-1"
+
+
+def state(step: int, roll_back: int = 0) -> StateId:
+    return StateId(step, ViewId(roll_back))
+
+
+def at_barrier(*workers: str, **settings: object) -> Rig:
+    """Bring a job to its first barrier, at task 3."""
+    rig = Rig(evaluation=EVALUATION, **settings)  # type: ignore[arg-type]
+    rig.start(*workers)
+    for worker in workers:
+        rig.say(worker, FoundMetrics("metrics"))
+    train(rig, *workers)
+    return rig
+
+
+def train(rig: Rig, *workers: str) -> list[int]:
+    """Let workers do all that they are leased; return it."""
+    done = []
+    for _ in range(5):
+        for worker in workers:
+            for lease in rig.heard(worker, Leased):
+                done.append(lease.task)
+                rig.say(worker, TaskDone(lease.task, lease.roll_back))
+    return sorted(done)
+
+
+def evaluate(rig: Rig, *workers: str) -> list[tuple[TaskKind, StateId, int]]:
+    """Let workers evaluate all that they are leased; return it."""
+    done = []
+    for _ in range(5):
+        for worker in workers:
+            for lease in rig.heard(worker, TaskLeased):
+                done.append((lease.kind, lease.state, lease.task))
+                if lease.kind == TaskKind.METRICS:
+                    assert lease.body == b"task 0task 1"
+                    rig.say(worker, Evaluated(lease.state, VALUES))
+                else:
+                    rig.say(worker, TaskResult(lease.state, lease.task, b"task %d" % lease.task))
+    return done
+
+
+def evaluated(rig: Rig) -> list[tuple[StateId, int]]:
+    return [(one.state, one.task) for one in rig.journal if isinstance(one, EvaluatedRecord)]
+
+
+def test_no_task_beyond_a_barrier_is_leased_before_its_metrics_are_journalled() -> None:
+    rig = Rig(evaluation=EVALUATION)
+    rig.start(FIRST)
+    rig.say(FIRST, FoundMetrics("metrics"))
+    assert train(rig, FIRST) == [0, 1, 2]
+    assert evaluated(rig) == []
+    one, metrics = TaskKind.EVALUATE, TaskKind.METRICS
+    assert evaluate(rig, FIRST) == [(one, state(6), 0), (one, state(6), 1), (metrics, state(6), 0)]
+    assert evaluated(rig) == [(state(6), 3)]
+    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(6), VALUES)]
+    (said,) = rig.announced(EventKind.EVALUATED)
+    assert said.text == "evaluation of step 6: val_loss 0.5"
+    assert train(rig, FIRST) == [3, 4]
+    assert evaluate(rig, FIRST)
+    assert train(rig, FIRST) == [5, 6, 7]
+
+
+def test_the_barrier_opens_before_the_tasks_behind_it_come() -> None:
+    rig = at_barrier(FIRST)
+    evaluate(rig, FIRST)
+    kinds = [type(message) for name, message in rig.told if name == FIRST]
+    assert kinds.index(GateOpen) < kinds.index(Leased)
+
+
+def test_an_evaluation_is_leased_behind_the_placement_and_to_all_workers() -> None:
+    rig = at_barrier(FIRST, SECOND)
+    for worker in (FIRST, SECOND):
+        kinds = [type(message) for name, message in rig.told if name == worker]
+        assert kinds.index(Placed) < kinds.index(TaskLeased)
+    first, second = rig.heard(FIRST, TaskLeased), rig.heard(SECOND, TaskLeased)
+    assert {one.task for one in (*first, *second)} == {0, 1}
+
+
+def test_the_end_is_a_barrier_too_and_the_result_has_its_metrics() -> None:
+    rig = at_barrier(FIRST)
+    for _ in range(4):
+        evaluate(rig, FIRST)
+        assert rig.heard(FIRST, WriteResult) == [] or len(evaluated(rig)) == 4
+        train(rig, FIRST)
+    assert evaluated(rig) == [(state(6), 3), (state(10), 5), (state(16), 8), (state(20), 10)]
+    rig.say(FIRST, result(20, 1))
+    for server in range(2):
+        rig.say(f"ps-{server}-1", accounts_of(rig, server))
+    (end,) = [one for one in rig.journal if isinstance(one, FinishedRecord)]
+    assert end.metrics == VALUES
+
+
+@pytest.mark.parametrize("how", ["dies", "leaves", "connects again"])
+def test_what_a_lost_worker_evaluated_is_done_by_another(how: str) -> None:
+    rig = at_barrier(FIRST, SECOND)
+    (lost,) = rig.heard(SECOND, TaskLeased)
+    (mine,) = rig.heard(FIRST, TaskLeased)
+    rig.tick(1.0)  # what takes long is done twice
+    rig.say(FIRST, TaskResult(mine.state, mine.task, b"task %d" % mine.task))
+    assert rig.heard(FIRST, TaskLeased) == []
+    if how == "dies":
+        rig.die(SECOND)
+    elif how == "leaves":
+        rig.say(SECOND, Leave((), 0))
+    else:
+        rig.connect(SECOND)
+        rig.say(SECOND, FoundMetrics("metrics"))
+    found = rig.heard(FIRST, TaskLeased) or rig.heard(SECOND, TaskLeased)
+    assert [one.task for one in found] == [lost.task]
+
+
+def test_another_master_takes_results_that_are_said_again_and_goes_on_behind_barriers_that_are_passed() -> (
+    None
+):
+    rig = at_barrier(FIRST)
+    evaluate(rig, FIRST)
+    assert train(rig, FIRST) == [3, 4]
+    rig.begin()
+    for server in range(2):
+        rig.connect(f"ps-{server}-1", server=server)
+    rig.connect(FIRST)
+    rig.say(FIRST, FoundMetrics("metrics"))
+    for task in range(2):
+        rig.say(FIRST, TaskResult(state(10), task, b"task %d" % task))
+    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(6), VALUES)]
+    rig.tick(2.0)
+    assert [kind for kind, _, _ in evaluate(rig, FIRST)][-1] == TaskKind.METRICS
+    assert train(rig, FIRST) == [5, 6, 7]
+
+
+def test_results_of_another_barrier_or_roll_back_count_for_nothing() -> None:
+    rig = at_barrier(FIRST)
+    evaluate(rig, FIRST)
+    train(rig, FIRST)
+    rig.say(FIRST, TaskResult(state(6), 1, b"late"))
+    rig.say(FIRST, Evaluated(state(6), (("val_loss", 9.0),)))
+    assert rig.refused == []
+    evaluate(rig, FIRST)
+    assert evaluated(rig) == [(state(6), 3), (state(10), 5)]
+
+
+def test_a_roll_back_forgets_the_evaluations_beyond_it() -> None:
+    rig = at_barrier(FIRST, servers=1, replicas=1)
+    evaluate(rig, FIRST)
+    assert train(rig, FIRST) == [3, 4]
+    rig.heard(FIRST, TaskLeased)
+    rig.die("ps-0-1")
+    rig.connect("ps-0-2")
+    rig.tick()
+    assert rig.master.journal.roll_back == 1
+    assert rig.master.journal.evaluated == {}
+    rig.say(FIRST, TaskResult(state(10), 0, b"of before"))
+    assert rig.refused == []
+    assert train(rig, FIRST) == [0, 1, 2]
+    assert evaluate(rig, FIRST)
+    assert evaluated(rig) == [(state(6), 3), (state(6, 1), 3)]
+
+
+def test_a_stopped_job_ends_without_an_evaluation() -> None:
+    rig = at_barrier(FIRST)
+    rig.event(events.StopAsked(1, "asked"))
+    for task in range(2):
+        rig.say(FIRST, TaskResult(state(6), task, b""))
+    rig.say(FIRST, Evaluated(state(6), VALUES))
+    rig.tick(1.0)
+    assert evaluated(rig) == []
+    assert [one.steps for one in rig.heard(FIRST, WriteResult)] == [6]
+
+
+def test_with_waves_a_barrier_is_the_first_wave_at_or_after_each_so_many_steps() -> None:
+    rig = at_barrier(FIRST, wave=4)
+    assert leased(rig, FIRST) == []
+    assert rig.master.work.at_barrier(rig.master.journal) is None or evaluated(rig) == []
+    evaluate(rig, FIRST)
+    train(rig, FIRST)
+    evaluate(rig, FIRST)
+    assert evaluated(rig) == [(state(6), TaskNumber(10))]
+
+
+def test_many_evaluations_are_kept_up_to_a_bound_and_a_compacted_journal_says_the_same() -> None:
+    from elasticdl.master.core.records import MOST_EVALUATED, compact
+
+    records = [EvaluatedRecord(state(task), VALUES, 1.0, TaskNumber(task)) for task in range(1, 301)]
+    journal = read_journal(records)
+    assert len(journal.evaluated) == MOST_EVALUATED
+    assert read_journal(compact(records)).evaluated == journal.evaluated
