@@ -221,7 +221,9 @@ class Harness:
                         soon = status.seconds_left is not None and status.seconds_left < PATIENCE_SECONDS
                         if status.state in ("stopping", "finished", "failed") or soon:
                             return
-                        training = sum(worker.state == "training" for worker in status.workers)
+                        training = sum(
+                            worker.state in ("training", "evaluating") for worker in status.workers
+                        )
                         if training >= status.wanted_workers or time.monotonic() > began + WHOLE_SECONDS:
                             client.stop("its faults are over")
                             return

@@ -72,7 +72,8 @@ def wait_a_moment(job: Job) -> None:
 
 
 def training(status: JobStatus) -> list[WorkerStatus]:
-    return [worker for worker in status.workers if worker.state == "training" and worker.pid is not None]
+    able = ("training", "evaluating")
+    return [worker for worker in status.workers if worker.state in able and worker.pid is not None]
 
 
 def at_step(job: Job, step: int, act: Callable[[JobStatus], bool]) -> None:

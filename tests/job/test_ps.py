@@ -67,7 +67,7 @@ def test_training_ends_once_in_every_worker(plain_keras: Start, ids: np.ndarray,
 
 def processes(status: JobStatus, role: str) -> list[int]:
     """Return the pids of those of a role that are at work."""
-    able = [one for one in status.workers if one.state in ("training", "serving")]
+    able = [one for one in status.workers if one.state in ("training", "evaluating", "serving")]
     return [one.pid for one in able if one.name.startswith(role) and one.pid is not None]
 
 

@@ -102,7 +102,11 @@ class Job:
 
     def training(self) -> list[str]:
         """Return the workers that train now."""
-        return [one["name"] for one in self.status().get("workers", []) if one["state"] == "training"]
+        return [
+            one["name"]
+            for one in self.status().get("workers", [])
+            if one["state"] in ("training", "evaluating")
+        ]
 
     def past(self, step: int, workers: int) -> None:
         """Wait until so many workers train, at or after a step."""

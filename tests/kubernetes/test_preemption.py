@@ -93,7 +93,7 @@ def test_two_jobs_give_way_to_an_urgent_pod_and_grow_back(
             job.further(workers=1)
         for job in jobs:
             for worker in job.status()["workers"]:
-                assert worker["state"] in ("training", "pending", "ended")
+                assert worker["state"] in ("training", "evaluating", "pending", "ended")
     finally:
         six_units.kubectl("delete", "pod", "urgent", "--now")
     for job in jobs:

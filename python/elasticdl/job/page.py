@@ -80,8 +80,8 @@ class MasterPage:
         """Do nothing: the recording has it."""
 
     def status(self, status: JobStatus) -> None:
-        """Look whether there has been a step."""
-        self.progress(status.step, status.loss)
+        """Look whether there has been a step, or a record of a job that makes none."""
+        self.progress(status.step or status.records, status.loss)
 
     def progress(self, step: int, loss: float | None) -> None:
         """Take that a step is committed."""

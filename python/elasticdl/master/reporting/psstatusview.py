@@ -93,12 +93,14 @@ class PsStatusView:
         if not busy and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
         who = how_many(busy, len(journal.servers))
+        state = "training"
         if evaluation is not None:
+            state = "evaluating"
             parts = f"{len(evaluation.results)} of {evaluation.tasks} parts are done"
             who += f"; step {evaluation.state.step} is evaluated, {parts}"
         slots, alone = len(journal.entries), self._alone()
         # Until then the loss of another server would take some of them along.
-        return "training", f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
+        return state, f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
 
     def _alone(self) -> int:
         """Return how many slots the loss of one more server may take along: a server that leaves is as good as lost."""
@@ -120,6 +122,8 @@ class PsStatusView:
                 state = "pending" if name in self.processes.pending else "starting"
                 if member is not None:
                     state = self.machine.liveness.state_of(self.machine, member)
+                if state == "training" and self.machine.evaluations.evaluation is not None:
+                    state = "evaluating"  # at a barrier nothing is trained
                 if force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
                     state = "draining"
                 why = ""
