@@ -1,7 +1,8 @@
 """What a step of a synchronous job waits for a checkpoint: a copy of the member's share, beside one plain copy of as many bytes.
 
-Run it alone: `python -m benchmarks checkpoints`. Ours is what a worker does between two steps: describing the state, and copying its range
-out of many variables. The peer is one copy of as many bytes that lie in a row, to memory that was not used before, as ours. They take turns.
+Run it alone: `python -m benchmarks checkpoints`. Ours is what a worker does between two steps: it describes the state, and copies its range
+out of many variables. The peer is one copy of as many bytes that lie in a row, to memory that was not used before, as ours. They take
+turns.
 """
 
 from __future__ import annotations
