@@ -5,7 +5,7 @@ RUST := $(shell find rust -name '*.rs' -not -path '*/target/*') rust/Cargo.lock 
 CARGO := cargo --locked
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: setup setup-cluster demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
+.PHONY: setup setup-cluster setup-browser demo demo-ps test test-api test-kubernetes cluster check advisories bench bench-elastic chaos fuzz docs wheel clean
 
 setup: .venv/.core .venv/.stubs
 
@@ -40,6 +40,10 @@ test: setup
 setup-cluster: setup
 	@.ci/cluster
 	$(BIN)/python -m tests.kubernetes.binaries
+
+# What the tests of a job's page need, which are skipped without it (a failure with CI=true): Debian's chromium and its driver (root).
+setup-browser: setup
+	@.ci/browser
 
 # Those against a real API server, without nodes: they need no root.
 test-api: setup

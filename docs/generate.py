@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 
 from docs import house
-from elasticdl.spec.jobspec import SETTINGS
+from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, settings_of
 from elasticdl.spec.setting import Setting
 
 DOCS = Path(__file__).resolve().parent
@@ -37,8 +37,11 @@ def settings_page() -> str:
 
 def _entry(setting: Setting) -> str:
     unit = f" ({setting.unit})" if setting.unit else ""
-    default = "required" if setting.required else f"default {_default(setting)}"
-    return f"**`{setting.name}`**{unit}: {setting.what}\n*Takes {setting.kind.expected}; {default}.* {setting.why}\n"
+    users = [kind for kind in JobKind if setting.name in settings_of(kind)]
+    is_required = any(setting.name in REQUIRED[kind] for kind in users)
+    default = "required" if is_required else f"default {_default(setting)}"
+    commands = "" if users == [JobKind.TRAIN] else f" Of {', '.join(f'`{kind}`' for kind in users)}."
+    return f"**`{setting.name}`**{unit}: {setting.what}\n*Takes {setting.kind.expected}; {default}.*{commands} {setting.why}\n"
 
 
 def _default(setting: Setting) -> str:

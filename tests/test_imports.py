@@ -30,8 +30,9 @@ def test_help_needs_little(module: str) -> None:
 
 def test_no_module_of_the_master_imports_a_framework() -> None:
     statement = (
-        "import importlib, pkgutil, elasticdl.master, elasticdl.control, elasticdl.cluster, elasticdl.data, elasticdl.spec; "
-        "[importlib.import_module(m.name) for p in ('master', 'control', 'cluster', 'data', 'spec') "
+        "import importlib, pkgutil, elasticdl.master, elasticdl.page, elasticdl.control, elasticdl.cluster, elasticdl.data; "
+        "import elasticdl.spec; "
+        "[importlib.import_module(m.name) for p in ('master', 'page', 'control', 'cluster', 'data', 'spec') "
         "for m in pkgutil.walk_packages([f'{elasticdl.__path__[0]}/{p}'], f'elasticdl.{p}.')]"
     )
     assert loaded(statement).isdisjoint(FRAMEWORKS)

@@ -1,6 +1,6 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
-What people who write Python use: `train`, `Mode` (for `feed`) and the errors in `elasticdl.errors`. Importing the
+What people who write Python use: `train`, `evaluate`, `predict`, `Mode` (for `feed`) and the errors in `elasticdl.errors`. Importing the
 package imports nothing else, because every process of a job does it on the way to its first step.
 """
 
@@ -10,19 +10,19 @@ TYPE_CHECKING = False  # as type checkers know it, without the import of typing
 if TYPE_CHECKING:
     from typing import Any
 
-    from elasticdl.job.submit import train
+    from elasticdl.job.submit import evaluate, predict, train
     from elasticdl.spec.jobspec import Mode
 
-__all__ = ["Mode", "train"]
+__all__ = ["Mode", "evaluate", "predict", "train"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     match name:
-        case "train":
-            from elasticdl.job.submit import train
+        case "evaluate" | "predict" | "train":
+            from elasticdl.job import submit
 
-            return train
+            return getattr(submit, name)
         case "Mode":
             from elasticdl.spec.jobspec import Mode
 

@@ -7,6 +7,7 @@
     │   ├── BadSetting      a flag, a YAML key or an argument
     │   ├── BadModel        the model file
     │   └── BadData         records, files, what `feed` returned
+    ├── StorageAway         a server of data has been silent for too long
     ├── Unwritable          a disk or volume does not take what has to be written
     ├── JobFailed           the job ended without its result: exit code 1
     ├── Interrupted         the person stopped the job: exit code 130
@@ -44,6 +45,10 @@ class BadModel(BadInput):
 
 class BadData(BadInput):
     """Records, their files or what `feed` made of them are wrong; the message names file and record."""
+
+
+class StorageAway(ElasticDLError):
+    """A server of data has not answered for as long as the job waits for it."""
 
 
 class Unwritable(ElasticDLError):

@@ -16,7 +16,7 @@ import pytest
 
 from elasticdl import cli
 from elasticdl.cli.commands import elasticdl
-from elasticdl.spec.jobspec import SETTINGS
+from elasticdl.spec.jobspec import JobKind, settings_of
 
 HELP = Path(__file__).parent / "help"
 
@@ -61,9 +61,10 @@ def test_no_help_is_of_a_command_that_is_gone() -> None:
     assert {path.name for path in HELP.iterdir()} == {written(command).name for command in COMMANDS}
 
 
-def test_every_setting_is_in_the_help_of_train() -> None:
-    text = help_of("train")
-    for name in SETTINGS:
+@pytest.mark.parametrize("kind", JobKind)
+def test_every_setting_is_in_the_help_of_its_commands(kind: JobKind) -> None:
+    text = help_of(kind)
+    for name in settings_of(kind):
         assert f"--{name} " in text
 
 

@@ -44,6 +44,33 @@ def test_all_chunks_of_an_epoch_with_each_task_read_once() -> None:
     assert sorted(user.asked) == [(0, 8), (8, 16), (16, 20), (100, 107)]
 
 
+@pytest.mark.parametrize(
+    "shards",
+    [
+        [("a", 0, 5), ("b", 0, 3), ("a", 10, 4)],
+        {"a": [(0, 5), (10, 4)], "b": (0, 3)},
+        {"a": [[0, 5], [10, 4]], "b": [0, 3]},
+    ],
+)
+def test_several_ranges_of_one_name(shards: Any) -> None:
+    reader = CustomReader(Numbers(shards))
+    ledger = Ledger(shards_of(reader), records_per_task=4, minibatch_size=2, seed=1, shuffle=True)
+    tasks = [ledger.task(0, place) for place in range(ledger.num_tasks)]
+    seen = [
+        one
+        for task in tasks
+        for chunk in range(2)
+        for one in reader.read(task, ledger.chunk(task, chunk).tolist())
+    ]
+    assert sorted(seen) == [("a", i) for i in (0, 1, 2, 3, 4, 10, 11, 12, 13)] + [("b", i) for i in range(3)]
+
+
+@pytest.mark.parametrize("shards", [{"a": [(0, 5), (4, 4)]}, [("a", 0, 5), ("a", 4, 4)]])
+def test_ranges_of_one_name_that_overlap(shards: Any) -> None:
+    with pytest.raises(BadData, match="returned two shards that overlap"):
+        shards_of(CustomReader(Numbers(shards)))
+
+
 def test_a_task_is_forgotten_when_its_records_are_handed_out() -> None:
     user = Numbers([("a", 0, 4)])
     reader = CustomReader(user)

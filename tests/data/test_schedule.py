@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasticdl.data.plan.ledger import Ledger
+from elasticdl.data.plan.order import schedule_of
 from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.errors import BadSetting
+from elasticdl.spec.jobspec import JobSpec
 
 sizes = st.lists(st.integers(0, 30), min_size=1, max_size=5).filter(any)
 
@@ -167,3 +169,22 @@ def test_whatever_a_job_comes_to_is_in_its_data(counts: list[int], lanes: list[i
         ):
             assert not schedule.has(wrong)
         position = schedule.advance(position, wave)
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({"minibatch_size": 4, "num_minibatches_per_task": 2, "num_epochs": 3}, 3 * 5 * 2),
+        (
+            {"minibatch_size": 4, "num_minibatches_per_task": 2, "num_epochs": 3, "global_batch_size": 8},
+            3 * 3 * 2,
+        ),
+    ],
+)
+def test_an_evaluation_that_would_never_come_is_refused(settings: dict[str, int], most: int) -> None:
+    shards, validation = (Shard("a", 0, 39),), (Shard("b", 0, 4),)
+    spec = JobSpec(model_def="a.b", training_data="a", validation_data="b", **settings)
+    schedule_of(replace(spec, evaluation_steps=most), shards, validation)
+    with pytest.raises(BadSetting, match=f"the data makes {most} steps at most"):
+        schedule_of(replace(spec, evaluation_steps=most + 1), shards, validation)
+    schedule_of(replace(spec, evaluation_steps=most + 1, num_epochs=0), shards, validation)

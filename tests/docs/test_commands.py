@@ -1,5 +1,6 @@
 """The commands of the README and the tutorial, run exactly as they stand there."""
 
+import json
 import os
 import re
 import subprocess
@@ -93,6 +94,29 @@ def test_the_tutorial_of_parameter_servers(clone: Path) -> None:
     assert len(re.findall(r"late with a probability of \d+%", output)) == 3
     run(". .venv/bin/activate\n" + clean, clone)
     assert not (clone / "data").exists()
+
+
+@pytest.mark.timeout(600)
+def test_the_tutorial_of_images(clone: Path) -> None:
+    pytest.importorskip("skimage")
+    *commands, clean = blocks(ROOT / "docs/tutorials/images.md")
+    output = run("".join(commands), clone)
+    assert "each of the 4,800 records of 8 epochs was trained exactly once" in output
+    assert "a worker at a random moment: hit" in output
+    assert float(re.findall(r"val_accuracy (\S+)", output)[-1]) > 0.8
+    found, there = (json.loads(re.search(rf"^{word}: (.*)$", output, re.M)[1]) for word in ("found", "there"))
+    known = [box for box in there if max((overlap(box, other) for other in found), default=0) > 0.5]
+    assert len(known) > len(there) / 2, (found, there)
+    run(". .venv/bin/activate\n" + clean, clone)
+    assert not (clone / "pictures").exists()
+
+
+def overlap(one: list[float], other: list[float]) -> float:
+    """Return what two boxes have in common, divided by what they cover."""
+    width, height = (min(one[at + 2], other[at + 2]) - max(one[at], other[at]) for at in (0, 1))
+    common = max(0.0, width) * max(0.0, height)
+    areas = sum((right - left) * (bottom - top) for left, top, right, bottom in (one, other))
+    return common / (areas - common)
 
 
 @pytest.mark.timeout(600)

@@ -32,7 +32,7 @@ def test_each_command_exists() -> None:
         ("rust/core/src/ps/client/local.rs", ["rules"]),
         ("tests/ps/test_optimizers.py", ["OPTIMIZERS"]),
         ("rust/core/src/ps/memory/optimizer.rs", ["Update"]),
-        ("python/elasticdl/data/readers/files.py", ["Kind", "kind_of", "_MAGIC", "_SUFFIXES", "make_index"]),
+        ("python/elasticdl/data/readers/files.py", ["Kind", "kind_by", "_MAGIC", "_SUFFIXES", "make_index"]),
         ("python/elasticdl/data/readers/recordfiles.py", ["FileReader", "open_reader"]),
         ("rust/core/src/records/index.rs", ["Kind", "code"]),
         ("rust/core/tests/readers/mod.rs", ["What", "ALL"]),

@@ -59,3 +59,30 @@ def test_a_setting_that_it_has_not_is_refused_before_anything_begins(
     assert result.code == 2
     assert "--num_ps_pods=1: plainsums does not train with parameter servers" in result.err
     assert not list((tmp_path / "state").rglob("spec.json"))
+
+
+@pytest.mark.parametrize(
+    ("command", "settings", "said"),
+    [
+        ("evaluate", {"validation_data": "iris"}, "plainsums does not evaluate with trained models"),
+        ("predict", {"prediction_data": "iris"}, "plainsums does not predict with trained models"),
+        ("train", {"training_data": "iris", "validation_data": "iris"}, "leave --validation_data out"),
+    ],
+    ids=["evaluate", "predict", "validation data"],
+)
+def test_what_it_does_not_offer_is_refused(
+    start: Start, iris: Path, tmp_path: Path, command: str, settings: dict[str, str], said: str
+) -> None:
+    trained = {} if command == "train" else {"trained_model": tmp_path / "line.json"}
+    (tmp_path / "line.json").write_text("{}")
+    result = start(
+        command=command,
+        environment={"PYTHONPATH": str(HERE / "outside")},
+        model_zoo=HERE / "zoo",
+        model_def="line.custom_model",
+        num_workers=1,
+        **dict.fromkeys(settings, iris / "train"),
+        **trained,
+    ).wait()
+    assert result.code == 2, result.err
+    assert said in result.err

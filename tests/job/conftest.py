@@ -114,26 +114,29 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start `elasticdl train` with settings as keyword arguments; nothing of it may be left at the end of the test."""
+    """Start a job with settings as keyword arguments, to train unless told otherwise; nothing of it may be left at the end of the test."""
     state = tmp_path / "state"
     jobs: list[Job] = []
     inherited = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(tmp_path)}
     inherited.pop("XDG_RUNTIME_DIR", None)
 
     def begin(
-        environment: dict[str, str] | None = None, within: Sequence[str] = (), **settings: object
+        environment: dict[str, str] | None = None,
+        within: Sequence[str] = (),
+        command: str = "train",
+        **settings: object,
     ) -> Job:
         settings = {"model_zoo": ROOT / "model_zoo", "job_name": "test", **settings}
         summary = tmp_path / f"summary-{len(jobs)}.json"
-        command = [
+        line = [
             *within,
             ELASTICDL,
-            "train",
+            command,
             f"--summary={summary}",
             *(f"--{name}={value}" for name, value in settings.items()),
         ]
         process = subprocess.Popen(
-            command,
+            line,
             cwd=tmp_path,
             env={**inherited, **(environment or {})},
             text=True,

@@ -98,7 +98,9 @@ def test_metrics_have_the_same_bits_although_workers_and_the_master_are_killed_w
             evaluations += item.kind == EventKind.EVALUATED
             continue
         alive = [
-            worker.pid for worker in item.workers if worker.state == "training" and worker.pid is not None
+            worker.pid
+            for worker in item.workers
+            if worker.state in ("training", "evaluating") and worker.pid is not None
         ]
         if evaluations == 2 and not master_killed:
             os.kill(master_of(job), signal.SIGKILL)

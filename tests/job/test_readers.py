@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import json
-from collections.abc import Callable
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet
@@ -15,6 +20,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.control.protocol.status import JobStatus
 from elasticdl.data.readers.writing import write_recordio
+from tests.httpfiles import Files, serving
 
 from .conftest import Job, Start
 from .test_faults import ZOO, at_step, kill, training
@@ -123,6 +129,21 @@ def recordio(path: Path, rows: pa.Table) -> None:
     write_recordio(path, [str(number).encode() for number in rows["number"].to_pylist()])
 
 
+def test_each_row_of_compressed_files_is_trained_once(begin: Start, tmp_path: Path) -> None:
+    for name, rows in (("1", table(0, 610)), ("2", table(610, ROWS))):
+        lines = "".join(json.dumps(row) + "\n" for row in rows.to_pylist())
+        (tmp_path / "data" / f"{name}.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    check(begin(), tmp_path)
+
+
+def test_a_compressed_file_that_was_cut(begin: Start, tmp_path: Path) -> None:
+    path = tmp_path / "data" / "1.csv.gz"
+    path.write_bytes(gzip.compress(b"a,b\n" * 9000)[:-9])
+    result = begin(output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert f"{path} can't be decompressed (gzip)" in result.err
+
+
 def test_rows_of_strings(begin: Start, tmp_path: Path) -> None:
     parquet(tmp_path / "data" / "1", table(0, ROWS))
     check(begin(feed="feed_strings", data_reader_params="rows='strings'"), tmp_path)
@@ -177,6 +198,202 @@ def test_files_that_are_wrong(
     assert result.code == 2, result.err
     assert message in result.err
     assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ databases
+
+
+def sqlite(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE train (number, double, word)")
+        rows = table(0, ROWS).to_pylist()
+        database.executemany("INSERT INTO train VALUES (?, ?, ?)", [tuple(row.values()) for row in rows])
+        database.commit()
+
+
+def duck(path: Path) -> None:
+    with duckdb.connect(str(path)) as database:
+        rows = table(0, ROWS)
+        assert len(rows) == ROWS
+        database.execute("CREATE TABLE train AS SELECT * FROM rows")
+
+
+@pytest.mark.parametrize(("scheme", "write"), [("sqlite", sqlite), ("duckdb", duck)])
+def test_each_row_of_a_database_is_trained_once(
+    begin: Start, tmp_path: Path, scheme: str, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / "data" / "my.db")
+    job = begin(training_data=f"{scheme}:///data/my.db?table=train", num_workers=2)
+    at_step(job, 5, lambda status: kill(training(status)[-1]))
+    (tmp_path / "data" / "my.db").unlink()  # it was asked once
+    (tmp_path / "go").touch()
+    summary = job.wait().succeeded().summary
+    assert summary["members"]["lost"] == 1
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [ROWS] * PASSES
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("sqlite:///nowhere.db?table=train", "there is no database 'nowhere.db' (looked from"),
+        ("sqlite:///my.db", "say which rows of"),
+        ("sqlite:///my.db?table=tain", "the database says: no such table: tain"),
+    ],
+)
+def test_databases_that_are_wrong(begin: Start, tmp_path: Path, data: str, message: str) -> None:
+    sqlite(tmp_path / "my.db")
+    result = begin(training_data=data, output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ servers of files
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Files]:
+    (tmp_path / "served" / "data").mkdir(parents=True)
+    with serving(tmp_path / "served") as server:
+        yield server
+
+
+@pytest.mark.parametrize("write", [parquet, jsonl], ids=lambda write: write.__name__)
+def test_each_row_on_a_server_is_trained_once(
+    begin: Start, tmp_path: Path, server: Files, write: Callable[[Path, pa.Table], None]
+) -> None:
+    write(server.root / "data" / "1", table(0, 610))
+    write(server.root / "data" / "2", table(610, ROWS))
+    check(begin(training_data=f"{server.url}/data/"), tmp_path)
+
+
+def test_a_server_that_is_silent_for_a_while(begin: Start, tmp_path: Path, server: Files) -> None:
+    jsonl(server.root / "data" / "1", table(0, ROWS))
+    job = begin(training_data=f"{server.url}/data/1", stall_seconds=2)
+
+    def silence(_: JobStatus) -> bool:
+        server.status = 503
+        return server.refused.wait(60)
+
+    at_step(job, 5, silence)
+    waiting = threading.Timer(
+        5, setattr, (server, "status", 0)
+    )  # longer than a worker may be without progress
+    waiting.start()
+    (tmp_path / "go").touch()
+    result = job.wait().succeeded()
+    waiting.join()
+    assert result.summary["members"]["lost"] == 0
+    assert f"waiting for {server.url}/data/1, for 300 s at most" in result.err
+    assert f"{server.url}/data/1 answers again" in result.err
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [ROWS] * PASSES
+
+
+def test_a_server_that_is_gone(begin: Start, tmp_path: Path, server: Files) -> None:
+    jsonl(server.root / "data" / "1", table(0, ROWS))
+    job = begin(training_data=f"{server.url}/data/1", storage_seconds=1, num_workers=2)
+
+    def silence(_: JobStatus) -> bool:
+        server.status = 503
+        return server.refused.wait(60)
+
+    at_step(job, 5, silence)
+    (tmp_path / "go").touch()
+    result = job.wait()
+    assert result.code == 1, result.err
+    assert f"{server.url}/data/1 has not answered for" in result.summary["reason"]
+    assert "--storage_seconds" in result.err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("data/nowhere", "data/nowhere does not exist"),
+        ("data/empty", "has no records: the file is empty"),
+        ("data/cut", "data/cut can't be read as a file of Parquet"),
+    ],
+)
+def test_files_of_a_server_that_are_wrong(
+    begin: Start, tmp_path: Path, server: Files, data: str, message: str
+) -> None:
+    (server.root / "data" / "empty").touch()
+    parquet(server.root / "data" / "cut", table(0, ROWS))
+    (server.root / "data" / "cut").write_bytes((server.root / "data" / "cut").read_bytes()[:-10])
+    result = begin(training_data=f"{server.url}/{data}", output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert message in result.err
+    assert not (tmp_path / "model.npz").exists()
+
+
+# ------------------------------------------------------------------ images
+
+
+def image(folder: Path, number: int) -> str:
+    """Write a small image that ends with its name."""
+    folder.mkdir(exist_ok=True, parents=True)
+    name = f"{number}.gif"
+    (folder / name).write_bytes(b"GIF89a" + name.encode() + b";")
+    return name
+
+
+@pytest.mark.parametrize("servers", [{}, {"num_ps_pods": 2}], ids=["", "servers"])
+def test_each_image_of_folders_is_trained_once(begin: Start, tmp_path: Path, servers: dict[str, int]) -> None:
+    for number in range(ROWS):
+        image(tmp_path / "data" / ("odd" if number % 2 else "even"), number)
+    check(begin(model_def="pictures.custom_model", data_cache=tmp_path / "cache", **servers), tmp_path)
+    assert [path.suffix for path in (tmp_path / "cache").glob("*/*")] == [".parquet"]
+
+
+def coco(tmp_path: Path) -> None:
+    boxes = [(number, box) for number in range(ROWS) for box in range(number % 3)]
+    content = {
+        "images": [
+            {"id": number, "file_name": image(tmp_path / "data", number), "width": 9, "height": 9}
+            for number in range(ROWS)
+        ],
+        "categories": [{"id": 1, "name": "thing"}],
+        "annotations": [
+            {"id": at, "image_id": number, "category_id": 1, "bbox": [box, 0, 3, 4]}
+            for at, (number, box) in enumerate(boxes)
+        ],
+    }
+    (tmp_path / "data.json").write_text(json.dumps(content))
+
+
+BOXES = {
+    "model_def": "pictures.custom_model",
+    "feed": "feed_boxes",
+    "data_reader_params": "annotations='../{name}.json'",
+}
+
+
+def test_each_image_of_coco_is_trained_once(begin: Start, tmp_path: Path) -> None:
+    coco(tmp_path)
+    check(begin(**BOXES), tmp_path)
+
+
+def test_images_that_are_wrong(begin: Start, tmp_path: Path) -> None:
+    coco(tmp_path)
+    (tmp_path / "go").touch()
+    (tmp_path / "data" / "7.gif").write_bytes(b"GIF89a7.g")
+    result = begin(**BOXES).wait()
+    assert result.code == 2, result.err
+    assert f"the image {tmp_path}/data/7.gif" in result.err
+    assert "is corrupt: it ends too early" in result.err
+    (tmp_path / "data" / "7.gif").unlink()
+    result = begin(**BOXES, audit="").wait()
+    assert result.code == 2, result.err
+    assert "names 7.gif, which is not in" in result.err
+
+
+def test_validation_data_with_other_classes(begin: Start, tmp_path: Path) -> None:
+    image(tmp_path / "data" / "even", 0)
+    image(tmp_path / "data" / "odd", 1)
+    image(tmp_path / "heldout" / "odd", 3)
+    result = begin(model_def="pictures.custom_model", validation_data=tmp_path / "heldout").wait()
+    assert result.code == 2, result.err
+    assert "training_data has the classes even, odd, and validation_data odd" in result.err
+    assert "classes=['even', 'odd']" in result.err
 
 
 # ------------------------------------------------------------------ readers of other packages

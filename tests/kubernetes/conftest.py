@@ -137,12 +137,12 @@ Start = Callable[..., Job]
 
 @pytest.fixture
 def start(ready: Testbed, tmp_path: Path) -> Iterator[Start]:
-    """Start `elasticdl train` on the cluster; nothing of the job may be left at the end."""
+    """Start a job on the cluster, to train unless told otherwise; nothing of the job may be left at the end."""
     jobs: list[Job] = []
     api = api_of(ready)
 
-    def begin(**settings: object) -> Job:
-        jobs.append(Job.submit(ready, api, tmp_path, settings))
+    def begin(command: str = "train", **settings: object) -> Job:
+        jobs.append(Job.submit(ready, api, tmp_path, settings, command))
         return jobs[-1]
 
     yield begin

@@ -36,7 +36,7 @@ class Job:
         name: of the job.
         cluster: where it runs.
         api: as the administrator, in its namespace.
-        process: `elasticdl train`.
+        process: the command.
         data: the folder that all its pods share.
         output: what the command prints.
     """
@@ -49,8 +49,10 @@ class Job:
     output: Path
 
     @classmethod
-    def submit(cls, cluster: Testbed, api: Api, folder: Path, settings: dict[str, object]) -> Job:
-        """Run `elasticdl train` with settings that suit the test cluster, and these."""
+    def submit(
+        cls, cluster: Testbed, api: Api, folder: Path, settings: dict[str, object], command: str = "train"
+    ) -> Job:
+        """Run a command with settings that suit the test cluster, and these; None: without it."""
         name = str(settings.get("job_name", "test-job"))
         data = folder / "data"
         data.mkdir(exist_ok=True)
@@ -68,11 +70,16 @@ class Job:
             "summary": folder / f"{name}.json",
             **settings,
         }
-        command = [ELASTICDL, "train", *(f"--{name}={value}" for name, value in given.items())]
+        flags = [f"--{name}={value}" for name, value in given.items() if value is not None]
         output = folder / f"{name}.txt"
         with open(output, "w") as file:
             process = subprocess.Popen(
-                command, cwd=folder, env=environment(cluster), stdout=file, stderr=file, text=True
+                [ELASTICDL, command, *flags],
+                cwd=folder,
+                env=environment(cluster),
+                stdout=file,
+                stderr=file,
+                text=True,
             )
         return cls(name, cluster, api, process, data, output)
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 
 from elasticdl.cluster.kubernetes import rbac
@@ -36,10 +37,44 @@ def test_the_command_of_a_laptop_trains_on_a_cluster(start: Start, tmp_path: Pat
     job.proven(30, summary["records_trained"] // 30)
     evaluate = [sys.executable, str(ROOT / "examples/evaluate.py"), str(data / "test-mnist.keras")]
     subprocess.run([*evaluate, str(data / "digits/heldout"), "0.95"], check=True)
-    pods, _ = job.api.list("Pod", "elasticdl.org/role=worker")
+    _evaluates_and_predicts(job, start)
+    pods, _ = job.api.list("Pod", f"elasticdl.org/role=worker,elasticdl.org/job-name={job.name}")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
     wait_for("the Job's end", lambda: "Complete" in job.conditions(), 60.0)
     assert "worker-1-1 has joined" in job.kubectl("describe", "job", job.name)
+
+
+def _evaluates_and_predicts(trained: Job, start: Start) -> None:
+    """Do both with the trained model, at the same time."""
+    settings = {
+        "model_zoo": ROOT / "model_zoo",
+        "model_def": "mnist.mnist_functional_api.custom_model",
+        "trained_model": "/data/test-mnist.keras",
+        "num_workers": 2,
+        "audit": None,
+    }
+    evaluation = start(
+        command="evaluate",
+        **settings,
+        job_name="test-evaluate",
+        output=None,
+        validation_data="/data/digits/heldout",
+    )
+    prediction = start(
+        command="predict",
+        **settings,
+        job_name="test-predict",
+        output="/data/predictions",
+        prediction_data="/data/digits/train",
+        num_minibatches_per_task=1,
+    )
+    found = evaluation.summary()
+    assert found["metrics"]["val_accuracy"] > 0.95
+    assert found["records_evaluated"] == 359
+    assert prediction.summary()["records_predicted"] == 1438
+    rows = pyarrow.parquet.read_table(trained.data / "predictions")
+    assert rows.num_rows == 1438
+    assert len(rows["prediction"][0].as_py()) == 10
 
 
 @pytest.mark.timeout(900)

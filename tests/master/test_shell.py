@@ -41,8 +41,16 @@ def finished(job: Job, tmp_path: Path, epochs: int = 1) -> dict[str, object]:
     assert result["sum"] == epochs * sum(range(job.records))
     assert summary["outputs"] == [str(tmp_path / "out.keras")]
     assert job.launcher.processes() == {}
-    left = {path.name for path in job.place.path.iterdir()} - {"token", "lock"}
-    assert left == {"events.jsonl", "journal", "logs", "place.json", "spec.json", "summary.json"}
+    left = {path.name for path in job.place.path.iterdir()} - {"token", "lock", "page.json"}
+    assert left == {
+        "curves.json",
+        "events.jsonl",
+        "journal",
+        "logs",
+        "place.json",
+        "spec.json",
+        "summary.json",
+    }
     assert [path.name for path in tmp_path.glob(".out*")] == []
     return summary
 

@@ -2,7 +2,7 @@
 
 ``python -m tests.simulation --seed N --trace`` replays one schedule, event by event;
 ``python -m tests.simulation --schedules 100000 --seed N`` runs many, over all cores, and a twentieth as many of jobs with parameter
-servers, which take longer; ``--servers`` means these alone.
+servers, which take longer, and of jobs that evaluate or predict; ``--servers`` and ``--tasks`` mean these alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from types import ModuleType
 from tests.simulation import schedules
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules as of_servers
+from tests.simulation.tasks import schedules as of_tasks
 
 SHARE = 20
-"""Of so many schedules one more is of a job with parameter servers."""
+"""For so many schedules there is one more of a job with parameter servers, and one of a job that evaluates or predicts."""
 
 
 def main() -> int:
@@ -26,10 +27,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--schedules", type=int, default=1, help="how many")
     parser.add_argument("--trace", action="store_true", help="print every event of one schedule")
-    parser.add_argument("--servers", action="store_true", help="jobs with parameter servers only")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--servers", action="store_true", help="jobs with parameter servers only")
+    only.add_argument("--tasks", action="store_true", help="jobs that evaluate or predict only")
     arguments = parser.parse_args()
     if arguments.trace:
-        kind = of_servers if arguments.servers else schedules
+        kind = of_servers if arguments.servers else of_tasks if arguments.tasks else schedules
         print(kind.plan_of(arguments.seed))
         try:
             events = kind.run(arguments.seed, trace=print)
@@ -41,8 +44,11 @@ def main() -> int:
     first, count = arguments.seed, arguments.schedules
     if arguments.servers:
         return min(_many(of_servers, first, count, " --servers"), 100)
+    if arguments.tasks:
+        return min(_many(of_tasks, first, count, " --tasks"), 100)
     failed = _many(schedules, first, count, "")
-    return min(failed + _many(of_servers, first, -(-count // SHARE), " --servers"), 100)
+    failed += _many(of_servers, first, -(-count // SHARE), " --servers")
+    return min(failed + _many(of_tasks, first, -(-count // SHARE), " --tasks"), 100)
 
 
 def _many(kind: ModuleType, first: int, count: int, option: str) -> int:

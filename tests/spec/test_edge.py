@@ -14,7 +14,16 @@ from elasticdl.errors import BadData, BadSetting
 from elasticdl.spec import refused
 from elasticdl.spec.edge import Given, absolute, build, check_paths, from_arguments, from_file, notes
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import SETTINGS, JitCompile, JobSpec, OnNaN, Strategy, from_json
+from elasticdl.spec.jobspec import (
+    SETTINGS,
+    JitCompile,
+    JobKind,
+    JobSpec,
+    OnNaN,
+    Strategy,
+    from_json,
+    settings_of,
+)
 
 LEAST: dict[str, Any] = {"model_def": "mnist.mnist_functional_api.custom_model", "training_data": "data"}
 SYNCHRONOUS = {"num_ps_pods": 2, "use_async": False, "grads_to_wait": 4}
@@ -102,7 +111,7 @@ def test_json_and_back() -> None:
 
 def test_another_format_is_refused_with_both_numbers() -> None:
     body = job().to_json() | {"format": 7}
-    with pytest.raises(BadSetting, match=r"format 7, this version of elasticdl reads format 1"):
+    with pytest.raises(BadSetting, match=r"format 7, this version of elasticdl reads format 2"):
         from_json(body)
 
 
@@ -114,7 +123,8 @@ def test_json_of_another_version_is_refused() -> None:
 
 
 def test_every_setting_says_what_it_is_for() -> None:
-    assert [field.name for field in dataclasses.fields(JobSpec)] == list(SETTINGS)
+    assert [field.name for field in dataclasses.fields(JobSpec)] == ["kind", *SETTINGS]
+    assert set(SETTINGS) == {name for kind in JobKind for name in settings_of(kind)}
     for setting in SETTINGS.values():
         assert setting.what.endswith("."), setting.name
         assert setting.why.endswith("."), setting.name
@@ -143,7 +153,7 @@ def test_another_restart_policy_is_refused() -> None:
 @pytest.mark.parametrize(
     ("name", "needs", "meanwhile"),
     [
-        ("tensorboard_log_dir", "TensorBoard's event files", "CSVLogger"),
+        ("lr_scaling", "learning rates that follow", "--global_batch_size"),
     ],
 )
 def test_a_refused_setting_has_a_reason_of_its_own(name: str, needs: str, meanwhile: str) -> None:
@@ -394,10 +404,10 @@ def test_absolute(here: Path) -> None:
     assert absolute(job(training_data="s3://bucket/*")).training_data == "s3://bucket/*"
 
 
-def test_the_package_offers_three_names() -> None:
+def test_the_package_offers_a_few_names() -> None:
     import elasticdl
 
-    assert elasticdl.__all__ == ["Mode", "train"]
+    assert elasticdl.__all__ == ["Mode", "evaluate", "predict", "train"]
     assert (elasticdl.Mode.TRAINING, elasticdl.Mode.EVALUATION, elasticdl.Mode.PREDICTION) == (
         "training",
         "evaluation",

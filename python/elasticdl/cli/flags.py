@@ -5,6 +5,7 @@ Whatever a flag's value is, it is read by `elasticdl.spec.edge`, not here: job f
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -12,7 +13,7 @@ import click
 
 from elasticdl.spec import edge, refused
 from elasticdl.spec.edge import nearest
-from elasticdl.spec.jobspec import SETTINGS, JobSpec
+from elasticdl.spec.jobspec import REQUIRED, JobKind, JobSpec, settings_of
 from elasticdl.spec.setting import Setting
 
 JOB_FILE = click.Option(
@@ -21,12 +22,17 @@ JOB_FILE = click.Option(
 
 
 class SettingsCommand(click.Command):
-    """A command whose flags are a job's settings, listed under the headings of their groups."""
+    """A command whose flags are the settings of a job of some kind, listed under the headings of their groups."""
+
+    def __init__(self, kind: JobKind, name: str, params: Sequence[click.Parameter] = (), **more: Any) -> None:
+        """`params`: flags that are no settings."""
+        super().__init__(name, params=[*_setting_flags(kind), JOB_FILE, *params], **more)
+        self._settings = settings_of(kind)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the flags."""
         options = {option.name: option for option in self.get_params(ctx)}
-        for group, settings in groupby(SETTINGS.values(), lambda setting: setting.group):
+        for group, settings in groupby(self._settings.values(), lambda setting: setting.group):
             rows = [options.pop(setting.name).get_help_record(ctx) for setting in settings]
             with formatter.section(group.capitalize()):
                 formatter.write_dl([row for row in rows if row is not None])
@@ -57,9 +63,9 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
-def setting_flags() -> list[click.Parameter]:
+def _setting_flags(kind: JobKind) -> list[click.Parameter]:
     """Return one flag for each setting, and hidden ones for those that are refused, or accepted without effect."""
-    known: list[click.Parameter] = [_flag(setting) for setting in SETTINGS.values()]
+    known: list[click.Parameter] = [_flag(kind, setting) for setting in settings_of(kind).values()]
     hidden = [
         click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
         for name in {**refused.SETTINGS, **refused.ACCEPTED}
@@ -67,11 +73,11 @@ def setting_flags() -> list[click.Parameter]:
     return known + hidden
 
 
-def spec_from(job_file: str | None, values: dict[str, str | None]) -> JobSpec:
+def spec_from(job_file: str | None, values: dict[str, str | None], kind: JobKind = JobKind.TRAIN) -> JobSpec:
     """Return the settings of a job file and flags, which win; notes about them go to stderr. Raises BadSetting."""
     given = edge.from_file(job_file) if job_file else {}
     given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
-    spec = edge.build(given)
+    spec = edge.build(given, kind)
     for note in edge.notes(given):
         click.echo(f"note: {note}", err=True)
     return spec
@@ -90,15 +96,19 @@ def message(error: click.ClickException) -> str:
     return text[:1].lower() + text[1:]
 
 
-def _flag(setting: Setting) -> click.Option:
+def _flag(kind: JobKind, setting: Setting) -> click.Option:
     optional: dict[str, Any] = {"is_flag": False, "flag_value": "true"} if setting.kind.boolean else {}
     return click.Option(
-        [f"--{setting.name}"], metavar=setting.kind.metavar, default=None, help=_help(setting), **optional
+        [f"--{setting.name}"],
+        metavar=setting.kind.metavar,
+        default=None,
+        help=_help(kind, setting),
+        **optional,
     )
 
 
-def _help(setting: Setting) -> str:
-    if setting.required:
+def _help(kind: JobKind, setting: Setting) -> str:
+    if setting.name in REQUIRED[kind]:
         return f"{setting.what}  [required]"
     default = setting.kind.write(setting.default)
     if default in ("", {}) or default is False:

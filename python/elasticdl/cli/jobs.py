@@ -26,17 +26,23 @@ _namespace = click.option(
 
 @click.command()
 @click.argument("job")
+@click.option(
+    "--open", "opens", is_flag=True, help="Open the job's page in a browser, and print its address."
+)
 @_namespace
-def status(job: str, namespace: str | None) -> int:
+def status(job: str, opens: bool, namespace: str | None) -> int:
     """Show how a job stands, or how it ended.
 
     \b
     Examples:
       elasticdl status mnist-functional-api
+      elasticdl status mnist-functional-api --open
       elasticdl status test-mnist --namespace=training
     """
     from elasticdl.job import display
 
+    if opens:
+        return _open_page(job, namespace)
     if namespace:
         pod_job = _pod_job(job, namespace)
         seen = pod_job.look()
@@ -225,6 +231,34 @@ def chaos(
 
     plan = faults.plan_from_flags(kill, freeze, drain, every, count, seed)
     faults.inject(places.find(job), plan, click.echo)
+    return 0
+
+
+def _open_page(job: str, namespace: str | None) -> int:
+    """Open a job's page; one that no master serves is served here until Ctrl-C."""
+    from elasticdl.cluster.local import place as places
+    from elasticdl.errors import BadSetting
+    from elasticdl.job import browsing, page
+
+    if namespace:
+        from elasticdl.job.podpage import serve_pods
+
+        serve_pods(_pod_job(job, namespace), click.echo)
+        return 0
+    place = places.find(job)
+    if not place.running():
+        page.serve_ended(place, click.echo)
+        return 0
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while (address := page.address(place)) is None:
+        if time.monotonic() > until:
+            raise BadSetting(
+                f"the job {place.name} has no page: its master is starting, or could not open one; "
+                f"`elasticdl logs --role=master {place.name}` says why"
+            )
+        time.sleep(_RETRY_SECONDS)
+    click.echo(address)
+    browsing.show(address, place.path)
     return 0
 
 

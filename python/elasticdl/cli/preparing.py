@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from elasticdl.cli.flags import JOB_FILE, SettingsCommand, setting_flags, spec_from
+from elasticdl.cli.flags import SettingsCommand, spec_from
+from elasticdl.spec.jobspec import JobKind
 
 
 def _doctor(job_file: str | None, **values: str | None) -> int:
@@ -20,9 +21,9 @@ def _doctor(job_file: str | None, **values: str | None) -> int:
 
 
 doctor = SettingsCommand(
+    JobKind.TRAIN,
     "doctor",
     callback=_doctor,
-    params=[*setting_flags(), JOB_FILE],
     short_help="Check everything that a job on Kubernetes needs.",
     help="""Check everything that a job on Kubernetes needs, with the settings of `train`, before it is submitted.
 

@@ -1,4 +1,4 @@
-"""`train`: hand a job over, wait for it or not, and end with its exit code."""
+"""`train`, `evaluate`, `predict`: hand a job over, wait for it or not, and end with its exit code."""
 
 from __future__ import annotations
 
@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasticdl.cli.flags import JOB_FILE, SettingsCommand, setting_flags, spec_from
+from elasticdl.cli.flags import SettingsCommand, spec_from
+from elasticdl.spec.jobspec import JobKind
 
 if TYPE_CHECKING:
     from elasticdl.spec.jobspec import JobSpec
 
 
 def _train(job_file: str | None, dry_run: bool, form: str | None, **values: str | None) -> int:
-    spec = spec_from(job_file, values)
+    return _start(spec_from(job_file, values), dry_run, form)
+
+
+def _evaluate(job_file: str | None, dry_run: bool, form: str | None, **values: str | None) -> int:
+    return _start(spec_from(job_file, values, JobKind.EVALUATE), dry_run, form)
+
+
+def _predict(job_file: str | None, dry_run: bool, form: str | None, **values: str | None) -> int:
+    return _start(spec_from(job_file, values, JobKind.PREDICT), dry_run, form)
+
+
+def _start(spec: JobSpec, dry_run: bool, form: str | None) -> int:
     if form and not dry_run:
         raise click.UsageError("-o says how --dry_run prints; give both, or neither")
     if dry_run:
@@ -28,7 +40,7 @@ def _train(job_file: str | None, dry_run: bool, form: str | None, **values: str 
 
     started = _process_started()
     if spec.on_kubernetes:
-        return _train_in_pods(spec)
+        return _start_in_pods(spec)
     if not spec.detach:
         outcome = submit.submit(spec, started)
         if outcome.code in (1, 2):
@@ -41,7 +53,7 @@ def _train(job_file: str | None, dry_run: bool, form: str | None, **values: str 
     return 0
 
 
-def _train_in_pods(spec: JobSpec) -> int:
+def _start_in_pods(spec: JobSpec) -> int:
     from elasticdl.job import podrun
 
     if spec.detach:
@@ -70,23 +82,24 @@ def _process_started() -> float | None:
     return time.time() - running
 
 
+_DRY_RUN = (
+    click.Option(
+        ["--dry_run"],
+        is_flag=True,
+        help="Print the objects that a job on Kubernetes would consist of, and create none.",
+    ),
+    click.Option(
+        ["-o", "form"],
+        type=click.Choice(["yaml", "json"]),
+        help="How --dry_run prints them; yaml by default.",
+    ),
+)
+
 train = SettingsCommand(
+    JobKind.TRAIN,
     "train",
     callback=_train,
-    params=[
-        *setting_flags(),
-        JOB_FILE,
-        click.Option(
-            ["--dry_run"],
-            is_flag=True,
-            help="Print the objects that a job on Kubernetes would consist of, and create none.",
-        ),
-        click.Option(
-            ["-o", "form"],
-            type=click.Choice(["yaml", "json"]),
-            help="How --dry_run prints them; yaml by default.",
-        ),
-    ],
+    params=_DRY_RUN,
     short_help="Train a model and wait for it.",
     help="""Train a model and wait for it: live progress, then a summary.
 
@@ -101,5 +114,43 @@ train = SettingsCommand(
       elasticdl train -f job.yaml --num_epochs=3 --output=model.keras
       elasticdl train -f job.yaml --num_workers=2:4 --audit=audit --detach
       elasticdl train -f job.yaml --image_name=IMAGE --dry_run -o yaml
+    """,
+)
+
+evaluate = SettingsCommand(
+    JobKind.EVALUATE,
+    "evaluate",
+    callback=_evaluate,
+    params=_DRY_RUN,
+    short_help="Evaluate a trained model on data.",
+    help="""Evaluate a trained model on data: its loss, and the metrics of eval_metrics_fn.
+
+    Workers share the data; each record counts once, whichever of them are killed, and the values have the same bits for any
+    number of workers. The summary shows them. A job file of `train` will do: what only training uses is passed over.
+
+    \b
+    Example:
+      elasticdl evaluate --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model \\
+          --trained_model=mnist.keras --validation_data=DIR --num_workers=2
+    """,
+)
+
+predict = SettingsCommand(
+    JobKind.PREDICT,
+    "predict",
+    callback=_predict,
+    params=_DRY_RUN,
+    short_help="Predict with a trained model.",
+    help="""Predict with a trained model, for each record of some data.
+
+    The result is a directory of Parquet (or CSV) files, which appears when all of it is there: one row for each record, in
+    the order of the data, with the name of its shard, its number there, and what the model gives. Whichever workers are
+    killed, the files have the same bytes.
+
+    \b
+    Examples:
+      elasticdl predict --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model \\
+          --trained_model=mnist.keras --prediction_data=DIR --output=predictions
+      elasticdl predict -f job.yaml --trained_model=mnist.keras --prediction_data=DIR --output=predictions --output_format=csv
     """,
 )

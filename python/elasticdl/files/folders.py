@@ -18,6 +18,9 @@ from elasticdl.errors import BadData
 INDEX_SUFFIX = ".records-index"
 """Ends the name of an index that a reader keeps beside a large file."""
 
+IMAGE_SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")
+"""End the names of image files, in small letters."""
+
 _LOOKED_AT = 10_000
 """Files that a glob is derived from at most; a directory of millions is not searched for the sake of a message."""
 
@@ -40,7 +43,44 @@ def find(origin: str) -> list[Path]:
         found = [path]
     else:
         found = [Path(match) for match in glob.glob(origin, recursive=True)]  # noqa: PTH207  (absolute patterns)
-    return [file for file in found if not file.name.endswith(INDEX_SUFFIX) and _is_file(file)]
+    return [file for file in found if not file.name.endswith(INDEX_SUFFIX) and is_file(file)]
+
+
+def is_image(name: str) -> bool:
+    """Tell whether a file of this name is an image."""
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def class_folders(origin: str) -> list[Path]:
+    """Return the directories in a directory, by name, if each stands for a class of images: no data lies beside them, and in the first ones
+    that have any file there are images. Empty otherwise. Raises OSError.
+    """
+    path = Path(origin)
+    if not path.is_dir():
+        return []
+    inside = [child for child in path.iterdir() if is_data(child.name)]
+    found = sorted(child for child in inside if child.is_dir())
+    if len(found) < len(inside):
+        return []
+    for folder in found:
+        names = [name for _, _, files in os.walk(folder) for name in islice(filter(is_data, files), 1)]
+        if names:
+            return found if all(map(is_image, names[:1])) else []
+    return []
+
+
+def is_voc(origin: Path) -> bool:
+    """Tell whether a directory has images and annotations as Pascal VOC has them."""
+    return (origin / "JPEGImages").is_dir() and (origin / "Annotations").is_dir()
+
+
+def voc_of_split(path: Path) -> Path | None:
+    """Return the directory of Pascal VOC to which a file belongs that names some of its images; None if it is no such file."""
+    parents = path.absolute().parents
+    is_split = (
+        path.suffix == ".txt" and len(parents) > 2 and parents[1].name == "ImageSets" and path.is_file()
+    )
+    return parents[2] if is_split and is_voc(parents[2]) else None
 
 
 _KINDS = {
@@ -51,7 +91,7 @@ _KINDS = {
 }
 
 
-def _is_file(path: Path) -> bool:
+def is_file(path: Path) -> bool:
     """Tell a file from a directory. Raises BadData for all else."""
     try:
         kind = stat.S_IFMT(path.stat().st_mode)

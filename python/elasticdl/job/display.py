@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol, TextIO
 
-from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.control.protocol.status import WORKING, EventKind, JobEvent, JobStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -91,9 +91,7 @@ def epoch_text(status: JobStatus) -> str:
 
 def workers_text(status: JobStatus) -> str:
     """Return how many workers train, and how many should."""
-    training = sum(
-        worker.state in ("training", "draining", "sealed", "finishing") for worker in status.workers
-    )
+    training = sum(worker.state in WORKING for worker in status.workers)
     text = f"{training} of {status.wanted_workers} workers"
     if not status.wanted_servers:
         return text
@@ -123,6 +121,8 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("steps", "steps", "{:,}"),
         ("loss", "loss of a last minibatch" if "servers" in summary else "loss of the last step", "{:z.4f}"),
         ("records_trained", "records consumed" if _has_left_out(summary) else "records trained", "{:,}"),
+        ("records_evaluated", "records evaluated", "{:,}"),
+        ("records_predicted", "records predicted", "{:,}"),
         ("records_per_second", "records per second", "{:,.0f}"),
         ("roll_backs", "times rolled back", "{:,}"),
         ("redone_steps", "committed steps redone", "{:,}"),

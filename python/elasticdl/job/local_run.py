@@ -89,6 +89,7 @@ class _Ending:
 def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     """Train with one member on this thread until the job has ended; the caller holds the place's lock."""
     from elasticdl.job.master import make_runner
+    from elasticdl.job.page import MasterPage
     from elasticdl.master.core.filepages import FilePages
     from elasticdl.master.reporting.statusstore import FileStatusStore
     from elasticdl.worker.contract.framework import find_framework
@@ -100,7 +101,14 @@ def run_local(spec: JobSpec, place: JobPlace) -> Outcome:
     # There is no other process that could try once more.
     spec = replace(spec, relaunch_on_worker_failure=0)
     cluster, ending = OwnProcess(), _Ending(place)
-    runner = make_runner(place, spec, cluster, FilePages(place.journal), FileStatusStore(place))
+    runner = make_runner(
+        place,
+        spec,
+        cluster,
+        FilePages(place.journal),
+        FileStatusStore(place),
+        lambda recording: MasterPage(place, spec, recording),
+    )
     watch = Watch(place, lambda: open_display(place.submitted_at, spec.log_loss_steps))
 
     made: Future[WorkerProcess] = Future()

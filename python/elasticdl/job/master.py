@@ -14,6 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.cluster.cluster import Cluster, ClusterEvent, Role, ScaleAsked, StopAsked, process_name
@@ -23,15 +24,17 @@ from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
-from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
+from elasticdl.job.page import MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
 from elasticdl.master.core.records import Record, read_journal
 from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.reporting.curvekeeping import CurveKeeper
 from elasticdl.master.reporting.statusstore import FileStatusStore, StatusStore
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.page.recording import Recording
+from elasticdl.spec.jobspec import JobKind, JobSpec
 from elasticdl.spec.machine import ask_for_descriptors
 from elasticdl.spec.pods import amount
 
@@ -51,7 +54,12 @@ _DESCRIPTORS = 8192
 
 
 def make_runner(
-    place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore
+    place: Place,
+    spec: JobSpec,
+    cluster: Cluster,
+    pages: Pages,
+    store: StatusStore,
+    show: Callable[[Recording], object] = lambda recording: None,
 ) -> Runner[Any]:
     """Return the job's master, ready to run; the workers of a new job have been launched then.
 
@@ -61,6 +69,7 @@ def make_runner(
         cluster: where its workers live.
         pages: where its journal is kept.
         store: where it keeps what people see.
+        show: begins to show what is seen of the job.
     """
     journal = Journal(pages)
     journal.tidy()
@@ -70,8 +79,16 @@ def make_runner(
     forces, history = _replica_sets(spec, cluster, read)
 
     from elasticdl.master.running.context import JobContext, Past
+    from elasticdl.master.running.reporter import Observer
     from elasticdl.master.running.runner import Runner
 
+    recording = Recording(place.submitted_at)
+    observers: list[Observer] = [recording, CurveKeeper(recording, store)]
+    if spec.tensorboard_log_dir:
+        from elasticdl.page.eventfiles import EventFiles
+
+        observers.append(EventFiles(Path(spec.tensorboard_log_dir)))
+    show(recording)
     job = JobContext(
         place,
         spec,
@@ -81,6 +98,7 @@ def make_runner(
         monitor=lambda: _monitor(place),
         open_data=lambda progress: open_data(place, spec, progress),
         facts=lambda: _facts(spec),
+        observers=observers,
     )
     told = store.recall() if read[1] else []
     past = Past(*read, forces, history, told)
@@ -89,6 +107,10 @@ def make_runner(
         from elasticdl.master.running.ps import PsStrategy
 
         return Runner(job, past, PsStrategy(spec, place.name, snapshots, past))
+    if spec.kind is not JobKind.TRAIN:
+        from elasticdl.master.running.tasking import TaskStrategy
+
+        return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA)))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
@@ -96,26 +118,18 @@ def make_runner(
 
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
-    from elasticdl.data.plan.order import records_per_task
     from elasticdl.data.readers.reader import shards_of
-    from elasticdl.data.readers.recordfiles import open_reader
+    from elasticdl.job.datafiles import check_classes, open_job_data
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
         return None
-
-    def shards(origin: str) -> tuple[Shard, ...]:
-        return shards_of(
-            open_reader(
-                origin,
-                spec.data_reader_params,
-                place.path / "data",
-                progress=progress,
-                records_per_task=records_per_task(spec),
-            )
-        )
-
-    return DataFound(shards(spec.training_data), shards(spec.validation_data) if spec.validation_data else ())
+    main = open_job_data(place, spec, spec.data, progress=progress)
+    if spec.kind is not JobKind.TRAIN or not spec.validation_data:
+        return DataFound(shards_of(main), ())
+    validation = open_job_data(place, spec, spec.validation_data, progress=progress)
+    check_classes(main, validation)
+    return DataFound(shards_of(main), shards_of(validation))
 
 
 def _replica_sets(
@@ -183,9 +197,16 @@ def _refuse(place: Place, store: StatusStore, error: ElasticDLError) -> int:
     return code
 
 
-def _run(place: Place, spec: JobSpec, cluster: Cluster, pages: Pages, store: StatusStore) -> int:
+def _run(
+    place: Place,
+    spec: JobSpec,
+    cluster: Cluster,
+    pages: Pages,
+    store: StatusStore,
+    show: Callable[[Recording], object] = lambda recording: None,
+) -> int:
     try:
-        return make_runner(place, spec, cluster, pages, store).run()
+        return make_runner(place, spec, cluster, pages, store, show).run()
     except JournalConflict as error:
         logging.warning("this master is replaced: %s", error)
         return REPLACED
@@ -204,7 +225,19 @@ def _run_local() -> int:
     spec = place.spec()
     _log_from(spec)
     cluster = LocalCluster(place.launcher_address, place.token())
-    return _run(place, spec, cluster, FilePages(place.journal), FileStatusStore(place))
+    shown: list[MasterPage] = []
+    code = _run(
+        place,
+        spec,
+        cluster,
+        FilePages(place.journal),
+        FileStatusStore(place),
+        lambda recording: shown.append(MasterPage(place, spec, recording)),
+    )
+    if code != REPLACED:
+        for page in shown:
+            page.part()
+    return code
 
 
 def _run_in_pod() -> int:

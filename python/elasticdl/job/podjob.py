@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from elasticdl.cluster.cluster import Role
@@ -22,7 +23,7 @@ from elasticdl.control.protocol.status import JobEvent, JobStatus, status_from_j
 from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.files import reading
 from elasticdl.master.reporting.history import event_from_line
-from elasticdl.master.reporting.statusstore import EVENTS, STATUS, SUMMARY, TOLD
+from elasticdl.master.reporting.statusstore import CURVES, EVENTS, STATUS, SUMMARY, TOLD
 from elasticdl.spec.jobspec import JobSpec, from_text
 from elasticdl.spec.machine import check_scale
 
@@ -48,6 +49,7 @@ class Seen:
         summary: how it ended, None while it runs.
         waits_for: why the master does not run yet, empty once it does.
         stuck: the master will not run by itself.
+        curves: what its master keeps of the job's curves, as text; empty if nothing.
     """
 
     status: JobStatus | None
@@ -55,6 +57,7 @@ class Seen:
     summary: dict[str, Any] | None
     waits_for: str
     stuck: bool = False
+    curves: str = ""
 
 
 class SignedOut(JobFailed):
@@ -103,7 +106,7 @@ class PodJob:
         waits_for, stuck = "", False
         if summary is None and not (status is not None and self._has_news(store)):
             waits_for, stuck = self._why_no_master(told=status is not None)
-        return Seen(status, self._news(texts.get(TOLD, "")), summary, waits_for, stuck)
+        return Seen(status, self._news(texts.get(TOLD, "")), summary, waits_for, stuck, texts.get(CURVES, ""))
 
     def _unseen(self, error: ApiError) -> JobFailed:
         text = f"the job {self.name} can't be looked at: {error}"
@@ -264,6 +267,22 @@ class PodJob:
             lines.put(f"{process} | (no more of this log: {error})")
         finally:
             lines.put(None)
+
+    def processes(self) -> list[str]:
+        """Return the processes of which there is a log. Raises ApiError, Unreachable."""
+        return sorted(process for _, process in self._pods_with_logs("", follow=False))
+
+    def log_tail(self, process: str, lines: int) -> list[str]:
+        """Return the last lines of the log of one of `processes`. Raises ApiError, Unreachable."""
+        for pod, found in self._pods_with_logs("", follow=False):
+            if found == process:
+                return list(self._api.log(pod, process.partition("-")[0], lines))
+        return []
+
+    def submitted_at(self) -> float:
+        """Return when the job was made, in seconds since the Unix epoch. Raises ApiError, Unreachable."""
+        made = str(self._api.get("Job", self.name)["metadata"]["creationTimestamp"])
+        return datetime.fromisoformat(made).timestamp()
 
     def remove(self, seconds: float) -> bool:
         """Delete the job with all that it made; tell whether its pods were seen to end within `seconds`. Raises ApiError, Unreachable."""

@@ -131,10 +131,14 @@ def _check(spec: JobSpec) -> None:
     for flag in (
         "training_data",
         "validation_data",
+        "prediction_data",
+        "trained_model",
         "output",
         "audit",
+        "data_cache",
         "checkpoint_dir",
         "checkpoint_dir_for_init",
+        "tensorboard_log_dir",
     ):
         path = getattr(spec, flag)
         if path and not path.startswith("/") and "://" not in path:
@@ -142,7 +146,7 @@ def _check(spec: JobSpec) -> None:
                 f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
                 f"received {path!r}"
             )
-    for flag in ("output", "audit", "checkpoint_dir"):
+    for flag in ("output", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
     _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
 

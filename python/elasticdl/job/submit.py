@@ -19,8 +19,9 @@ from elasticdl.errors import BadInput, Interrupted, JobFailed
 from elasticdl.files.permissions import private
 from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
+from elasticdl.page.port import check_port
 from elasticdl.spec import edge
-from elasticdl.spec.jobspec import JobSpec, Strategy
+from elasticdl.spec.jobspec import JobKind, JobSpec, Strategy
 from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
 
@@ -35,7 +36,27 @@ def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
 
     Raises BadInput before anything is started, or for what only running shows; JobFailed; Interrupted after Ctrl-C.
     """
-    spec = replace_settings(spec, settings)
+    return _summary_of(replace_settings(spec, settings))
+
+
+def evaluate(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
+    """Evaluate a trained model, wait, and return the summary, of which `metrics` has the values by name.
+
+    The settings are those of `elasticdl evaluate --help`; the rest is as with `train`.
+    """
+    return _summary_of(replace_settings(spec, settings, JobKind.EVALUATE))
+
+
+def predict(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
+    """Predict with a trained model, wait, and return the summary; the predictions are in the directory `output`.
+
+    The settings are those of `elasticdl predict --help`; the rest is as with `train`.
+    """
+    return _summary_of(replace_settings(spec, settings, JobKind.PREDICT))
+
+
+def _summary_of(spec: JobSpec) -> dict[str, Any]:
+    """Run a job, or start it if it is to be left alone, and return its summary. Raises what `train` raises."""
     if spec.on_kubernetes:
         from elasticdl.job import podrun
 
@@ -62,17 +83,23 @@ def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
             raise JobFailed(f"{reason}; {logs} shows more")
 
 
-def replace_settings(spec: JobSpec | None, settings: dict[str, object]) -> JobSpec:
+def replace_settings(
+    spec: JobSpec | None, settings: dict[str, object], kind: JobKind = JobKind.TRAIN
+) -> JobSpec:
     """Return the settings of a call: a ready `JobSpec`, or one made of keyword arguments; both is refused."""
     if spec is None:
         given = edge.from_arguments(settings)
-        built = edge.build(given)
+        built = edge.build(given, kind)
         for note in edge.notes(given):
             warnings.warn(note, stacklevel=3)  # the line that calls train()
         return built
     if settings:
         raise BadInput(
-            "train() takes a JobSpec or settings, not both; change a JobSpec with dataclasses.replace"
+            f"{kind}() takes a JobSpec or settings, not both; change a JobSpec with dataclasses.replace"
+        )
+    if spec.kind is not kind:
+        raise BadInput(
+            f"the JobSpec is of a job that is to {spec.kind}; give it to {spec.kind}(), or make another one"
         )
     return spec
 
@@ -145,6 +172,8 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     if spec.num_ps_pods:
         check_servers(spec, spec.num_ps_pods, "--num_ps_pods")
     check_descriptors(spec.num_workers.maximum + spec.num_ps_pods)
+    if spec.status_port:
+        check_port(spec.status_port)
     edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
     _check_checkpoints(edge.absolute(spec))
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)

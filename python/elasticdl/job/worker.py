@@ -41,20 +41,27 @@ from elasticdl.control.transport.memberstream import (
 )
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.data.plan.shard import Shard
-from elasticdl.errors import Cancelled
+from elasticdl.errors import BadModel, Cancelled
+from elasticdl.files.predictions import draft_of, parts_of
+from elasticdl.job.beating import PatientHeart
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
-from elasticdl.spec.jobspec import JobSpec, OnNaN
+from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
 from elasticdl.spec.machine import cores
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, News, Received, Tick
 
 if TYPE_CHECKING:
+    from elasticdl.data.plan.onepass import OnePass
     from elasticdl.data.plan.schedule import Schedule
-    from elasticdl.data.readers.reader import Reader
+    from elasticdl.data.readers.reader import BadRecords, Reader
     from elasticdl.worker.allreduce.runner import AllReduceWorker
     from elasticdl.worker.contract.allreduce import Adapter
     from elasticdl.worker.contract.ps import PsAdapter
+    from elasticdl.worker.contract.trained import TrainedModel
+    from elasticdl.worker.contract.usermodel import UserModel
     from elasticdl.worker.ps.runner import PsWorker
+    from elasticdl.worker.tasking.predicting import Predicting
+    from elasticdl.worker.tasking.runner import TaskWorker
 
 _log = logging.getLogger(__name__)
 
@@ -82,14 +89,22 @@ class WorkerProcess:
         self._data: Future[Data] = Future()
         self._model: Future[str] = Future()
         """What the job has on parameter servers, as the master says it."""
+        self._bad_records: BadRecords | None = None
+        """Those that built-in readers leave out."""
         self._found: FoundShards | None = None
         self._warning = ""
         """What the job has not been told yet."""
         self._refusals: RefusalLog | None = None
         self._ended = threading.Event()
         # From the first second on: what loads the model may hang, or hold the interpreter's lock for long without that.
-        self._heart = Heart(
-            place.heart_address, self._id, place.key(Key.DATA), self._spec.heartbeat_seconds, place.identity
+        self._heart = PatientHeart(
+            Heart(
+                place.heart_address,
+                self._id,
+                place.key(Key.DATA),
+                self._spec.heartbeat_seconds,
+                place.identity,
+            )
         )
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self._id, self._on_stream, place.identity
@@ -216,7 +231,7 @@ class WorkerProcess:
     def _send(self, message: MemberMessage) -> bool:
         return self._stream.send(message)
 
-    def _prepare(self) -> AllReduceWorker | PsWorker:
+    def _prepare(self) -> AllReduceWorker | PsWorker | TaskWorker:
         """Build the worker: model, data, compiled step, data plane."""
         spec, place = self._spec, self._place
         from elasticdl.worker.contract.framework import find_framework
@@ -234,6 +249,8 @@ class WorkerProcess:
             return self._build_ps(
                 framework.ps_adapter(user, spec, reader.metadata, process), reader, form, place
             )
+        if spec.kind is not JobKind.TRAIN:
+            return self._build_tasking(framework.trained(user, spec, reader.metadata), reader, user)
         adapter = framework.adapter(user, spec, reader.metadata, process)
         return self._build(adapter, readers, self._schedule(), form, place)
 
@@ -257,38 +274,35 @@ class WorkerProcess:
         from elasticdl.data.plan.order import records_per_task
         from elasticdl.data.readers.custom import open_custom_reader
         from elasticdl.data.readers.reader import BadRecords, check_unchanged, shards_of
-        from elasticdl.data.readers.recordfiles import open_reader
+        from elasticdl.job.datafiles import open_job_data
 
         spec = self._spec
-        per_task = records_per_task(spec)
+        validates = spec.kind is JobKind.TRAIN and bool(spec.validation_data)
         if custom is not None:
+            per_task = records_per_task(spec)
 
             def open_own(origin: str) -> Reader:
                 return open_custom_reader(custom, origin, per_task, spec.data_reader_params)
 
-            own = open_own(spec.training_data)
-            other = open_own(spec.validation_data) if spec.validation_data else None
+            own = open_own(spec.data)
+            other = open_own(spec.validation_data) if validates else None
             with self._lock:
                 self._found = FoundShards(shards_of(own), () if other is None else shards_of(other))
             self._stream.send(self._found)
             return own, other
         data = self._data.result()  # the master has indexed the files; this worker then finds the indexes
-        bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
+        bad_records = self._bad_records = BadRecords(spec.max_bad_records, self._tell_bad_record)
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
-            reader = open_reader(
-                origin,
-                spec.data_reader_params,
-                self._place.path / "data",
-                bad_records,
-                records_per_task=per_task,
+            reader = open_job_data(
+                self._place, spec, origin, bad_records, note=self._note, alive=self._heart.alive
             )
             check_unchanged(reader, shards)
             return reader
 
         return (
-            open_files(spec.training_data, data.shards),
-            open_files(spec.validation_data, data.validation) if spec.validation_data else None,
+            open_files(spec.data, data.shards),
+            open_files(spec.validation_data, data.validation) if validates else None,
         )
 
     def _tell_bad_record(self, what: str) -> bool:
@@ -327,6 +341,10 @@ class WorkerProcess:
         adapter.prepare(reader.read(first, ledger.chunk(first, 0).tolist()))
         evaluating = None
         if validation is not None and schedule.evaluation is not None:
+            if not hasattr(adapter, "evaluator"):
+                raise BadModel(
+                    "the framework of this model file does not evaluate; leave --validation_data out"
+                )
             evaluating = prepared(adapter.evaluator(validation.metadata), validation, schedule.evaluation)
         key = place.key(Key.DATA)
         endpoint = Endpoint(place.data_address(self._id), self._id, key, place.identity)
@@ -407,9 +425,47 @@ class WorkerProcess:
             leaving=self._leaving,
         )
 
+    def _build_tasking(self, model: TrainedModel, reader: Reader, user: UserModel) -> TaskWorker:
+        from elasticdl.data.plan.evaluation import EvaluationPlan
+        from elasticdl.data.plan.order import pass_of
+        from elasticdl.worker.evaluating import prepared
+        from elasticdl.worker.tasking.machine import TaskMember
+        from elasticdl.worker.tasking.runner import EvaluationDoer, TaskDoer, TaskWorker
+
+        spec = self._spec
+        plan = pass_of(spec, self._data.result().shards)
+        metrics = ""
+        doer: TaskDoer
+        if isinstance(plan, EvaluationPlan):
+            first = plan.task_by_id(0, 0)
+            model.prepare(reader.read(first, plan.chunk(first, 0).tolist()))
+            evaluating = prepared(model.evaluator(reader.metadata), reader, plan)
+            metrics, doer = evaluating.metrics, EvaluationDoer(evaluating)
+        else:
+            doer = self._predicting(model, reader, user, plan)
+        member = TaskMember(self._id, self._name, metrics)
+        return TaskWorker(member, doer, self._heart, self._send, self._leaving)
+
+    def _predicting(self, model: TrainedModel, reader: Reader, user: UserModel, plan: OnePass) -> Predicting:
+        from elasticdl.worker.tasking.predicting import Predicting, Processing, Target
+
+        spec = self._spec
+        processing = None
+        if user.prediction_outputs_processor is not None:
+            processing = Processing(user.prediction_outputs_processor(), process_name(self._name).index)
+        draft = draft_of(Path(spec.output), self._place.key(Key.DATA)) if spec.output else None
+        directory = None if draft is None else parts_of(draft)
+        target = Target(directory, spec.output_format or PARQUET, spec.prediction_keep)
+        return Predicting(model, reader, plan, target, self._bad_records, processing)
+
 
 def threads_per_worker(spec: JobSpec) -> int:
-    """Return the threads with which each worker computes: fixed for the job, because results depend on them in their last bits."""
+    """Return the threads with which each worker computes: fixed for the job, because results depend on them in their last bits.
+
+    What a trained model gives must not depend on the number of workers either.
+    """
+    if spec.kind is not JobKind.TRAIN:
+        return spec.threads_per_worker or (cores() if spec.on_kubernetes else 1)
     return spec.threads_per_worker or max(1, cores() // spec.num_workers.maximum)
 
 

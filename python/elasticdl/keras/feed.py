@@ -23,6 +23,7 @@ from tensorflow.python.autograph.core import ag_ctx
 
 from elasticdl.errors import BadData
 from elasticdl.keras.compiled import Compiled
+from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.raised import raised_by_python
@@ -36,7 +37,8 @@ class Batch:
 
     Attributes:
         examples: n; 0 if `feed` dropped every record.
-        data: (features, labels) or (features, labels, sample weights) with the examples along the first dimension; None if there are none.
+        data: (features, labels) or (features, labels, sample weights) with the examples along the first dimension, only (features,) of
+            predictions; None if there are none.
     """
 
     examples: int
@@ -101,8 +103,9 @@ class FeedPipeline:
             dataset = self._feed(tf.data.Dataset.from_tensor_slices(records), self._mode, self._metadata)
         if not isinstance(dataset, tf.data.Dataset):
             raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {EXPECTED}")
-        element = dataset.element_spec
-        if not isinstance(element, tuple) or len(element) not in (2, 3):
+        element, predicts = dataset.element_spec, self._mode == Mode.PREDICTION
+        has_labels = isinstance(element, tuple) and len(element) in (2, 3)
+        if not has_labels and not predicts:
             raise BadData(
                 f"{self._path}: feed returned elements of the structure {show(element)}; expected {EXPECTED}"
             )
@@ -111,10 +114,25 @@ class FeedPipeline:
                 f"{self._path}: feed batched its examples: it returned {show(element)}; expected {EXPECTED}"
             )
         batches = dataset.batch(_count(records))
-        self.spec = batches.element_spec
         batch = batches.get_single_element()
-        _run_inline(tf.compat.v1.get_default_graph())
-        return batch
+        graph = tf.compat.v1.get_default_graph()
+        if predicts:
+            self._check_order(graph)
+        _run_inline(graph)
+        if not predicts:
+            self.spec = batches.element_spec
+            return batch
+        # Labels that it has all the same are left out.
+        self.spec = batches.element_spec[:1] if has_labels else (batches.element_spec,)
+        return batch[:1] if has_labels else (batch,)
+
+    def _check_order(self, graph: Any) -> None:
+        """Raise BadData if `feed` shuffles, so that nobody would know which record a prediction is of."""
+        if any("Shuffle" in operation.type for operation in graph.get_operations()):
+            raise BadData(
+                f"{self._path}: feed shuffles in the mode {self._mode!r}; predictions are in the order of the records: shuffle only if "
+                "mode == Mode.TRAINING"
+            )
 
     @contextmanager
     def _without_endless_loops(self) -> Iterator[None]:
@@ -158,7 +176,7 @@ def _column(array: npt.NDArray[Any]) -> Any:
 def _any_number_of(tensor: Any) -> Any:
     """Return the spec of a tensor with any number of records."""
     if isinstance(tensor, tf.RaggedTensor):
-        return tf.RaggedTensorSpec([None, None], tensor.dtype, ragged_rank=1)
+        return tf.RaggedTensorSpec([None, *tensor.shape[1:]], tensor.dtype, ragged_rank=1)
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
 
 

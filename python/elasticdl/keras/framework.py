@@ -14,6 +14,7 @@ from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.trained import TrainedModel
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
 
@@ -32,6 +33,7 @@ class KerasFramework:
         Symbol("optimizer"),
         Symbol("callbacks", required=False),
         Symbol("eval_metrics_fn", required=False),
+        Symbol("prediction_outputs_processor", required=False),
     )
     formats = (OutputFormat("keras", ".keras"), OutputFormat("saved_model"))
     has_ps = True
@@ -86,6 +88,12 @@ class KerasFramework:
         from elasticdl.keras.psadapter import KerasPsAdapter
 
         return KerasPsAdapter(user, spec, metadata, process)
+
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any) -> TrainedModel:
+        """Return the model of a .keras file."""
+        from elasticdl.keras.trained import KerasTrained
+
+        return KerasTrained(user, spec, metadata)
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog. Raises BadModel if it is another one."""

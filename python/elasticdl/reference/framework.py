@@ -11,10 +11,12 @@ from elasticdl.cluster.cluster import ProcessName
 from elasticdl.reference.adapter import ReferenceAdapter
 from elasticdl.reference.psadapter import ReferencePsAdapter
 from elasticdl.reference.restored import RestoredModel
+from elasticdl.reference.trained import ReferenceTrained
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.trained import TrainedModel
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
 
@@ -29,6 +31,7 @@ class ReferenceFramework:
         Symbol("optimizer"),
         Symbol("callbacks", required=False),
         Symbol("eval_metrics_fn", required=False),
+        Symbol("prediction_outputs_processor", required=False),
     )
     formats = (OutputFormat("npz", ".npz"),)
     has_ps = True
@@ -57,6 +60,10 @@ class ReferenceFramework:
     def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
         """Return the adapter of a worker with parameter servers."""
         return ReferencePsAdapter(user, spec, metadata)
+
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any) -> TrainedModel:
+        """Return the model of an .npz file."""
+        return ReferenceTrained(user, spec, metadata)
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog; all its tables are on servers, whatever their size. Raises BadModel."""

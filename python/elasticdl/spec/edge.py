@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import glob
+import importlib.util
 import os
 import re
 import tempfile
@@ -22,12 +23,14 @@ from elasticdl.files.reading import is_utf8
 from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import SETTINGS, JobSpec, Strategy
-from elasticdl.spec.readers import reader_of
+from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, Strategy, settings_of
+from elasticdl.spec.readers import database_file, reader_of, with_whole_path
 from elasticdl.spec.setting import Setting
 
 _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 _NAME_LIMIT = 63
+DATA = ("training_data", "validation_data", "prediction_data")
+"""Settings that name data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +40,12 @@ class Given:
     Attributes:
         value: text of a flag, value of a job file or of Python.
         where: how its writer calls it: `--seed`, `seed in job.yaml`, `seed=`.
+        in_file: it is in a job file, which may also have what only jobs of another kind use.
     """
 
     value: object
     where: str
+    in_file: bool = False
 
 
 def from_arguments(arguments: Mapping[str, object]) -> dict[str, Given]:
@@ -70,16 +75,17 @@ def from_file(path: str | os.PathLike[str]) -> dict[str, Given]:
             f"-f {shown}: expected one mapping from setting to value, such as `num_workers: 4`, received {_shown(body)}"
         )
     return {
-        name.replace("-", "_"): Given(value, f"{name} in {shown}")
+        name.replace("-", "_"): Given(value, f"{name} in {shown}", in_file=True)
         for name, value in body.items()
         if value is not None
     }
 
 
-def build(given: Mapping[str, Given]) -> JobSpec:
-    """Build a job's settings. Raises BadSetting for the first mistake, in the words of its author."""
+def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
+    """Build the settings of a job of some kind. Raises BadSetting for the first mistake, in the words of its author."""
     values: dict[str, Any] = {}
-    known = [*SETTINGS, *refused.SETTINGS, *refused.ACCEPTED]
+    own = settings_of(kind)
+    known = [*own, *refused.SETTINGS, *refused.ACCEPTED]
     for name, raw in given.items():
         if refused.note(name, raw.value):
             continue
@@ -88,15 +94,20 @@ def build(given: Mapping[str, Given]) -> JobSpec:
             raise BadSetting(f"{raw.where} {sentence}")
         if name not in SETTINGS:
             raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
-        values[name] = value = _read(SETTINGS[name], raw)
+        value = _read(SETTINGS[name], raw)
+        if name in own:
+            values[name] = value
+        elif not raw.in_file:
+            users = " and ".join(f"`elasticdl {one}`" for one in JobKind if name in settings_of(one))
+            raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")
         if isinstance(value, str) and not is_utf8(value):
             raise BadSetting(f"{raw.where}: {value!r} is not text in UTF-8; rename what it names")
-    for setting in SETTINGS.values():
-        if setting.required and values.get(setting.name, "") == "":
-            raise BadSetting(f"--{setting.name} is required. {setting.what}")
+    for name in REQUIRED[kind]:
+        if values.get(name, "") == "":
+            raise BadSetting(f"--{name} is required. {SETTINGS[name].what}")
     if values.get("distribution_strategy") is Strategy.LOCAL:
         values.setdefault("num_workers", WorkerRange(1, 1))
-    spec = JobSpec(**values)
+    spec = JobSpec(kind=kind, **values)
     return _named(spec, given["job_name"].where if "job_name" in given else "--job_name")
 
 
@@ -117,18 +128,22 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
 
     Args:
         spec: the job.
-        custom_reader: the model file has a reader of its own, so only that knows what `training_data` and `validation_data` mean.
+        custom_reader: the model file has a reader of its own, so only that knows what the data's names mean.
         directory: the result is a directory, and not one file.
 
     Raises BadSetting, or BadData if there is no data.
     """
     if not Path(spec.model_zoo).is_dir():
         raise BadSetting(f"--model_zoo: {spec.model_zoo!r} is not a directory (looked from {Path.cwd()})")
-    if not custom_reader:
-        _check_data("training_data", spec.training_data)
-        if spec.validation_data:
-            _check_data("validation_data", spec.validation_data)
-    if spec.output:
+    annotated = "annotations" in spec.data_reader_params
+    for name in DATA:
+        if not custom_reader and getattr(spec, name):
+            _check_data(name, getattr(spec, name), annotated)
+    if spec.trained_model:
+        _check_trained_model(spec.trained_model)
+    if spec.output and spec.kind is JobKind.PREDICT:
+        _check_predictions(spec.output)
+    elif spec.output:
         check_output(spec.output, directory=directory)
     check_summary(spec)
     if spec.audit:
@@ -137,9 +152,38 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
             raise BadSetting(
                 f"--audit: {spec.audit!r} is not empty; the audit of a job needs a directory of its own, so name a new one"
             )
+    if spec.data_cache:
+        _check_target("data_cache", Path(spec.data_cache), directory=True)
     if spec.checkpoint_dir:
         _check_target("checkpoint_dir", Path(spec.checkpoint_dir), directory=True)
+    if spec.tensorboard_log_dir:
+        _check_target("tensorboard_log_dir", Path(spec.tensorboard_log_dir), directory=True)
+        if importlib.util.find_spec("tensorboardX") is None:
+            raise BadSetting(
+                "--tensorboard_log_dir: the package tensorboardX is not installed; install elasticdl[tensorboard], or leave it out"
+            )
     _check_apart(spec)
+
+
+def _check_trained_model(path: str) -> None:
+    file = Path(path)
+    if file.is_dir():
+        raise BadSetting(
+            f"--trained_model: {path!r} is a directory; name the one file that `elasticdl train --output=FILE` writes"
+        )
+    if not file.exists():
+        raise BadSetting(f"--trained_model: {path!r} does not exist (looked from {Path.cwd()})")
+    if not os.access(file, os.R_OK):
+        raise BadSetting(f"--trained_model: {path!r} can't be read: permission denied")
+
+
+def _check_predictions(output: str) -> None:
+    """Check that a directory of predictions can be made; what is there is never replaced."""
+    if os.path.lexists(output):
+        raise BadSetting(
+            f"--output: {output!r} exists; predictions go to a new directory, so name another one, or remove it"
+        )
+    _check_target("output", Path(output), directory=True)
 
 
 def check_output(output: str, *, directory: bool) -> None:
@@ -169,17 +213,22 @@ def absolute(spec: JobSpec) -> JobSpec:
         return whole
 
     def full_data(data: str) -> str:
-        local = "://" not in data and (os.path.lexists(data) or glob.has_magic(data))
-        return full(data) if local else data
+        if "://" in data:
+            return with_whole_path(data, full)
+        return full(data) if os.path.lexists(data) or glob.has_magic(data) else data
 
     return replace(
         spec,
         model_zoo=full(spec.model_zoo),
         training_data=full_data(spec.training_data),
         validation_data=full_data(spec.validation_data),
+        prediction_data=full_data(spec.prediction_data),
+        trained_model=full(spec.trained_model),
         output=full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
+        data_cache=full(spec.data_cache),
+        tensorboard_log_dir=full(spec.tensorboard_log_dir),
         checkpoint_dir=full(spec.checkpoint_dir),
         checkpoint_dir_for_init=full(spec.checkpoint_dir_for_init),
     )
@@ -219,7 +268,7 @@ def _shown(value: object) -> str:
 
 
 def _named(spec: JobSpec, where: str) -> JobSpec:
-    name = spec.job_name or spec.model_def.split(".")[-2].strip("_").replace("_", "-")[:_NAME_LIMIT]
+    name = spec.job_name or _name_of(spec)
     if len(name) > _NAME_LIMIT or not name[:1].isalnum() or not set(name) <= set(_NAME):
         raise BadSetting(
             f"{where}: expected at most {_NAME_LIMIT} letters, digits, '-', '_' and '.', beginning with a letter or digit, "
@@ -228,13 +277,28 @@ def _named(spec: JobSpec, where: str) -> JobSpec:
     return replace(spec, job_name=name)
 
 
-def _check_data(name: str, origin: str) -> None:
+def _name_of(spec: JobSpec) -> str:
+    """Return the model's name, with what is done with it unless it is trained."""
+    what = "" if spec.kind is JobKind.TRAIN else f"-{spec.kind}"
+    name = spec.model_def.split(".")[-2].strip("_").replace("_", "-")
+    return name[: _NAME_LIMIT - len(what)] + what
+
+
+def _check_data(name: str, origin: str, annotated: bool) -> None:
+    """Check that there is data; `annotated`: the files of a directory are those that its annotations name."""
     if reader_of(origin):
+        file = database_file(origin)
+        if file and not Path(file).is_file():
+            raise BadData(
+                f"--{name}: there is no database {file!r} (looked from {Path.cwd()}); an absolute path has four slashes, as in sqlite:////data/x.db"
+            )
         return
     path = Path(origin)
     if path.is_dir() and not os.access(path, os.R_OK | os.X_OK):
         raise BadData(f"--{name}: the directory {origin!r} can't be read: permission denied")
     try:
+        if folders.class_folders(origin) or folders.is_voc(path) or (annotated and path.is_dir()):
+            return
         files = folders.find(origin)
     except BadData as error:
         raise BadData(f"--{name}: {error}") from None
@@ -260,7 +324,7 @@ def _check_data(name: str, origin: str) -> None:
 
 def _check_apart(spec: JobSpec) -> None:
     """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
-    flags = ("output", "summary", "audit", "checkpoint_dir")
+    flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
     targets = {flag: Path(os.path.realpath(path)) for flag in flags if (path := getattr(spec, flag))}
     for other, path in targets.items():
         for flag, target in targets.items():

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec import entrypoints
 from elasticdl.spec.edge import nearest
-from elasticdl.spec.jobspec import PARQUET, JobSpec
+from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec
 from elasticdl.spec.zoo import imported_file, parse, resolve
 
 GROUP = "elasticdl.frameworks"
@@ -148,7 +148,9 @@ def _imports(zoo: Path, path: Path, seen: set[Path]) -> Iterator[str]:
 
 
 def output_format(spec: JobSpec, framework: ModelFileRules) -> OutputFormat:
-    """Return how a job's model is written. Raises BadSetting for a format that its framework does not have."""
+    """Return how a job's result is written. Raises BadSetting for a format that its framework does not have."""
+    if spec.kind is JobKind.PREDICT:
+        return OutputFormat(spec.output_format or PARQUET)
     formats: list[OutputFormat] = [
         *framework.formats,
         *([OutputFormat(PARQUET)] if spec.num_ps_pods else []),

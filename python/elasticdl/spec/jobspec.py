@@ -20,10 +20,21 @@ from elasticdl.spec.grammar import BestMetric, WorkerRange
 from elasticdl.spec.pods import Priority, Volume, amount
 from elasticdl.spec.setting import Setting, setting, setting_of
 
-FORMAT = 1
+FORMAT = 2
 """Format number of `spec.json`."""
+_HIGHEST_PORT = 65535
 PARQUET = "parquet"
-"""Output format of tables and variables on parameter servers, whatever the framework."""
+"""Output format of tables and variables on parameter servers, whatever the framework, and of predictions."""
+CSV = "csv"
+"""Output format of predictions."""
+
+
+class JobKind(StrEnum):
+    """What a job does, in the words of the commands."""
+
+    TRAIN = "train"
+    EVALUATE = "evaluate"
+    PREDICT = "predict"
 
 
 class Strategy(StrEnum):
@@ -94,7 +105,13 @@ class Mode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """The settings of one job. Build it with `elasticdl.spec.edge.build`, which reads text and names mistakes."""
+    """The settings of one job. Build it with `elasticdl.spec.edge.build`, which reads text and names mistakes.
+
+    Attributes:
+        kind: what the job does; the command says it, so it is no setting.
+    """
+
+    kind: JobKind = JobKind.TRAIN
 
     # ------------------------------------------------------------------ identity
     job_name: str = setting(
@@ -154,9 +171,19 @@ class JobSpec:
         what="Function that returns a custom reader, if defined.", why="The name that model files use.",
     )  # fmt: skip
 
+    prediction_outputs_processor: str = setting(
+        kinds.text("SYMBOL"), "PredictionOutputsProcessor", group="model",
+        what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
+    )  # fmt: skip
+    trained_model: str = setting(
+        kinds.path("FILE"), "", group="model", what="The trained model, as `train` writes it to --output.",
+        why="There is no model to guess.",
+    )  # fmt: skip
+
     # ------------------------------------------------------------------ data
     training_data: str = setting(
-        kinds.path("DATA"), group="data", what="File, directory or glob to train on, or what the custom reader takes.",
+        kinds.path("DATA"), "", group="data",
+        what="File, directory or glob to train on, a URL of files or of a database, or what the custom reader takes.",
         why="There is no data to guess.",
     )  # fmt: skip
     validation_data: str = setting(
@@ -172,9 +199,28 @@ class JobSpec:
         kinds.flag(), True, group="data", what="Evaluate after the last step of each epoch; in any case after the last step of all.",
         why="Keras does so.",
     )  # fmt: skip
+    prediction_data: str = setting(
+        kinds.path("DATA"), "", group="data", what="File, directory or glob of the records to predict for.",
+        why="There is no data to guess.",
+    )  # fmt: skip
+    prediction_keep: tuple[str, ...] = setting(
+        kinds.names(), (), group="data", what="Columns of the data that are written beside the predictions.",
+        why="They can also be joined by shard and record.",
+    )  # fmt: skip
     data_reader_params: Mapping[str, object] = setting(
         kinds.parameters(), {}, group="data", what="Keyword arguments of the reader, as Python literals.",
         why="Literals only: a command line never runs code.",
+    )  # fmt: skip
+    data_cache: str = setting(
+        kinds.path("DIR"), "", group="data",
+        what="Directory for tables that are made of data once: lists of images, results of queries. On Kubernetes one that all pods share, "
+        "needed beyond 32 MiB; the job's folder if not given.",
+        why="Most of them are small.",
+    )  # fmt: skip
+    storage_seconds: float = setting(
+        kinds.number(0), 300.0, group="data", unit="seconds",
+        what="How long a server of data, whose URL is training_data, may be silent; then the job fails.",
+        why="Object stores come back within minutes, and what was trained until then is lost if nobody waits.",
     )  # fmt: skip
     minibatch_size: int = setting(
         kinds.integer(1), 64, group="data", unit="records", what="Records of one chunk: what one worker computes at once.",
@@ -312,13 +358,14 @@ class JobSpec:
 
     # ------------------------------------------------------------------ output
     output: str = setting(
-        kinds.path(), "", group="output", what="Where the trained model is written; nothing is written if not given.",
+        kinds.path(), "", group="output",
+        what="Where the trained model is written, or the directory of predictions; nothing is written if not given.",
         why="A first try should leave nothing behind.",
     )  # fmt: skip
     output_format: str = setting(
         kinds.text("NAME"), "", group="output", what="keras: one .keras file; saved_model: a SavedModel directory; parquet: a "
         "directory of Parquet files, with the trained rows of tables on parameter servers, and the variables; other frameworks have "
-        "others. The framework's own file if not given.",
+        "others. The framework's own file if not given. Predictions: parquet, which is the default, or csv.",
         why="The file that the framework itself reads.",
     )  # fmt: skip
     summary: str = setting(
@@ -330,6 +377,12 @@ class JobSpec:
         kinds.path("DIR"), "", group="output",
         what="Directory, one for each job, for the workers' records of what they trained, for `elasticdl audit`.",
         why="It grows with the data, so it is written for those who ask.",
+    )  # fmt: skip
+    tensorboard_log_dir: str = setting(
+        kinds.path("DIR"), "", group="output",
+        what="Directory, one for each job, to which the master writes event files for TensorBoard: loss, records per second, workers, and "
+        "metrics of evaluations. Needs the package tensorboardX.",
+        why="The job's page shows the same; TensorBoard compares jobs.",
     )  # fmt: skip
     checkpoint_dir: str = setting(
         kinds.path("DIR"), "", group="output",
@@ -498,6 +551,12 @@ class JobSpec:
         kinds.choice(LogLevel), LogLevel.INFO, group="process", what="Least weight of what the job's processes log.",
         why="Every change of the group is one line; nothing repeats by the step.",
     )  # fmt: skip
+    status_port: int = setting(
+        kinds.integer(0, zero="any"), 0, group="process",
+        what="Port of this machine at which the page of a local job is; 0 or any: one that is free. `elasticdl status JOB --open` says "
+        "the address.",
+        why="Several jobs run on one machine; a fixed port is for Prometheus, and for tunnels.",
+    )  # fmt: skip
     detach: bool = setting(
         kinds.flag(), False, group="process", what="Leave the job running and return at once.",
         why="People want to watch a job that they have just started.",
@@ -519,6 +578,17 @@ class JobSpec:
         return self.num_ps_pods > 0 and not self.use_async
 
     @property
+    def data(self) -> str:
+        """What the job goes through, in the words of the setting that names it."""
+        match self.kind:
+            case JobKind.TRAIN:
+                return self.training_data
+            case JobKind.EVALUATE:
+                return self.validation_data
+            case JobKind.PREDICT:
+                return self.prediction_data
+
+    @property
     def replicas(self) -> int:
         """How many parameter servers hold each part of the model."""
         return self.ps_replicas or min(2, self.num_ps_pods)
@@ -526,11 +596,48 @@ class JobSpec:
     def to_json(self) -> dict[str, Any]:
         """Return the settings as plain JSON values with their format number; `from_json` is the inverse."""
         settings = {name: declared.kind.write(getattr(self, name)) for name, declared in SETTINGS.items()}
-        return {"format": FORMAT, "settings": settings}
+        return {"format": FORMAT, "kind": self.kind.value, "settings": settings}
 
 
-SETTINGS: dict[str, Setting] = {declared.name: setting_of(declared) for declared in fields(JobSpec)}
+SETTINGS: dict[str, Setting] = {
+    declared.name: setting_of(declared) for declared in fields(JobSpec) if declared.name != "kind"
+}
 """Every setting by name, in the order of `--help`."""
+
+_OF_PREDICTION = frozenset({"prediction_data", "prediction_keep", "prediction_outputs_processor"})
+_OF_TRAINING_GROUPS = frozenset({"parameter servers"})
+_OF_TRAINING = frozenset(
+    {
+        "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
+        "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "output", "output_format", "log_loss_steps", "audit",
+        "tensorboard_log_dir", "checkpoint_dir", "checkpoint_steps", "checkpoint_dir_for_init", "keep_checkpoint_max", "silence_seconds",
+        "moment_seconds", "checkpoint_best",
+    }
+)  # fmt: skip
+
+
+def settings_of(kind: JobKind) -> dict[str, Setting]:
+    """Return the settings that a job of this kind has."""
+    match kind:
+        case JobKind.TRAIN:
+            left_out = _OF_PREDICTION | {"trained_model"}
+        case JobKind.EVALUATE:
+            left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"}
+        case JobKind.PREDICT:
+            left_out = (_OF_TRAINING | {"validation_data", "eval_metrics_fn"}) - {"output", "output_format"}
+    return {
+        name: setting
+        for name, setting in SETTINGS.items()
+        if name not in left_out and (kind is JobKind.TRAIN or setting.group not in _OF_TRAINING_GROUPS)
+    }
+
+
+REQUIRED: dict[JobKind, tuple[str, ...]] = {
+    JobKind.TRAIN: ("model_def", "training_data"),
+    JobKind.EVALUATE: ("model_def", "trained_model", "validation_data"),
+    JobKind.PREDICT: ("model_def", "trained_model", "prediction_data"),
+}
+"""Settings without which no job of a kind can begin."""
 
 
 def from_json(body: object) -> JobSpec:
@@ -550,7 +657,8 @@ def from_json(body: object) -> JobSpec:
             "the job's settings are not those of this version of elasticdl; use the version that started the job"
         )
     try:
-        return JobSpec(**{name: SETTINGS[name].kind.read(value) for name, value in settings.items()})
+        read = {name: SETTINGS[name].kind.read(value) for name, value in settings.items()}
+        return JobSpec(kind=JobKind(body["kind"]), **read)
     except (TypeError, ValueError, KeyError) as error:
         raise BadSetting(f"the job's settings can't be read: {error}") from error
 
@@ -566,6 +674,14 @@ def from_text(content: bytes | str) -> JobSpec:
 
 def check(spec: JobSpec) -> None:
     """Check what holds between settings. Raises BadSetting."""
+    if spec.kind is JobKind.PREDICT and spec.output_format not in ("", PARQUET, CSV):
+        raise BadSetting(
+            f"--output_format: predictions are written as {PARQUET} or {CSV}, received {spec.output_format!r}"
+        )
+    if taken := sorted({"shard", "record"}.intersection(spec.prediction_keep)):
+        raise BadSetting(
+            f"--prediction_keep: {taken[0]!r} says which record a prediction is of; leave it out"
+        )
     module, _, symbol = spec.model_def.rpartition(".")
     if not module or not all(part.isidentifier() for part in [*module.split("."), symbol]):
         raise BadSetting(
@@ -585,6 +701,14 @@ def check(spec: JobSpec) -> None:
     _check_servers(spec)
     _check_evaluation(spec)
     _check_checkpoints(spec)
+    if spec.status_port > _HIGHEST_PORT:
+        raise BadSetting(
+            f"--status_port: ports are numbers up to {_HIGHEST_PORT}, received {spec.status_port}; leave it out for any free one"
+        )
+    if spec.status_port and spec.on_kubernetes:
+        raise BadSetting(
+            "--status_port: the page of a job on Kubernetes is shown by `elasticdl status JOB --namespace=NAME --open`; leave it out"
+        )
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
         if not limit or amount(limit) >= amount(spec.oom_memory_limit):
@@ -592,7 +716,8 @@ def check(spec: JobSpec) -> None:
                 f"--oom_memory_limit: {spec.oom_memory_limit} is to be more than the memory of --worker_resource_limit, "
                 f"which is {limit or 'not given'}"
             )
-    if spec.output and spec.output_format == PARQUET and not spec.num_ps_pods:
+    trains = spec.kind is JobKind.TRAIN
+    if trains and spec.output and spec.output_format == PARQUET and not spec.num_ps_pods:
         raise BadSetting(
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from elasticdl.errors import BadModel
+from elasticdl.errors import BadModel, BadSetting
 from elasticdl.spec.earlier import check_imports
 from elasticdl.spec.edge import nearest
 from elasticdl.spec.framework import (
@@ -22,7 +22,7 @@ from elasticdl.spec.framework import (
     check_output_name,
     framework_of,
 )
-from elasticdl.spec.jobspec import SETTINGS, JobSpec
+from elasticdl.spec.jobspec import SETTINGS, JobKind, JobSpec
 from elasticdl.spec.zoo import parse, resolve
 
 _STAR = "*"
@@ -101,7 +101,16 @@ def check_model_file(spec: JobSpec) -> ModelFile:
         raise BadModel(
             f"{locate(spec, 'model_def')[0]}: --num_ps_pods={spec.num_ps_pods}: {framework.name} does not train with parameter servers"
         )
+    if spec.kind is not JobKind.TRAIN and not hasattr(framework, "trained"):
+        raise BadModel(
+            f"{locate(spec, 'model_def')[0]}: {framework.name} does not {spec.kind} with trained models; it only trains them"
+        )
     framework.check(spec, found)
+    if spec.kind is JobKind.PREDICT and not spec.output and "prediction_outputs_processor" not in found:
+        raise BadSetting(
+            "--output is required: it names the directory of the predictions; or define the class "
+            f"{spec.prediction_outputs_processor} in the model file, which gets them"
+        )
     form = check_output_name(spec, framework)
     path, symbol = locate(spec, "model_def")
     return ModelFile(path, symbol, frozenset(found), form)

@@ -1,9 +1,12 @@
-"""How the reader of another package is found: by the name before `://` in `--training_data`.
+"""What reads the data that a URL names: the reader of another package, a database, MaxCompute, or a server of files.
 
-Looking it up loads nothing of the package. What such a reader is, is the contract in `data/readers/installed.py`.
+Looking it up loads nothing. What a reader of another package is, is the contract in `data/readers/installed.py`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
 
 from elasticdl.errors import BadSetting
 from elasticdl.spec import entrypoints
@@ -12,16 +15,63 @@ GROUP = "elasticdl.readers"
 """Entry point group: name of a reader → a function that opens it (`OpenReader` in `data/readers/installed.py`)."""
 
 
-def reader_of(origin: str) -> str:
-    """Return the name of the reader that data asks for, empty if files are meant. Raises BadSetting if it is not installed."""
+class By(StrEnum):
+    """What reads the data of a URL."""
+
+    INSTALLED = "a reader of another package"
+    DATABASE = "a database"
+    MAXCOMPUTE = "MaxCompute"
+    SERVER = "a server of files"
+
+
+FILE_DATABASES = ("sqlite", "duckdb")
+"""Databases that are files."""
+_BUILT_IN = {
+    **dict.fromkeys(("sqlite", "duckdb", "postgresql", "postgres"), By.DATABASE),
+    **dict.fromkeys(("odps", "maxcompute"), By.MAXCOMPUTE),
+    **dict.fromkeys(
+        ("s3", "gs", "hdfs", "http", "https", "abfs", "ftp", "sftp", "webhdfs", "memory", "file"), By.SERVER
+    ),
+}
+
+
+def scheme_of(origin: str) -> str:
+    """Return what stands before `://`, empty if files of this machine are meant."""
     name, separator, _ = origin.partition("://")
-    if not separator:
-        return ""
+    return name if separator else ""
+
+
+def reader_of(origin: str) -> By | None:
+    """Return what reads the data of a URL, None if it is none. Raises BadSetting if nothing does."""
+    name = scheme_of(origin)
+    if not name:
+        return None
     known = entrypoints.names(GROUP)
-    if name not in known:
-        there = f"installed are {', '.join(known)}" if known else "none is installed"
-        raise BadSetting(
-            f"--training_data: {origin} is a URL, and no reader of the name {name!r} is installed ({there}); give a local path, a "
-            "directory or a glob, or install a package with that reader"
-        )
-    return name
+    if name in known:
+        return By.INSTALLED
+    if name in _BUILT_IN:
+        return _BUILT_IN[name]
+    there = f"installed are {', '.join(known)}" if known else "none is installed"
+    raise BadSetting(
+        f"--training_data: {origin} is a URL, and no reader of the name {name!r} is installed ({there}); give a local path, a "
+        f"directory or a glob, a URL that begins with one of {', '.join(_BUILT_IN)}, or install a package with that reader"
+    )
+
+
+def database_file(origin: str) -> str:
+    """Return the path of a database that is a file; empty if it is none, or lies in memory.
+
+    `sqlite:///a` is relative, `sqlite:////a` is not.
+    """
+    if scheme_of(origin) not in FILE_DATABASES:
+        return ""
+    return origin.partition("://")[2].partition("?")[0].removeprefix("/")
+
+
+def with_whole_path(origin: str, full: Callable[[str], str]) -> str:
+    """Return a URL in which the path of a database that is a file is absolute."""
+    path = database_file(origin)
+    if not path:
+        return origin
+    _, mark, query = origin.partition("?")
+    return f"{scheme_of(origin)}:///{full(path)}{mark}{query}"

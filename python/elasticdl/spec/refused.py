@@ -7,10 +7,6 @@ parsed here: whatever value was given, the sentence is the same.
 
 from __future__ import annotations
 
-_EVALUATION = "needs evaluation, which this version does not have; evaluate the exported model with Keras"
-_PREDICTION = (
-    "needs prediction jobs, which this version does not have; predict with the exported model in Keras"
-)
 _LOOPS = "needs custom training loops, which this version does not have; write a model file"
 
 
@@ -20,9 +16,6 @@ def _all(names: str, sentence: str) -> dict[str, str]:
 
 SETTINGS: dict[str, str] = {
     "wire_dtype": "needs transfers of 16-bit numbers, which this version does not have; servers and workers exchange 32 bits",
-    "tensorboard_log_dir": "needs a writer of TensorBoard's event files, which this version does not have; leave the flag out: the job "
-    "shows its loss, and without parameter servers keras.callbacks.CSVLogger in callbacks() writes it to a file",
-    **_all("prediction_data prediction_outputs_processor", _PREDICTION),
     **_all("job_command need_tf_config", _LOOPS),
     "lr_scaling": "needs learning rates that follow the number of workers, which this version does not have; "
     "--global_batch_size keeps the batch, and with it the right learning rate, the same",
@@ -49,8 +42,6 @@ ACCEPTED: dict[str, str] = {
 """Setting that changes nothing → what follows its name in a note."""
 
 COMMANDS: dict[str, str] = {
-    "evaluate": _EVALUATION,
-    "predict": _PREDICTION,
     "clean": "is no longer a command: `elasticdl stop JOB --namespace=NAME` removes what a job on Kubernetes made, "
     "`elasticdl list --prune` the folders of local jobs that have ended; images are removed by the tool that built them, as "
     "`docker image rm NAME` does",

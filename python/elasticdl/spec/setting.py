@@ -93,6 +93,22 @@ def text(metavar: str = "TEXT") -> Kind:
     return Kind("text", metavar, read)
 
 
+def names(metavar: str = "NAME,…") -> Kind:
+    """Names, as a list or as text with commas between."""
+
+    def read(value: object) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = value.split(",") if value else []
+        if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
+            raise TypeError
+        names = tuple(name.strip() for name in value)
+        if not all(names) or len(set(names)) < len(names):
+            raise ValueError("each name once, and none empty")
+        return names
+
+    return Kind("names with commas between", metavar, read, ",".join)
+
+
 def path(metavar: str = "PATH") -> Kind:
     """A path; `~` is the home directory. Path objects are accepted from Python."""
 

@@ -380,7 +380,12 @@ def path_is_on(path: str, volume: pods.Volume) -> bool:
 
 
 def _written(spec: JobSpec) -> dict[str, str]:
-    paths = {"--output": spec.output, "--audit": spec.audit, "--checkpoint_dir": spec.checkpoint_dir}
+    paths = {
+        "--output": spec.output,
+        "--audit": spec.audit,
+        "--data_cache": spec.data_cache,
+        "--checkpoint_dir": spec.checkpoint_dir,
+    }
     return {flag: path for flag, path in paths.items() if path}
 
 

@@ -78,8 +78,8 @@ class Observation:
 
     @property
     def training(self) -> list[str]:
-        """Return the live workers that train."""
-        return self.workers("training")
+        """Return the live workers that train, or evaluate in between."""
+        return self.workers("training", "evaluating")
 
     @property
     def servers(self) -> list[str]:

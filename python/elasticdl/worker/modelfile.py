@@ -78,6 +78,7 @@ def load(spec: JobSpec, symbols: Sequence[Symbol]) -> UserModel:
         callbacks=found.get("callbacks"),
         custom_data_reader=find("custom_data_reader", spec.custom_data_reader, False),
         eval_metrics_fn=found.get("eval_metrics_fn"),
+        prediction_outputs_processor=found.get("prediction_outputs_processor"),
     )
 
 

@@ -1,9 +1,10 @@
-"""What the loops of workers take from a job's settings, whichever way it trains."""
+"""What the loops of workers take from a job, whichever way it trains: its settings, and who sends heartbeats."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from elasticdl.spec.grammar import BestMetric
 
@@ -32,3 +33,10 @@ class LoopSettings:
     snapshots: Path | None
     checkpoint_best: BestMetric | None = None
     get_model_steps: int = 1
+
+
+class Beats(Protocol):
+    """Who sends heartbeats."""
+
+    def set(self, view: int, step: int, progress: int) -> None:
+        """Say what the next ones say: current view, step under way, progress."""

@@ -125,6 +125,11 @@ class JobPlace:
         return self.path / "summary.json"
 
     @property
+    def page_path(self) -> Path:
+        """Return where address and tokens of the page lie while the job runs."""
+        return self.path / "page.json"
+
+    @property
     def identity(self) -> Identity | None:
         """Return nothing: a local job's processes reach each other by sockets that only this user can open."""
         return None
@@ -217,8 +222,9 @@ class JobPlace:
         return Path(self.launcher_address.removeprefix("unix:")).exists()
 
     def close(self) -> None:
-        """Remove what only a running job needs: sockets and token. Logs and summary stay."""
+        """Remove what only a running job needs: sockets, token, and where its page is. Logs and summary stay."""
         (self.path / "token").unlink(missing_ok=True)
+        self.page_path.unlink(missing_ok=True)
         if self.sockets.name.startswith(_SOCKETS_PREFIX):
             shutil.rmtree(self.sockets, ignore_errors=True)
 

@@ -301,7 +301,7 @@ def encode_seen(seen: JobStatus | JobEvent) -> wire.Seen:
     """Return the wire form of one item of a watch."""
     if isinstance(seen, JobStatus):
         return wire.Seen(status=encode_status(seen))
-    return wire.Seen(event=_plain(wire.JobEvent, seen))
+    return wire.Seen(event=_plain(wire.JobEvent, seen, values=_figures(seen.values)))
 
 
 def decode_seen(message: wire.Seen) -> JobStatus | JobEvent:
@@ -309,7 +309,8 @@ def decode_seen(message: wire.Seen) -> JobStatus | JobEvent:
     name, body = _one_of(message)
     if name == "status":
         return decode_status(body)
-    event: JobEvent = _read_plain(JobEvent, body, kind=_read_kind(body.kind))
+    kind, values = _read_kind(body.kind), _read_figures(body.values)
+    event: JobEvent = _read_plain(JobEvent, body, kind=kind, values=values)
     return event
 
 

@@ -25,6 +25,8 @@ class TaskKind(StrEnum):
     """Some minibatches of the validation data are evaluated."""
     METRICS = "metrics"
     """Metrics are made of what all tasks of an evaluation have added up."""
+    PREDICT = "predict"
+    """Some minibatches of data are predicted, and written."""
 
 
 # ------------------------------------------------------------------ member → master
@@ -234,6 +236,8 @@ class FoundShards:
 class AtGate:
     """This member of `view` waits at the gate of `state`; said once on each connection and in each view (G3).
 
+    In a job that trains nothing there are no views, and it says that the worker can do tasks.
+
     `metrics`: what a task's result consists of, equal in all members (`MetricCatalog.text`).
     """
 
@@ -244,7 +248,10 @@ class AtGate:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What an evaluation task of `state` has added up; said again on each connection and in each view while the gate is closed (G3)."""
+    """What an evaluation task of `state` has added up, or, with an empty body, that a task's predictions are written.
+
+    Said again on each connection and in each view while the gate is closed (G3).
+    """
 
     state: StateId
     task: int

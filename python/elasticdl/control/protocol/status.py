@@ -13,6 +13,9 @@ from elasticdl.files import reading
 INTERRUPT = "interrupt"
 """Reason of a stop by Ctrl-C: the job ends as `interrupted`, with exit code 130."""
 
+WORKING = frozenset({"training", "evaluating", "draining", "sealed", "finishing"})
+"""States of workers that a job counts as at work."""
+
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
@@ -21,7 +24,7 @@ class WorkerStatus:
     Attributes:
         name: `worker-3-2`.
         state: `pending` (there is no room for it yet),
-            `starting`, `joining`, `healing`, `training`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
+            `starting`, `joining`, `healing`, `training`, `evaluating`, `sealed`, `draining`, `finishing`, `lost`, `ended`.
         pid: process id where there is one, else None.
         member: its member id once it has registered.
         waits_for: what keeps one that is pending from running, or how long one has been starting.
@@ -40,7 +43,8 @@ class JobStatus:
 
     Attributes:
         job_name: its name.
-        state: `starting`, `training`, `waiting` (below its minimum, or no member), `stopping`, `finished`, `failed`.
+        state: `starting`, `training`, `evaluating` (training continues after it), `waiting` (below its minimum, or no member),
+            `stopping`, `finished`, `failed`.
         reason: one sentence, why it is in this state.
         view: current view id, 0 = none.
         step: last committed step known.
@@ -168,6 +172,7 @@ class JobEvent:
         step: step, 0 = none.
         text: one readable sentence with the reason, and the duration where there is one.
         seconds: the duration, None if there is none.
+        values: what was measured, by name.
     """
 
     time: float
@@ -177,6 +182,13 @@ class JobEvent:
     step: int
     text: str
     seconds: float | None = None
+    values: tuple[tuple[str, float], ...] = ()
+
+
+def values_from_json(body: object) -> tuple[tuple[str, float], ...]:
+    """Read `JobEvent.values` of what JSON made of it. Raises ValueError."""
+    pairs = (reading.items(pair, 2) for pair in reading.items(body))
+    return tuple((reading.text(name), reading.number(value, finite=False)) for name, value in pairs)
 
 
 def status_from_json(body: object) -> JobStatus:

@@ -26,6 +26,10 @@ class Key(StrEnum):
     """The data plane between parameter servers; `DATA` follows from it."""
     DATA = "data"
     """The data plane of all members, and their heartbeats."""
+    PAGE = "page"
+    """The job's page: it reads, and nothing else."""
+    METRICS = "metrics"
+    """The job's figures for Prometheus, whose settings may lie where others read them."""
 
 
 def derive(token: bytes, key: Key) -> bytes:

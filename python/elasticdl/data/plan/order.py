@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elasticdl.data.plan.evaluation import EvaluationPlan
+from elasticdl.data.plan.evaluation import MOST_TASKS, EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
-from elasticdl.data.plan.schedule import Schedule
+from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.schedule import Schedule, policy_lanes
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
 from elasticdl.errors import BadSetting
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,22 @@ def schedule_of(spec: JobSpec, shards: tuple[Shard, ...], validation: tuple[Shar
     if spec.validation_data:
         at_epoch_end = spec.evaluate_at_epoch_end
         plan = EvaluationPlan(validation, spec.minibatch_size, spec.evaluation_steps, at_epoch_end)
-    return Schedule(ledger_of(spec, shards), spec.num_epochs, spec.max_step, plan)
+    schedule = Schedule(ledger_of(spec, shards), spec.num_epochs, spec.max_step, plan)
+    lanes = policy_lanes(spec.global_batch_size or None, spec.minibatch_size, 1)
+    most = schedule.most_steps(lanes)
+    if most is not None and spec.evaluation_steps > most:
+        raise BadSetting(
+            f"--evaluation_steps: the data makes {most:,} steps at most, so there would be no evaluation after {spec.evaluation_steps:,}; "
+            "leave it out for one after each epoch"
+        )
+    return schedule
+
+
+def pass_of(spec: JobSpec, shards: tuple[Shard, ...]) -> OnePass:
+    """Return the tasks of a job that trains nothing. Raises BadInput for data that can't be used."""
+    if spec.kind is JobKind.EVALUATE:
+        return EvaluationPlan(shards, spec.minibatch_size)
+    return OnePass(shards, spec.minibatch_size, spec.num_minibatches_per_task, MOST_TASKS)
 
 
 def tasks_of(spec: JobSpec, shards: tuple[Shard, ...]) -> TaskOrder:

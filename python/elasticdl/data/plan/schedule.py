@@ -60,6 +60,12 @@ class Schedule:
         """Return the records of all epochs (`max_step` may end training earlier); None if endless."""
         return self.ledger.num_records * self.num_epochs if self.num_epochs else None
 
+    def most_steps(self, wave_lanes: int) -> int | None:
+        """Return how many steps the data makes at most, if no wave has fewer lanes; None if endless."""
+        longest = -(-self.ledger.records_per_task // self.ledger.minibatch_size)
+        waves = -(-self.ledger.num_tasks // wave_lanes)
+        return self.num_epochs * waves * longest if self.num_epochs else None
+
     def start(self, wave_lanes: int) -> Position:
         """Return the position of the first step; `wave_lanes` is K of the first wave before the cut."""
         return self._wave(0, 0, wave_lanes)

@@ -60,7 +60,7 @@ class UserReader(Protocol):
         """Yield records task.start … task.end - 1 of the shard, in this order, the same each time."""
 
     def create_shards(self) -> Any:
-        """Return [(name, start, count), …] or {name: (start, count)}."""
+        """Return [(name, start, count), …], {name: (start, count)} or {name: [(start, count), …]}."""
 
 
 @dataclass(slots=True)
@@ -94,10 +94,7 @@ class CustomReader:
         """Return the user's shards in today's form. Raises BadData if they have none."""
         shards = self._reader.create_shards()
         if isinstance(shards, Mapping):
-            shards = [
-                (name, *rest) if isinstance(rest, tuple | list) else (name, rest)
-                for name, rest in shards.items()
-            ]
+            shards = [(name, *part) for name, rest in shards.items() for part in _parts(rest)]
         try:
             return [tuple(shard) for shard in shards]
         except TypeError:
@@ -146,6 +143,13 @@ class CustomReader:
                 "Does create_shards count right?"
             )
         return records
+
+
+def _parts(rest: Any) -> list[Sequence[Any]]:
+    """Return start and count of each part that a mapping has for a name: of one, or of several in a list."""
+    if not isinstance(rest, tuple | list):
+        return [(rest,)]
+    return list(rest) if rest and all(isinstance(part, tuple | list) for part in rest) else [rest]
 
 
 def open_custom_reader(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import assert_never
@@ -22,6 +22,9 @@ from elasticdl.files.folders import INDEX_SUFFIX, advice, find
 
 LARGE = 64 << 20
 """Bytes from which on a file's index is worth a place beside the file."""
+
+LOOKED_AT = 4096
+"""Bytes from the beginning of a file that say of which kind it is."""
 
 Progress = Callable[[int, int], None]
 """Told now and then: bytes scanned, bytes in all."""
@@ -41,7 +44,10 @@ class Kind(StrEnum):
 _MAGIC = {b"\x04\x03\x02\x01": Kind.RECORDIO, b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
 """How files of a kind begin."""
 _UNREADABLE = {
-    b"\x1f\x8b": "is compressed (gzip); random access needs it unpacked: gunzip {name}",
+    b"\x1f\x8b": "is compressed (gzip) twice; unpack it: gunzip {name}",
+    b"\x28\xb5\x2f\xfd": "is compressed (Zstandard), which can't be read at any place; unpack it: unzstd {name}",
+    b"BZh": "is compressed (bzip2), which can't be read at any place; unpack it: bunzip2 {name}",
+    b"\xfd7zXZ\0": "is compressed (xz), which can't be read at any place; unpack it: unxz {name}",
     b"PARE": "is encrypted (Parquet); write it without encryption",
     b"FEA1": "is a Feather file of version 1; read it with pyarrow.feather.read_table, and write it with write_feather",
     b"\xff\xff\xff\xff": "seems to be a stream of Arrow; random access needs a file: copy its batches to pyarrow.ipc.new_file",
@@ -89,18 +95,32 @@ def find_files(origin: str) -> list[Path]:
     return sorted(files)
 
 
+def is_gzip(path: Path) -> bool:
+    """Tell whether a file is compressed as a whole by gzip. Raises BadData."""
+    return _start(path, 2) == b"\x1f\x8b"
+
+
+def _start(path: Path, size: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(size)
+    except OSError as error:
+        raise BadData(f"can't read {path}: {error.strerror}") from error
+
+
 def kind_of(path: Path) -> Kind | None:
     """Return the kind of a file by its content, then by its suffix; None if it is empty.
 
     Raises BadData for another kind.
     """
-    try:
-        with path.open("rb") as file:
-            start = file.read(4096)
-    except OSError as error:
-        raise BadData(f"can't read {path}: {error.strerror}") from error
+    return kind_by(_start(path, LOOKED_AT), str(path))
+
+
+def kind_by(start: bytes, path: str) -> Kind | None:
+    """Return the kind of a file that begins so (`LOOKED_AT` bytes), then by its suffix; None if it is empty. Raises BadData."""
     if not start:
         return None
+    name = path.rpartition("/")[2]
     if looks_like_tfrecord(start):
         return Kind.TFRECORD
     for magic, kind in _MAGIC.items():
@@ -108,8 +128,8 @@ def kind_of(path: Path) -> Kind | None:
             return kind
     for magic, what in _UNREADABLE.items():
         if start.startswith(magic):
-            raise BadData(f"{path} {what.format(name=path.name)}")
-    by_suffix = _SUFFIXES.get(path.suffix.lower())
+            raise BadData(f"{path} {what.format(name=name)}")
+    by_suffix = _SUFFIXES.get(Path(name.removesuffix(".gz")).suffix.lower())
     if by_suffix is Kind.JSON_LINES and start.lstrip().startswith(b"["):
         raise BadData(
             f"{path} is one array of JSON; write each of its objects on a line of its own: jq -c '.[]'"
@@ -117,7 +137,7 @@ def kind_of(path: Path) -> Kind | None:
     if by_suffix:
         return by_suffix
     text = start
-    if len(start) == 4096:  # the last line may be cut in mid-character
+    if len(start) == LOOKED_AT:  # the last line may be cut in mid-character
         text = start[: max(start.rfind(b"\n"), 1) + 1]
     try:
         text.decode()
@@ -130,6 +150,21 @@ def kind_of(path: Path) -> Kind | None:
             f"{path} is none of {', '.join(kinds)} and {last}; other kinds need a custom_data_reader"
         )
     return Kind.JSON_LINES if text.lstrip().startswith(b"{") else Kind.CSV
+
+
+def one_kind(origin: str, kinds: Mapping[str, Kind], files: int) -> Kind:
+    """Return the kind of all files that have content, of so many. Raises BadData if there are several kinds, or none has content."""
+    if not kinds:
+        what = "the file is" if files == 1 else "all files are"
+        raise BadData(f"{origin} has no records: {what} empty")
+    path, kind = next(iter(kinds.items()))
+    for other, other_kind in kinds.items():
+        if other_kind is not kind:
+            raise BadData(
+                f"{origin} mixes kinds: {path.rpartition('/')[2]} is {kind}, {other.rpartition('/')[2]} is {other_kind}; "
+                "give files of one kind"
+            )
+    return kind
 
 
 def make_index(path: Path, kind: Kind, delimiter: str, folder: Path, progress: Progress | None) -> Path:

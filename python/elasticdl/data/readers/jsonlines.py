@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,6 @@ import pyarrow.json
 
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.readers.reader import BadRecords, Metadata
-from elasticdl.data.readers.recordfiles import FileReader
 from elasticdl.data.readers.records import Records
 from elasticdl.data.readers.tables import TableForm, TableParams, corrupt
 from elasticdl.errors import BadData
@@ -24,6 +24,20 @@ _LOOKED_AT = 1 << 20
 """Bytes of the first file that say which columns there are."""
 _TOGETHER = 16
 """Lines that are read at a time for that; one may have megabytes."""
+
+
+class Lines(Protocol):
+    """Who reads the raw lines."""
+
+    @property
+    def fingerprints(self) -> Mapping[str, str]:
+        """Return what names the present content of each file."""
+
+    def create_shards(self) -> list[tuple[str, int, int]]:
+        """Return each file as a shard."""
+
+    def read(self, task: Task, records: Sequence[int]) -> list[Any]:
+        """Return lines of a task's file in the order asked, without their ends. Raises BadData."""
 
 
 class JSONLinesReader:
@@ -37,7 +51,7 @@ class JSONLinesReader:
 
     block = 1
 
-    def __init__(self, lines: FileReader, params: TableParams, bad_records: BadRecords) -> None:
+    def __init__(self, lines: Lines, params: TableParams, bad_records: BadRecords) -> None:
         """`lines` reads the raw lines of files, of which one has some. Raises BadData or BadSetting."""
         self._lines = lines
         self._bad_records = bad_records
@@ -72,7 +86,7 @@ class JSONLinesReader:
         return decoded.records(np.arange(len(table)))
 
 
-def _first(lines: FileReader, shard: Shard) -> list[bytes]:
+def _first(lines: Lines, shard: Shard) -> list[bytes]:
     """Return the lines with which a file begins."""
     found: list[bytes] = []
     size = 0

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from elasticdl.data.plan.ledger import MOST_RECORDS
 from elasticdl.data.plan.shard import Shard, Task, overlapping
@@ -27,11 +27,14 @@ class Metadata:
     Attributes:
         column_names: the columns of a table in their order; empty where records have no columns.
         column_dtypes: type of each column by its name, `string` where records are rows of strings. Of columns: NumPy's name of a number's
-            type (`int64`, `float32`, `bool`), `string` or `binary`; `float32[8]` for vectors of 8, `float32[]` for vectors of any length.
+            type (`int64`, `float32`, `bool`), `string` or `binary`; `float32[8]` for vectors of 8, `float32[]` for vectors of any length,
+            `float32[][4]` for any number of vectors of 4.
+        class_names: of images, the class of each number in `label` or `classes`; empty where numbers are all that the data says.
     """
 
     column_names: tuple[str, ...] = ()
     column_dtypes: Mapping[str, str] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
 
 
 class Reader(Protocol):
@@ -58,6 +61,16 @@ class Reader(Protocol):
         Records that `max_bad_records` allows to be bad are left out; of columns all may be, then the answer is an empty list. Raises
         BadData.
         """
+
+
+_Opened = TypeVar("_Opened", bound=Reader)
+
+
+def filled(origin: str, reader: _Opened, why: str) -> _Opened:
+    """Return a reader that has records. Raises BadData, with the reason why it has none."""
+    if not any(count for _, _, count in reader.create_shards()):
+        raise BadData(f"{origin} has no records: {why}")
+    return reader
 
 
 def shards_of(reader: Reader) -> tuple[Shard, ...]:
@@ -144,6 +157,11 @@ class BadRecords:
         self._lock = threading.Lock()
         self._met: set[tuple[str, int]] = set()
         self._told: set[tuple[str, int]] = set()
+
+    def has_met(self, shard: str, record: int) -> bool:
+        """Tell whether a record was found to be bad; `record`: its index inside the source."""
+        with self._lock:
+            return (shard, record) in self._met
 
     def allow(self, shard: str, bad: Sequence[tuple[int, str]]) -> None:
         """Take note of bad records, (index, what is wrong). Raises BadData with the first beyond the limit."""

@@ -7,25 +7,36 @@ open. A directory of ten thousand small files must not need ten thousand descrip
 
 from __future__ import annotations
 
-import difflib
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from elasticdl._core import CSVFile, LinesFile, TFRecordFile
 from elasticdl.data.plan.shard import Task
-from elasticdl.data.readers.files import Kind, Progress, find_files, kind_of, make_index
+from elasticdl.data.readers.csvparams import (
+    NO_PARAMS,
+    CSVColumns,
+    CSVParams,
+    check_columns,
+    csv_metadata,
+    csv_params,
+)
+from elasticdl.data.readers.files import Kind, Progress, find_files, is_gzip, kind_of, make_index, one_kind
+from elasticdl.data.readers.imageorigins import image_origin
 from elasticdl.data.readers.installed import Opening, open_installed
-from elasticdl.data.readers.reader import BadRecords, Metadata, Reader
+from elasticdl.data.readers.patience import Patience
+from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files.permissions import PRIVATE_FOLDER
-from elasticdl.spec.readers import reader_of
+from elasticdl.spec.readers import By, reader_of, scheme_of
+
+if TYPE_CHECKING:
+    from elasticdl.data.readers.madetables import MadeTables
 
 _OPEN_FILES = 128
 
@@ -33,24 +44,6 @@ _BLOCK = 256
 """Records that `read_records` fetches at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _CSVParams:
-    """Parameters of the CSV reader.
-
-    Attributes:
-        header: whether the first row names the columns; None (`auto`): it does if none of its fields is empty
-            or reads as a number.
-        delimiter: what separates fields; None: a tab in `.tsv` files, a comma otherwise.
-    """
-
-    header: bool | None = None
-    delimiter: str | None = None
-
-    def delimiter_of(self, path: Path) -> str:
-        return self.delimiter or ("\t" if path.suffix.lower() == ".tsv" else ",")
-
-
-_NO_PARAMS = _CSVParams()
 _File = TFRecordFile | CSVFile | LinesFile
 
 
@@ -71,7 +64,7 @@ class FileReader:
         kind: Kind,
         indexes: Mapping[Path, Path],
         bad_records: BadRecords,
-        params: _CSVParams = _NO_PARAMS,
+        params: CSVParams = NO_PARAMS,
         empty: Sequence[str] = (),
     ) -> None:
         """Open the files that have content; `empty` names those without, which are shards of no records."""
@@ -83,16 +76,16 @@ class FileReader:
         self._open: OrderedDict[str, _File] = OrderedDict()
         self._counts: dict[str, int] = {}
         self.fingerprints: dict[str, str] = {}
-        first: _Columns | None = None
+        first: CSVColumns | None = None
         for name in self._indexes:
             file = self._file(name)
             self._counts[name] = len(file)
             self.fingerprints[name] = file.fingerprint
             if isinstance(file, CSVFile) and file.columns:
                 first = first or (name, file.header, file.columns)
-                _check_columns(first, (name, file.header, file.columns))
+                check_columns(first, (name, file.header, file.columns))
         self._counts |= dict.fromkeys(empty, 0)
-        self.metadata = _metadata(first)
+        self.metadata = csv_metadata(first)
 
     def create_shards(self) -> list[tuple[str, int, int]]:
         """Return each file as a shard."""
@@ -132,7 +125,7 @@ class FileReader:
                 case Kind.RECORDIO | Kind.PARQUET | Kind.ARROW:
                     raise AssertionError(f"files of {self.kind} have another reader")
                 case Kind.CSV:
-                    file = CSVFile(name, index, self._params.delimiter_of(Path(name)), self._params.header)
+                    file = CSVFile(name, index, self._params.delimiter_of(name), self._params.header)
                 case _:
                     assert_never(self.kind)
             self._open[name] = file
@@ -148,75 +141,107 @@ def open_reader(
     bad_records: BadRecords | None = None,
     progress: Progress | None = None,
     records_per_task: int = 1,
+    made: MadeTables | None = None,
+    patience: Patience | None = None,
 ) -> Reader:
     """Open the record files that `origin` stands for, indexing what has no fitting index yet, several files
-    at a time, or what another package reads.
+    at a time, or images, or what another package reads.
 
     Args:
         origin: a file, a directory (the files in it) or a glob; all of one kind, told by their content or their suffix. `NAME://…` is
-            the affair of an installed reader.
-        params: for CSV `header` (true, false or `auto`) and `delimiter`; for tables `rows` (`columns` or `strings`) and `columns`.
+            the affair of an installed reader. A directory of directories of images is one, too.
+        params: for CSV `header` (true, false or `auto`) and `delimiter`; for tables `rows` (`columns` or `strings`) and `columns`; for
+            images `annotations` and `classes`.
         folder: a folder of the job, for indexes.
         bad_records: the policy for corrupt records; None allows none.
         progress: told now and then the bytes indexed and the bytes in all, from any thread.
         records_per_task: records of a task, unless blocks are larger.
+        made: where tables lie that are made of data without numbers of records; None: in `folder`.
+        patience: with servers of files that do not answer.
 
     Raises BadData or BadSetting, with the file and what to do.
     """
     bad_records = bad_records or BadRecords()
-    if name := reader_of(origin):
-        folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
-        return open_installed(name, origin, params, Opening(folder, records_per_task, bad_records))
+    if by := reader_of(origin):
+        opening = Opening(folder, records_per_task, bad_records)
+        return _open_url(by, origin, params, opening, made, patience or Patience())
+    if images := image_origin(origin, params):
+        from elasticdl.data.readers.images import ImageReader
+        from elasticdl.data.readers.madetables import MadeTables
+
+        name = str(Path(origin).absolute())
+        reader = ImageReader(name, images, params, made or MadeTables(folder), bad_records)
+        return filled(origin, reader, "there is no image in its directories")
     files = find_files(origin)
+    if any(map(is_gzip, files)):
+        from elasticdl.data.readers.gzipfiles import open_compressed
+        from elasticdl.data.readers.madetables import MadeTables
+
+        return open_compressed(
+            origin, files, params, folder, made or MadeTables(folder), bad_records, progress
+        )
     kinds = {path: kind for path in files if (kind := kind_of(path))}
-    if not kinds:
-        what = "the file is" if len(files) == 1 else "all files are"
-        raise BadData(f"{origin} has no records: {what} empty")
-    path, kind = next(iter(kinds.items()))
-    for other, other_kind in kinds.items():
-        if other_kind is not kind:
-            raise BadData(
-                f"{origin} mixes kinds: {path.name} is {kind}, {other.name} is {other_kind}; "
-                "give files of one kind"
-            )
+    kind = one_kind(origin, {str(path): kind for path, kind in kinds.items()}, len(files))
     # files such as _SUCCESS are marks, not data
     empty = [str(path) for path in files if path not in kinds and not path.name.startswith("_")]
     if kind in (Kind.PARQUET, Kind.ARROW):
-        from elasticdl.data.readers.tablefiles import TableReader
+        from elasticdl.data.readers.tablefiles import LocalFile, TableReader
         from elasticdl.data.readers.tables import table_params
 
-        tables = TableReader(kind, list(kinds), table_params(params), records_per_task, bad_records, empty)
-        return _filled(origin, tables, "there is no row")
+        sources = {str(path): LocalFile(path) for path in kinds}
+        tables = TableReader(kind, sources, table_params(params), records_per_task, bad_records, empty)
+        return filled(origin, tables, "there is no row")
     if kind in (Kind.TFRECORD, Kind.RECORDIO) and params:
         raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
     if kind is Kind.RECORDIO:
-        return _filled(origin, RecordIOReader(list(kinds), records_per_task, empty), "its chunks are empty")
-    csv_params = _csv_params(params) if kind is Kind.CSV else _NO_PARAMS
+        return filled(origin, RecordIOReader(list(kinds), records_per_task, empty), "its chunks are empty")
+    csv = csv_params(params) if kind is Kind.CSV else NO_PARAMS
     folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
-    indexes = _index_all(list(kinds), kind, csv_params, folder, progress)
+    indexes = _index_all(list(kinds), kind, csv, folder, progress)
     if kind is Kind.JSON_LINES:
         from elasticdl.data.readers.jsonlines import JSONLinesReader
         from elasticdl.data.readers.tables import table_params
 
-        lines = _filled(origin, FileReader(kind, indexes, BadRecords(), empty=empty), "there is no line")
+        lines = filled(origin, FileReader(kind, indexes, BadRecords(), empty=empty), "there is no line")
         return JSONLinesReader(lines, table_params(params), bad_records)
-    return _filled(
-        origin, FileReader(kind, indexes, bad_records, csv_params, empty), "there is only a header"
-    )
+    return filled(origin, FileReader(kind, indexes, bad_records, csv, empty), "there is only a header")
 
 
-_Opened = TypeVar("_Opened", bound=Reader)
+def _open_url(
+    by: By,
+    origin: str,
+    params: Mapping[str, Any],
+    opening: Opening,
+    made: MadeTables | None,
+    patience: Patience,
+) -> Reader:
+    folder = opening.folder
+    folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
+    if by is By.INSTALLED:
+        return open_installed(scheme_of(origin), origin, params, opening)
+    match by:
+        case By.DATABASE:
+            from elasticdl.data.readers.madetables import MadeTables
+            from elasticdl.data.readers.sqltables import open_table_of
 
+            return open_table_of(
+                origin, params, made or MadeTables(folder), opening.records_per_task, opening.bad_records
+            )
+        case By.MAXCOMPUTE:
+            from elasticdl.data.readers.maxcompute import open_maxcompute
 
-def _filled(origin: str, reader: _Opened, why: str) -> _Opened:
-    """Return a reader that has records. Raises BadData."""
-    if not any(count for _, _, count in reader.create_shards()):
-        raise BadData(f"{origin} has no records: {why}")
-    return reader
+            return open_maxcompute(origin, params)
+        case By.SERVER:
+            from elasticdl.data.readers.madetables import MadeTables
+            from elasticdl.data.readers.remotefiles import open_remote
+
+            per_task, policy = opening.records_per_task, opening.bad_records
+            return open_remote(origin, params, folder, made or MadeTables(folder), per_task, policy, patience)
+    assert_never(by)
 
 
 def _index_all(
-    paths: list[Path], kind: Kind, params: _CSVParams, folder: Path, progress: Progress | None
+    paths: list[Path], kind: Kind, params: CSVParams, folder: Path, progress: Progress | None
 ) -> dict[Path, Path]:
     total = sum(path.stat().st_size for path in paths)
     done: dict[Path, int] = {}
@@ -229,7 +254,7 @@ def _index_all(
                     done[path] = scanned
                     progress(sum(done.values()), total)
 
-        return make_index(path, kind, params.delimiter_of(path), folder, tell)
+        return make_index(path, kind, params.delimiter_of(str(path)), folder, tell)
 
     if len(paths) == 1:
         return {paths[0]: index(paths[0])}
@@ -240,56 +265,3 @@ def _index_all(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-
-
-def _csv_params(params: Mapping[str, Any]) -> _CSVParams:
-    known = ("header", "delimiter")
-    for name in params:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise BadSetting(f"the CSV reader's parameters are header and delimiter; got {name}{hint}")
-    headers: dict[Any, bool | None] = {True: True, False: False, "true": True, "false": False, "auto": None}
-    header = params.get("header", "auto")
-    header = header.lower() if isinstance(header, str) else header
-    if not isinstance(header, bool | str) or header not in headers:
-        raise BadSetting(f"data_reader_params: header is true, false or auto; got {params['header']!r}")
-    delimiter = params.get("delimiter")
-    if delimiter == "\\t":
-        delimiter = "\t"
-    if delimiter is not None and not _is_delimiter(delimiter):
-        raise BadSetting(
-            f"data_reader_params: delimiter is one ASCII character such as ; or \\t; got {delimiter!r}"
-        )
-    return _CSVParams(headers[header], delimiter)
-
-
-def _is_delimiter(value: Any) -> bool:
-    return isinstance(value, str) and len(value) == 1 and value.isascii() and value not in '"\r\n\0'
-
-
-_Columns = tuple[str, list[str] | None, int]
-"""A CSV file's name, header and number of columns."""
-
-
-def _check_columns(first: _Columns, other: _Columns) -> None:
-    if first[1:] == other[1:]:
-        return
-
-    def describe(file: _Columns) -> str:
-        return f"{file[0]} has {f'the header {file[1]}' if file[1] else f'no header and {file[2]} columns'}"
-
-    raise BadData(
-        f"CSV files of one data set need the same columns, but {describe(first)} and {describe(other)} "
-        "(--data_reader_params=header=True or header=False says what the first row is)"
-    )
-
-
-def _metadata(first: _Columns | None) -> Metadata:
-    if first is None:
-        return Metadata()
-    name, header, columns = first
-    names = tuple(header or (f"column_{i}" for i in range(columns)))
-    if len(set(names)) < len(names):
-        raise BadData(f"{name} has two columns of one name: {', '.join(names)}")
-    return Metadata(names, dict.fromkeys(names, "string"))

@@ -21,7 +21,7 @@ class Columns:
         count: number of records, of which there is at least one.
         arrays: of each column by its name, an array with the records along the first dimension: numbers or truth values of shape [count],
             objects (`str` or `bytes`) of shape [count], vectors of one length n of shape [count, n]. Vectors of different lengths are
-            objects of shape [count], each an array of one dimension.
+            objects of shape [count], each an array of one dimension; of two, if they are vectors of vectors of one length.
     """
 
     count: int

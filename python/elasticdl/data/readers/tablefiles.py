@@ -6,10 +6,12 @@ from it in any order. Decoding is pyarrow's, on the thread that asks: how many t
 
 from __future__ import annotations
 
+import io
 import os
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -42,8 +44,12 @@ class TableFile(Protocol):
 
 
 class _ParquetFile:
-    def __init__(self, path: str) -> None:
-        self._file = pyarrow.parquet.ParquetFile(path, page_checksum_verification=True)
+    def __init__(self, source: str | io.RawIOBase) -> None:
+        # On a server each read is a request: those of a row group are put together.
+        on_server = not isinstance(source, str)
+        self._file = pyarrow.parquet.ParquetFile(
+            source, page_checksum_verification=True, pre_buffer=on_server
+        )
         self.schema = self._file.schema_arrow
         metadata = self._file.metadata
         self.blocks: Sequence[int] = [
@@ -57,8 +63,8 @@ class _ParquetFile:
 class _ArrowFile:
     """A file whose batches are copied from it as they are, compressed or not: mapped, it could be cut under our feet."""
 
-    def __init__(self, path: str) -> None:
-        self._source = pa.OSFile(path)
+    def __init__(self, source: str | io.RawIOBase) -> None:
+        self._source = pa.OSFile(source) if isinstance(source, str) else pa.PythonFile(source)
         whole = pa.ipc.open_file(self._source)
         self.schema = whole.schema
         # How many rows a batch has is said by its own head only; one column of it is enough to see that.
@@ -77,6 +83,31 @@ class _ArrowFile:
     def _with_columns(self, places: list[int]) -> pa.ipc.RecordBatchFileReader:
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=places)
         return pa.ipc.open_file(self._source, options=options)
+
+
+class Source(Protocol):
+    """Where the bytes of a file of a table are."""
+
+    def fingerprint(self) -> str:
+        """Return what names its present content. Raises BadData."""
+
+    def opened(self) -> str | io.RawIOBase:
+        """Return its path, or a file of which any part can be read. Raises BadData or OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """A file of this machine."""
+
+    path: Path
+
+    def fingerprint(self) -> str:
+        """Return what names its present content. Raises BadData."""
+        return fingerprint(str(self.path))
+
+    def opened(self) -> str | io.RawIOBase:
+        """Return its path."""
+        return str(self.path)
 
 
 def _width(kind: pa.DataType) -> int:
@@ -99,18 +130,19 @@ class TableReader:
     def __init__(
         self,
         kind: Kind,
-        paths: Sequence[Path],
+        sources: Mapping[str, Source],
         params: TableParams,
         records_per_task: int,
         bad_records: BadRecords,
         empty: Sequence[str] = (),
     ) -> None:
-        """Open the files that have content; `empty` names those without. Raises BadData or BadSetting."""
+        """Open the files that have content, by their names; `empty` names those without. Raises BadData or BadSetting."""
         self._kind = kind
+        self._sources = sources
         self._bad_records = bad_records
         self._open: OrderedDict[str, TableFile] = OrderedDict()
         self.fingerprints: dict[str, str] = {}
-        first, *others = map(str, paths)
+        first, *others = sources
         file = self._add(first)
         blocks = {first: file.blocks}
         for path in others:
@@ -149,7 +181,7 @@ class TableReader:
                 parts.append(table.slice(piece.start, piece.end - piece.start))
         with _errors(self._kind, path):
             decoded = self._form.decoded(pa.concat_tables(parts))
-        if fingerprint(path) != self.fingerprints[path]:
+        if self._sources[path].fingerprint() != self.fingerprints[path]:
             raise BadData(
                 f"{path} has changed since it was opened; data must not change while a job runs, start the job again"
             )
@@ -157,7 +189,7 @@ class TableReader:
 
     def _add(self, path: str) -> TableFile:
         """Open a file for the first time."""
-        self.fingerprints[path] = fingerprint(path)
+        self.fingerprints[path] = self._sources[path].fingerprint()
         file = self._file(path)
         if any(records < 0 for records in file.blocks):
             raise _damaged(self._kind, path, "", ValueError("a block has fewer than no records"))
@@ -168,7 +200,8 @@ class TableReader:
             self._open.move_to_end(path)
             return self._open[path]
         with _errors(self._kind, path):
-            file: TableFile = _ParquetFile(path) if self._kind is Kind.PARQUET else _ArrowFile(path)
+            source = self._sources[path].opened()
+            file: TableFile = _ParquetFile(source) if self._kind is Kind.PARQUET else _ArrowFile(source)
         self._open[path] = file
         if len(self._open) > _OPEN_FILES:
             self._open.popitem(last=False)

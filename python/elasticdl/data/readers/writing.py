@@ -25,7 +25,7 @@ def write_tfrecord(path: Path, records: Iterable[bytes]) -> int:
     with replacing(path) as file:
         for record in records:
             length = struct.pack("<Q", len(record))
-            file.write(length + _masked_crc(length) + record + _masked_crc(record))
+            file.write(length + masked_crc(length) + record + masked_crc(record))
             count += 1
     return count
 
@@ -101,6 +101,7 @@ def _varint(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _masked_crc(data: bytes) -> bytes:
+def masked_crc(data: bytes) -> bytes:
+    """Return the checksum that TFRecord has of some bytes, of 4 bytes."""
     crc = crc32c(data)
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)

@@ -131,6 +131,10 @@ class Gates:
         draining = [seen.report.draining for seen in liveness.present(core, view)]
         return "somebody drains" if any(draining) and not all(draining) else None
 
+    def evaluates(self, member: MemberId) -> bool:
+        """Tell whether a member waits at the gate of the state that is evaluated, or works on that."""
+        return self.evaluation is not None and (member, self.evaluation.state) in self.at
+
     def lease(self, now: float, journal: Journal, member: MemberId) -> tuple[Gates, TaskLeased | None]:
         """Lease a task to a member that is at the gate and has nothing to do, if there is one."""
         evaluation = self.evaluation

@@ -455,7 +455,8 @@ class AllReduceMaster(MasterCore):
     def _after_evaluation(self, record: EvaluatedRecord, out: Out) -> Self:
         shown = ", ".join(f"{name} {value:z.4g}" for name, value in record.values)
         text = f"evaluation of step {record.state.step}: {shown}"
-        out.append(Announce(EventKind.EVALUATED, "", 0, record.state.step, text, record.seconds))
+        step, values = record.state.step, tuple(record.values)
+        out.append(Announce(EventKind.EVALUATED, "", 0, step, text, record.seconds, values=values))
         return replace(self, gates=self.gates.journalled(record))
 
     # ------------------------------------------------------------------ the end

@@ -1,4 +1,4 @@
-"""One evaluation of a state: its tasks, who does them, and what has come back. Pure; time is an argument.
+"""One evaluation of a state, or the predictions of one: its tasks, who does them, and what has come back. Pure; time is an argument.
 
 A task's first result counts: results of equal states have equal bits. All of it is memory that may be lost at any moment, because members
 repeat their results, and what died with a member is computed again.
@@ -47,6 +47,7 @@ class Evaluation:
         makers: who makes metrics of all results.
         took: seconds of tasks that are done.
         evaluated: the metrics, until they are journalled.
+        kind: what tasks are.
     """
 
     state: StateId
@@ -58,6 +59,7 @@ class Evaluation:
     makers: tuple[Lease, ...] = ()
     took: tuple[float, ...] = ()
     evaluated: Evaluated | None = None
+    kind: TaskKind = TaskKind.EVALUATE
 
     @property
     def is_whole(self) -> bool:
@@ -107,7 +109,7 @@ class Evaluation:
         if free is None:
             copied = (task for task, held in self.leases.items() if self._may_copy(now, member, held))
             free = next(copied, None)
-        return None if free is None else TaskLeased(TaskKind.EVALUATE, self.state, free, b"")
+        return None if free is None else TaskLeased(self.kind, self.state, free, b"")
 
     def with_lease(self, now: float, member: MemberId, leased: TaskLeased) -> Evaluation:
         """Return what holds when a task is leased."""

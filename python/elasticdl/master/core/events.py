@@ -337,6 +337,7 @@ class Announce:
         seconds: a duration, None if there is none.
         cause: of a recovery or a loss, in a few words for the summary, or empty.
         redone: steps that are done once more, None if the reporter of it counts them.
+        values: what was measured, by name.
     """
 
     kind: EventKind
@@ -347,6 +348,7 @@ class Announce:
     seconds: float | None = None
     cause: str = ""
     redone: int | None = None
+    values: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -557,15 +557,8 @@ class MasterCore:
         published = self.published
         match end:
             case FinishedRecord(_, state, path):
-                out.append(
-                    Announce(
-                        EventKind.FINISHED,
-                        "",
-                        end.view,
-                        state.step,
-                        f"the job is finished at step {state.step}",
-                    )
-                )
+                text = "the job is finished" + (f" at step {state.step}" if state.step else "")
+                out.append(Announce(EventKind.FINISHED, "", end.view, state.step, text))
                 out.append(Publish(path))
             case FailedRecord(reason):
                 out.append(Announce(EventKind.FAILED, end.worker, 0, 0, reason))

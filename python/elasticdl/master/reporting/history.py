@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from elasticdl.cluster.cluster import Role
-from elasticdl.control.protocol.status import EventKind, JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent, values_from_json
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.files import reading
@@ -64,7 +64,8 @@ def event_from_line(line: str) -> HistoryEvent | None:
         body = reading.fields(reading.load(line))
         cause, redone = reading.text(body.pop("cause")), reading.integer(body.pop("redone"))
         kind = EventKind(reading.text(body.pop("kind")))
-        return HistoryEvent(reading.record(JobEvent, body, kind=kind), cause, redone)
+        values = values_from_json(body.pop("values"))
+        return HistoryEvent(reading.record(JobEvent, body, kind=kind, values=values), cause, redone)
     except (ValueError, KeyError):
         return None
 

@@ -24,7 +24,7 @@ from elasticdl.master.reporting.history import HistoryEvent, event_from_line
 
 _log = logging.getLogger(__name__)
 
-STATUS, TOLD, SUMMARY = "status", "told", "summary"
+STATUS, TOLD, SUMMARY, CURVES = "status", "told", "summary", "curves"
 """Texts of the first object; `told` is another whenever there are new events."""
 EVENTS = "events"
 """The text of the second."""
@@ -38,7 +38,7 @@ _LAST_SECONDS = 30.0
 
 def headline(status: JobStatus) -> str:
     """Return one line about how a job stands: `training, 3/4 workers, epoch 2, 41 %`."""
-    training = sum(worker.state == "training" for worker in status.workers)
+    training = sum(worker.state in ("training", "evaluating") for worker in status.workers)
     # The epoch after the last is the last.
     epoch = min(status.epoch + 1, status.num_epochs or status.epoch + 1)
     parts = [status.state, f"{training}/{status.wanted_workers} workers"]
@@ -63,6 +63,15 @@ def _newest(lines: list[str]) -> list[str]:
 class StatusStore(Protocol):
     """Where people look, and where the next master finds what was reported before."""
 
+    curves_limit: int
+    """Bytes of curves that it keeps."""
+
+    def recall_curves(self) -> str:
+        """Return the curves that a master before this one kept, empty if there are none."""
+
+    def keep_curves(self, curves: str) -> None:
+        """Keep curves in place of those before."""
+
     def recall(self) -> list[HistoryEvent]:
         """Return the events that masters before this one told."""
 
@@ -77,11 +86,28 @@ class StatusStore(Protocol):
 
 
 class FileStatusStore:
-    """A local job's: `events.jsonl` and `summary.json` in its folder; the status is asked for over the control plane."""
+    """A local job's: `events.jsonl`, `curves.json` and `summary.json` in its folder; the status is asked for over the control plane."""
+
+    curves_limit = 4 << 20
 
     def __init__(self, place: JobPlace) -> None:
         self._events = place.path / "events.jsonl"
+        self._curves = place.path / "curves.json"
         self._summary = place.summary_path
+
+    def recall_curves(self) -> str:
+        """Read the curves."""
+        try:
+            return self._curves.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
+
+    def keep_curves(self, curves: str) -> None:
+        """Write the curves, whole or not at all."""
+        try:
+            replace_file(self._curves, curves, PRIVATE)
+        except OSError as error:
+            _log.info("the curves can't be kept: %s", error)
 
     def recall(self) -> list[HistoryEvent]:
         """Read the events; a torn last line is given an end, so that the next event does not continue it."""
@@ -115,6 +141,8 @@ class FileStatusStore:
 
 class ObjectStatusStore:
     """A job's on Kubernetes: texts of two objects, written by a thread of their own."""
+
+    curves_limit = 100_000  # they are written as often as the status
 
     def __init__(
         self,
@@ -150,6 +178,18 @@ class ObjectStatusStore:
         with contextlib.suppress(OSError):
             self._read_before()
         return [told for line in self._before or () if (told := event_from_line(line)) is not None]
+
+    def recall_curves(self) -> str:
+        """Read the curves; those that can't be read now are begun anew."""
+        with contextlib.suppress(OSError):
+            return self._item.read()[0].get(CURVES, "")
+        return ""
+
+    def keep_curves(self, curves: str) -> None:
+        """Keep curves with the next writing."""
+        with self._lock:
+            self._texts[CURVES] = curves
+            self._changed = True
 
     def _read_before(self) -> None:
         texts, _ = self._events.read()

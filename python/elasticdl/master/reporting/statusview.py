@@ -80,6 +80,10 @@ class StatusView:
             return "waiting", "no worker is left; new ones are being started"
         if short := self._short():
             return "waiting", short
+        evaluation = self.machine.gates.evaluation
+        if evaluation is not None and evaluation.state == self.machine.gates.all_at(view):
+            done = f"{len(evaluation.results)} of {evaluation.tasks} tasks are done"
+            return "evaluating", f"evaluation of step {evaluation.state.step}: {done}"
         return "training", view.reason
 
     def _short(self) -> str:
@@ -99,6 +103,8 @@ class StatusView:
                 state = self.machine.liveness.state_of(self.machine, member)
             if state == "healing" and self._has_committed_in_view():
                 state = "training"  # a commit waits for all who heal; their next report says that they hold a state
+            if state == "training" and member is not None and self.machine.gates.evaluates(member):
+                state = "evaluating"
             if self.force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
                 state = "draining"
             why = ""

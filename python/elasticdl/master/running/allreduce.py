@@ -6,7 +6,7 @@ import contextlib
 import functools
 import shutil
 import time
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.statusview import StatusView, all_lost
 from elasticdl.master.running.context import Past
+from elasticdl.master.running.results import add_up, result_size
 from elasticdl.master.running.strategy import Actions, in_background
 from elasticdl.master.running.times import times_of
 from elasticdl.spec.jobspec import JobSpec
@@ -112,8 +113,10 @@ class AllReduceStrategy:
         return True
 
     def moment(self, machine: AllReduceMaster) -> Hashable:
-        """Return who is there, and the view."""
-        return len(machine.liveness.seen), 0 if machine.view is None else machine.view.id
+        """Return who is there, the view, and the state that all of it evaluate."""
+        view, evaluates = machine.view, machine.gates.evaluation is not None
+        evaluated = machine.gates.all_at(view) if view is not None and evaluates else None
+        return len(machine.liveness.seen), 0 if view is None else view.id, evaluated
 
     def status(
         self,
@@ -254,28 +257,6 @@ class AllReduceStrategy:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _add_up(metrics: str, results: Sequence[bytes]) -> bytes:
-    """Add up what evaluation tasks have found. Raises ValueError for what is no result of these metrics."""
-    from elasticdl.control.protocol.metricstates import (
-        combine,
-        pack,
-        read_metrics,
-        unpack,
-    )  # NumPy, which few masters need
-
-    catalog = read_metrics(metrics)
-    arrays = catalog.task_arrays()
-    return pack(combine(catalog, (unpack(arrays, body) for body in results)))
-
-
-@functools.lru_cache(maxsize=4)
-def _result_size(metrics: str) -> int:
-    """Return the bytes of what one evaluation task has found. Raises ValueError for what is no catalog of metrics."""
-    from elasticdl.control.protocol.metricstates import read_metrics
-
-    return read_metrics(metrics).nbytes
-
-
 def settings(
     spec: JobSpec,
     snapshots: Path | None,
@@ -306,8 +287,8 @@ def settings(
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
         plan=plan,
-        add_up=_add_up,
-        result_size=_result_size,
+        add_up=add_up,
+        result_size=result_size,
         output=Path(spec.output) if spec.output else None,
         snapshots=snapshots,
         lasting=bool(spec.checkpoint_dir),

@@ -14,6 +14,7 @@ from elasticdl.master.core.records import Record
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import HistoryEvent
 from elasticdl.master.reporting.statusstore import StatusStore
+from elasticdl.master.running.reporter import Observer
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -50,6 +51,7 @@ class JobContext:
         monitor: opens the heartbeats' socket.
         open_data: opens the data and says what it is, None if only a worker can; told bytes indexed and bytes in all.
         facts: what the summary says beside what the master knows.
+        observers: hear all that people hear.
     """
 
     place: Place
@@ -60,6 +62,7 @@ class JobContext:
     monitor: Callable[[], Monitor]
     open_data: Callable[[Callable[[int, int], None]], DataFound | None]
     facts: Callable[[], Mapping[str, Any]]
+    observers: Sequence[Observer] = ()
 
 
 @dataclass(frozen=True, slots=True)

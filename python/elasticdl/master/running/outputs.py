@@ -24,7 +24,7 @@ from elasticdl.master.core.events import (
 )
 from elasticdl.master.core.publishing import publish, remove_unpublished
 from elasticdl.master.core.records import FinishedRecord, Journal
-from elasticdl.spec.jobspec import JobSpec
+from elasticdl.spec.jobspec import JobKind, JobSpec
 
 
 class Outputs:
@@ -33,6 +33,8 @@ class Outputs:
     def __init__(self, place: Place, spec: JobSpec) -> None:
         """Write where the settings say."""
         self.published: list[str] = []
+        self.what = "the predictions are" if spec.kind is JobKind.PREDICT else "the model is"
+        """What the result is, and a verb, for people."""
         self._place = place
         self._spec = spec
         self._is_unpublished = False
@@ -117,7 +119,7 @@ class Outputs:
         except OSError as error:
             self._is_unpublished = True
             return (
-                f"the model is at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
+                f"{self.what} at {path}, and can't be put in its place ({error.strerror}: {error.filename})"
             )
         self.published = [str(output)]
         return None

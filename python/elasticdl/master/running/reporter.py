@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.transport.stream import ControlServer
@@ -22,14 +23,37 @@ _INDEXING_SECONDS = 2.0
 _SNAPSHOT_SECONDS = 10.0
 
 
+class Observer(Protocol):
+    """Hears all that people hear of a job, and each step; it must not wait."""
+
+    def event(self, event: JobEvent) -> None:
+        """Take what happened; what masters before this one told comes first."""
+
+    def status(self, status: JobStatus) -> None:
+        """Take how the job stands now."""
+
+    def progress(self, step: int, loss: float | None) -> None:
+        """Take that a step is committed now."""
+
+    def close(self) -> None:
+        """Take that nothing more comes; what is to be kept is kept on return."""
+
+
 class Reporter:
     """Tells people, for one life of a master."""
 
     def __init__(
-        self, history: EventHistory, store: StatusStore, server: ControlServer, *, snapshots_last: bool
+        self,
+        history: EventHistory,
+        store: StatusStore,
+        server: ControlServer,
+        observers: Iterable[Observer] = (),
+        *,
+        snapshots_last: bool,
     ) -> None:
-        """Tell by a history, a store, and the server's watchers; `snapshots_last`: they are checkpoints, each worth an event."""
+        """Tell by a history, a store, the server's watchers and others; `snapshots_last`: they are checkpoints, each worth an event."""
         self.history = history
+        self._observers = tuple(observers)
         self.changed = True
         """Something but figures has changed since the last status."""
         self._store = store
@@ -46,7 +70,7 @@ class Reporter:
             if one.event.kind == EventKind.ENDED:
                 self._told_ends.add(one.event.worker)
             self.history.tell(one)
-            self._server.publish(one.event)
+            self._publish(one.event)
         self.tell(EventKind.MASTER, "the master is back and has read its journal")
 
     def tell(
@@ -60,12 +84,13 @@ class Reporter:
         seconds: float | None = None,
         cause: str = "",
         redone: int = 0,
+        values: tuple[tuple[str, float], ...] = (),
     ) -> None:
         """Tell people of an event."""
         now = self.history.next_time(time.time())
-        told = HistoryEvent(JobEvent(now, kind, worker, view, step, text, seconds), cause, redone)
+        told = HistoryEvent(JobEvent(now, kind, worker, view, step, text, seconds, values), cause, redone)
         self.history.tell(told)
-        self._server.publish(told.event)
+        self._publish(told.event)
         _log.info("%s: %s", kind, text)
         self.changed = True
         self._store.tell(told)
@@ -100,6 +125,7 @@ class Reporter:
             seconds=announce.seconds,
             cause=announce.cause,
             redone=given_up if announce.redone is None else announce.redone,
+            values=announce.values,
         )
         return kind == EventKind.STEP  # people wait for the first loss
 
@@ -121,3 +147,20 @@ class Reporter:
         self._status_at, self.changed = now, False
         self._server.publish(status)
         self._store.show(status)
+        for observer in self._observers:
+            observer.status(status)
+
+    def progressed(self) -> None:
+        """Tell those who want to know each step what the history says."""
+        for observer in self._observers:
+            observer.progress(self.history.step, self.history.loss)
+
+    def close(self) -> None:
+        """Tell nothing more."""
+        for observer in self._observers:
+            observer.close()
+
+    def _publish(self, event: JobEvent) -> None:
+        self._server.publish(event)
+        for observer in self._observers:
+            observer.event(event)

@@ -58,7 +58,7 @@ from elasticdl.master.running.outputs import Outputs
 from elasticdl.master.running.processcontrol import ProcessControl
 from elasticdl.master.running.reporter import Reporter
 from elasticdl.master.running.strategy import Machine, RunnerStrategy, in_background
-from elasticdl.master.running.summary import NOTHING_TRAINED, outcome, summary
+from elasticdl.master.running.summary import outcome, summary, why_nothing
 from elasticdl.spec.jobspec import Strategy
 from elasticdl.spec.machine import check_scale
 
@@ -140,6 +140,7 @@ class Runner(Generic[Machine]):
             EventHistory(place.submitted_at),
             self._job.store,
             self._server,
+            self._job.observers,
             snapshots_last=bool(self._job.spec.checkpoint_dir),
         )
         self._processes = ProcessControl(
@@ -202,7 +203,7 @@ class Runner(Generic[Machine]):
             self._take(reported)
         journal = self._machine.journal
         if journal.stopping is not None and not journal.has_begun and journal.terminal is None:
-            self._handle(machine_events.GiveUp(NOTHING_TRAINED, "program"))
+            self._handle(machine_events.GiveUp(why_nothing(self._job.spec.kind), "program"))
         self._handle(machine_events.Launched(self._processes.lives()))
 
     # ------------------------------------------------------------------ other threads
@@ -278,6 +279,7 @@ class Runner(Generic[Machine]):
         self._handle(machine_events.Heard(connection, message))
         if self._strategy.show_message(before, self._machine, message, self.history):
             self._reporter.changed = True
+            self._reporter.progressed()
 
     def _scale(self, workers: int | None, servers: int | None, answer: Answer) -> None:
         try:
@@ -436,7 +438,7 @@ class Runner(Generic[Machine]):
             case StoppingRecord():
                 self.direct(replicas.Ending(stopping=True))
                 if not self._machine.journal.has_begun:
-                    events.append(machine_events.GiveUp(NOTHING_TRAINED, "program"))
+                    events.append(machine_events.GiveUp(why_nothing(self._job.spec.kind), "program"))
             case FinishedRecord() | FailedRecord():
                 for role in self._processes.forces:
                     self.direct(replicas.Over(), role)
@@ -470,7 +472,7 @@ class Runner(Generic[Machine]):
             why = self._outputs.publish(path)
             if why is not None:
                 return why
-            text = f"the model is at {self._job.spec.output}"
+            text = f"{self._outputs.what} at {self._job.spec.output}"
             self._reporter.tell(EventKind.EXPORTED, text, step=record.state.step)
         if not self._machine.journal.has_begun:
             return None
@@ -491,8 +493,9 @@ class Runner(Generic[Machine]):
             self._journal_writer.close()
             _log.warning("this master is replaced: %s", end.reason)
             return REPLACED
-        end = outcome(end, self._machine)
+        end = outcome(end, self._machine, self._job.spec.kind)
         self._show_status()
+        self._reporter.close()
         self._write_summary(end)
         self._journal_writer.close()
         self._server.close()
@@ -507,6 +510,7 @@ class Runner(Generic[Machine]):
         self._job.store.conclude(
             summary(
                 self._job.place.name,
+                self._job.spec.kind,
                 end,
                 self._machine.journal.terminal,
                 self.history.summary(time.time()),

@@ -9,23 +9,45 @@ from elasticdl.control.protocol.status import INTERRUPT
 from elasticdl.master.core.events import End
 from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
+from elasticdl.spec.jobspec import JobKind
 
 NOTHING_TRAINED = "the job was stopped when nothing was trained: no result is written"
+NOT_DONE = "the job was stopped before all of its data was done: no result is written"
 
 
-def outcome(end: End, machine: MasterCore) -> End:
+def why_nothing(kind: JobKind) -> str:
+    """Return what is said of a job that was stopped and has no result."""
+    return NOTHING_TRAINED if kind is JobKind.TRAIN else NOT_DONE
+
+
+def outcome(end: End, machine: MasterCore, kind: JobKind) -> End:
     """Return an end as people see it: who asked for it, and whether there is a result."""
     status, code, reason, record = end.status, end.exit_code, end.reason, machine.journal.terminal
     interrupted = INTERRUPT in (machine.journal.stopping, machine.requests.stop)
-    if isinstance(record, FinishedRecord) and record.state.step == 0:
+    if isinstance(record, FinishedRecord) and record.state.step == 0 and kind is JobKind.TRAIN:
         status, code, reason = "failed", 1, f"{NOTHING_TRAINED} ({reason})"
     if interrupted and (isinstance(record, FinishedRecord) or not machine.journal.has_begun):
         status, code = "interrupted", 130
     return End(status, reason, code)
 
 
+_OF_TRAINING = (
+    "epochs",
+    "steps",
+    "records_trained",
+    "records_per_second",
+    "redone_steps",
+    "idle_steps",
+    "recoveries",
+    "loss",
+    "digest",
+)
+"""Entries that say nothing of a job that trains nothing."""
+
+
 def summary(
     job: str,
+    kind: JobKind,
     end: End,
     record: FinishedRecord | FailedRecord | None,
     history: Mapping[str, Any],
@@ -37,6 +59,7 @@ def summary(
 
     Args:
         job: its name.
+        kind: what it does.
         end: its outcome.
         record: its terminal record.
         history: figures of its history.
@@ -64,4 +87,6 @@ def summary(
             body |= {"steps": record.state.step, "metrics": dict(record.metrics), "digest": record.digest}
         case FailedRecord():
             body |= {"traceback": record.traceback, "failed_worker": record.worker}
+    if kind is not JobKind.TRAIN:
+        body = {name: value for name, value in body.items() if name not in _OF_TRAINING}
     return body

@@ -20,7 +20,7 @@ from typing import Any, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl._core import Endpoint, Heart, Ring, StateServer, StateTransfer
+from elasticdl._core import Endpoint, Ring, StateServer, StateTransfer
 from elasticdl.checkpoint.group import head_of, range_of
 from elasticdl.checkpoint.stateimage import Best, RunningSums, State, decode, encode
 from elasticdl.control.protocol.messages import Note
@@ -73,7 +73,7 @@ from elasticdl.worker.finite import all_finite
 from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import AHEAD, LoopSettings
+from elasticdl.worker.settings import AHEAD, Beats, LoopSettings
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class AllReduceWorker:
         evaluating: Evaluating | None,
         schedule: Schedule,
         audit: AuditLog | None,
-        heart: Heart,
+        heart: Beats,
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],

@@ -20,6 +20,7 @@ from elasticdl.spec.framework import ModelFileRules, framework_of
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.ps import PsAdapter
+from elasticdl.worker.contract.trained import TrainedModel
 from elasticdl.worker.contract.usermodel import UserModel
 
 
@@ -62,6 +63,12 @@ class Framework(ModelFileRules, Protocol):
 
     def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
         """Return the adapter of a worker with parameter servers, with nothing built yet; called only if `has_ps`."""
+
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any) -> TrainedModel:
+        """Return the model of the file that `trained_model` names, with nothing built or read yet.
+
+        `metadata`: what the reader knows of its records, the third argument of `feed`.
+        """
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a catalog; called only if `has_ps`.

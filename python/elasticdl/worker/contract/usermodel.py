@@ -22,6 +22,7 @@ class UserModel:
         callbacks: returns callbacks, if defined.
         custom_data_reader: returns a reader, if defined.
         eval_metrics_fn: returns the metrics of an evaluation, if defined.
+        prediction_outputs_processor: class of what gets the predictions, if defined.
     """
 
     path: Path
@@ -33,3 +34,4 @@ class UserModel:
     callbacks: Callable[[], Any] | None
     custom_data_reader: Callable[..., Any] | None
     eval_metrics_fn: Callable[[], Any] | None = None
+    prediction_outputs_processor: Callable[[], Any] | None = None

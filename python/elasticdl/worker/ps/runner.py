@@ -16,7 +16,7 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from elasticdl._core import Batch, Heart, ParameterClient
+from elasticdl._core import Batch, ParameterClient
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.errors import Cancelled
 from elasticdl.worker.auditlog import PsAuditLog
@@ -59,7 +59,7 @@ from elasticdl.worker.ps.pacing import Needed
 from elasticdl.worker.ps.tablereader import ServerTableReader
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import LoopSettings
+from elasticdl.worker.settings import Beats, LoopSettings
 
 _log = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class PsWorker:
         client: ParameterClient,
         chunks: ChunkSource,
         audit: PsAuditLog | None,
-        heart: Heart,
+        heart: Beats,
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],

@@ -1,0 +1,219 @@
+"""Boxes around what is seen in images: COCO, one JSON file, and Pascal VOC, one XML file for each image.
+
+Both become the same: boxes as left, top, right, bottom in pixels, counted from 0 at the edges of the image, and a class for each. A box
+that can't be so makes its image a corrupt record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from elasticdl.data.readers.imageorigins import ImageParams
+from elasticdl.data.readers.imagesources import ImageRows, Sizes, numbered
+from elasticdl.errors import BadData
+from elasticdl.files import folders
+
+COLUMNS = [("boxes", pa.list_(pa.float32())), ("classes", pa.list_(pa.int64()))]
+Box = tuple[float, float, float, float]
+
+
+def coco(root: Path, path: Path, params: ImageParams) -> ImageRows:
+    """List the images of a COCO file, with the boxes of their objects; crowds, which are none, are left out. Raises BadData.
+
+    Format: https://cocodataset.org/#format-data (object detection).
+    """
+    content = _loaded(path)
+    names = {
+        entry["id"]: str(entry["name"]) for entry in _entries(content, "categories", ("id", "name"), path)
+    }
+    if not names:
+        raise BadData(f"{path} has no categories; is it a COCO file of instances?")
+    if len(set(names.values())) < len(names):
+        raise BadData(f"{path} has two categories of one name")
+    ordered = [names[key] for key in sorted(names)]
+    # Without `classes` the order is that of the categories' ids, which is what others do with COCO.
+    classes = (
+        numbered(ordered, params, str(path))
+        if params.classes
+        else {name: at for at, name in enumerate(ordered)}
+    )
+    numbers = {key: classes[name] for key, name in names.items()}
+    images = {entry["id"]: entry for entry in _entries(content, "images", ("id", "file_name"), path)}
+    if not images:
+        raise BadData(f"{path} has no images")
+    objects: dict[Any, list[Mapping[str, Any]]] = {key: [] for key in images}
+    for entry in _entries(content, "annotations", ("image_id", "category_id", "bbox"), path):
+        what = f"{path}: the annotation {entry.get('id', '(without id)')}"
+        if entry["image_id"] not in images:
+            raise BadData(f"{what} is of the image {entry['image_id']!r}, which is not among its images")
+        if entry["category_id"] not in numbers:
+            raise BadData(
+                f"{what} has the category {entry['category_id']!r}, which is not among its categories"
+            )
+        if not entry.get("iscrowd"):
+            objects[entry["image_id"]].append(entry)
+    rows = ImageRows(COLUMNS, class_names=list(classes))
+    sizes = Sizes(root, str(path))
+    for key, image in images.items():
+        name, size = str(image["file_name"]), (image.get("width"), image.get("height"))
+        found = [
+            _Object(
+                _of_coco(one["bbox"]),
+                numbers[one["category_id"]],
+                one["bbox"],
+                f"annotation {one.get('id')} of {path.name}",
+            )
+            for one in objects[key]
+        ]
+        rows.add(name, sizes.of(name), *_values(found, size))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Object:
+    """What is seen in an image: its box, None if it is none; its class; the box as it is written, and where."""
+
+    box: Box | None
+    number: int
+    written: Any
+    where: str
+
+
+def _values(objects: Sequence[_Object], size: tuple[Any, Any]) -> tuple[Sequence[Any], str]:
+    """Return the values of an image's columns, and what is wrong with it."""
+    for one in objects:
+        if wrong := _wrong_with(one.box, *size):
+            return ([], []), f"its box {one.written!r} {wrong} (in {one.where}); mend the annotation"
+    edges = [edge for one in objects if one.box is not None for edge in one.box]
+    return (edges, [one.number for one in objects]), ""
+
+
+def _loaded(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            content = json.load(file)
+    except OSError as error:
+        raise BadData(f"can't read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise BadData(f"{path} is no whole JSON: {error}; was it cut? Copy it again") from error
+    if not isinstance(content, dict):
+        raise BadData(
+            f"{path} is no COCO file: it is a {type(content).__name__} instead of an object with images and annotations"
+        )
+    return content
+
+
+def _entries(content: Mapping[str, Any], name: str, keys: Sequence[str], path: Path) -> list[dict[str, Any]]:
+    entries = content.get(name)
+    if not isinstance(entries, list):
+        raise BadData(f"{path} is no COCO file of instances: it has no list {name!r}")
+    for number, entry in enumerate(entries):
+        if not isinstance(entry, dict) or not all(
+            isinstance(entry.get(key), int | str | list) for key in keys
+        ):
+            raise BadData(
+                f"{path} is no COCO file of instances: entry {number} of {name!r} lacks one of {', '.join(keys)}"
+            )
+    return entries
+
+
+def _of_coco(bbox: Any) -> Box | None:
+    if not isinstance(bbox, list) or len(bbox) != 4 or not all(isinstance(one, int | float) for one in bbox):
+        return None
+    left, top, width, height = map(float, bbox)
+    return left, top, left + width, top + height
+
+
+def _wrong_with(box: Box | None, width: Any, height: Any) -> str:
+    """Return why something is no box inside of an image, whose edges may cut off a pixel of it; empty if it is one."""
+    if box is None or not all(map(math.isfinite, box)):
+        return "is not four numbers"
+    left, top, right, bottom = box
+    if left >= right or top >= bottom:
+        return "has no area"
+    outside = left < -1 or top < -1
+    outside |= isinstance(width, int) and right > width + 1
+    outside |= isinstance(height, int) and bottom > height + 1
+    return f"is not inside of the image, which has {width} × {height} pixels" if outside else ""
+
+
+def voc(root: Path, annotations: Path, split: Path | None, params: ImageParams) -> ImageRows:
+    """List images with the boxes of their VOC files: all that there are, or those that a split names. Raises BadData.
+
+    Format: the development kit of http://host.robots.ox.ac.uk/pascal/VOC/; pixels are counted from 1 there, and the last ones belong to
+    a box.
+    """
+    stems = list(_split(split)) if split else sorted(path.stem for path in annotations.glob("*.xml"))
+    if not stems:
+        raise BadData(
+            f"{split or annotations} names no image" if split else f"{annotations} has no .xml file"
+        )
+    images = {path.stem: path.name for path in root.iterdir() if folders.is_image(path.name)}
+    parsed = [_parsed(annotations / f"{stem}.xml") for stem in stems]
+    named = sorted({name for objects, _ in parsed for name, _ in objects})
+    classes = numbered(named, params, str(annotations))
+    rows = ImageRows(COLUMNS, class_names=list(classes))
+    sizes = Sizes(root, str(split or annotations))
+    for stem, (objects, size) in zip(stems, parsed, strict=True):
+        found = [
+            _Object(_of_voc(edges), classes[name], list(edges), f"{stem}.xml") for name, edges in objects
+        ]
+        name = images.get(stem, f"{stem}.jpg")
+        rows.add(name, sizes.of(name), *_values(found, size))
+    return rows
+
+
+def _split(path: Path) -> Iterator[str]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadData(f"can't read {path}: {getattr(error, 'strerror', 'it is no text in UTF-8')}") from error
+    yield from (line.split()[0] for line in lines if line.strip())
+
+
+_Objects = list[tuple[str, tuple[str, ...]]]
+
+
+def _parsed(path: Path) -> tuple[_Objects, tuple[int | None, int | None]]:
+    """Return class and edges of each object of a VOC file, and width and height of its image."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except OSError as error:
+        raise BadData(
+            f"can't read {path}: {error.strerror}; each image of the split needs its annotations"
+        ) from error
+    except ElementTree.ParseError as error:
+        raise BadData(f"{path} is no whole XML: {error}; was it cut? Copy it again") from error
+    if root.tag != "annotation":
+        raise BadData(f"{path} is no file of VOC: it begins with <{root.tag}> instead of <annotation>")
+    objects: _Objects = []
+    for entry in root.iter("object"):
+        name, box = entry.findtext("name", "").strip(), entry.find("bndbox")
+        if not name:
+            raise BadData(f"{path} has an object without a name")
+        edges = tuple(
+            "" if box is None else box.findtext(edge, "") for edge in ("xmin", "ymin", "xmax", "ymax")
+        )
+        objects.append((name, edges))
+    width, height = (root.findtext(f"size/{one}", "") for one in ("width", "height"))
+    return objects, (_pixels(width), _pixels(height))
+
+
+def _pixels(text: str) -> int | None:
+    return int(text) if text.strip().isdigit() and int(text) else None
+
+
+def _of_voc(edges: Sequence[str]) -> Box | None:
+    try:
+        left, top, right, bottom = map(float, edges)
+    except ValueError:
+        return None
+    return max(0.0, left - 1), max(0.0, top - 1), right, bottom

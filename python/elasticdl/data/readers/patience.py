@@ -1,0 +1,98 @@
+"""Patience with storage that does not answer: whether to try again, and when.
+
+Pure but for `Patience.call`, which waits and tries. What is no storage's silence, such as a file that is not there, is raised at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from elasticdl.errors import StorageAway
+
+_FIRST, _LONGEST = 0.5, 15.0
+"""Seconds between two tries: twice as long each time."""
+_SIGN = 1.0
+"""Seconds between two signs of life meanwhile."""
+_LASTING = (
+    FileNotFoundError,
+    PermissionError,
+    IsADirectoryError,
+    NotADirectoryError,
+    NotImplementedError,
+    ImportError,
+)
+_PASSING_STATUS = (408, 429)
+"""Answers of HTTP below 500 that another try may change."""
+
+_Answer = TypeVar("_Answer")
+
+
+def may_pass(error: Exception) -> bool:
+    """Tell whether another try may succeed."""
+    # Of HTTP, fsspec says that whatever it can't have does not exist; what happened stands behind it.
+    if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, _LASTING):
+        return False
+    status = getattr(error, "status", None)
+    return not (isinstance(status, int) and 400 <= status < 500 and status not in _PASSING_STATUS)
+
+
+def pause(waited: float, tries: int, patience: float) -> float | None:
+    """Return the seconds to wait before the next try, after so many seconds and tries in vain; None: give up."""
+    if waited >= patience:
+        return None
+    return min(_FIRST * 2.0 ** min(tries - 1, 16), _LONGEST, patience - waited)
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a process waits for storage, and whom it tells.
+
+    Attributes:
+        seconds: how long.
+        note: hears once that it waits, and once that it need not any more.
+        alive: hears after each try in vain, and each second until the next one, that this process is not stuck.
+        clock: says the time in seconds.
+        wait: waits for so many.
+    """
+
+    seconds: float = 300.0
+    note: Callable[[str], object] = field(default=lambda text: None)
+    alive: Callable[[], object] = field(default=lambda: None)
+    clock: Callable[[], float] = time.monotonic
+    wait: Callable[[float], None] = time.sleep
+
+    def call(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
+        """Ask storage until it answers. Raises StorageAway when patience is at its end, and at once what no other try would change."""
+        begun, tries = self.clock(), 0
+        while True:
+            try:
+                answer = ask()
+            except Exception as error:
+                if not may_pass(error):
+                    raise
+                tries += 1
+                waited = self.clock() - begun
+                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(": ")
+                seconds = pause(waited, tries, self.seconds)
+                if seconds is None:
+                    raise StorageAway(
+                        f"{what} has not answered for {waited:.0f} s ({reason}); --storage_seconds says how long a job waits for it"
+                    ) from error
+                if tries == 1:
+                    self.note(f"waiting for {what}, for {self.seconds:g} s at most: {reason}")
+                self._pause(seconds)
+            else:
+                if tries:
+                    self.note(f"{what} answers again, after {self.clock() - begun:.0f} s")
+                return answer
+
+    def _pause(self, seconds: float) -> None:
+        while seconds > 0:
+            self.alive()
+            self.wait(min(seconds, _SIGN))
+            seconds -= _SIGN

@@ -1,0 +1,65 @@
+"""How the processes of a job open its data: master and workers alike, so that they find the same records.
+
+Not for readers of the model file, which only workers run.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elasticdl.errors import BadData
+
+if TYPE_CHECKING:
+    from elasticdl.cluster.local.place import Place
+    from elasticdl.data.readers.reader import BadRecords, Reader
+    from elasticdl.spec.jobspec import JobSpec
+
+_log = logging.getLogger(__name__)
+
+MOST_IN_PODS = 32 << 20
+"""Bytes of a table that each pod makes for itself if there is no place for it that all of them see."""
+
+
+def open_job_data(
+    place: Place,
+    spec: JobSpec,
+    origin: str,
+    bad_records: BadRecords | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], object] = _log.warning,
+    alive: Callable[[], object] = lambda: None,
+) -> Reader:
+    """Open training or validation data; `note` and `alive`: as of `Patience`. Raises BadData, BadSetting or StorageAway."""
+    from elasticdl.data.plan.order import records_per_task
+    from elasticdl.data.readers.madetables import MadeTables
+    from elasticdl.data.readers.patience import Patience
+    from elasticdl.data.readers.recordfiles import open_reader
+
+    folder = place.path / "data"
+    if spec.data_cache:
+        # The name is unique among the jobs that there are, not among all that there were.
+        tables = MadeTables(Path(spec.data_cache) / f"{place.name}-{place.submitted_at:.0f}")
+    else:
+        tables = MadeTables(folder, 0 if place.identity is None else MOST_IN_PODS)
+    patience = Patience(spec.storage_seconds, note, alive)
+    per_task = records_per_task(spec)
+    return open_reader(
+        origin, spec.data_reader_params, folder, bad_records, progress, per_task, tables, patience
+    )
+
+
+def check_classes(training: Reader, validation: Reader) -> None:
+    """Check that numbers of classes mean the same in training and validation data. Raises BadData."""
+    one, other = (getattr(reader.metadata, "class_names", ()) for reader in (training, validation))
+    if one != other:
+        raise BadData(
+            f"training_data has the classes {_shown(one)}, and validation_data {_shown(other)}; say which number is which class with "
+            f'--data_reader_params="classes={list(one or other)!r}"'
+        )
+
+
+def _shown(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:20]) + (" …" if len(names) > 20 else "") or "of numbers"

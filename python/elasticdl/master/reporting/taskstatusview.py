@@ -1,0 +1,98 @@
+"""What people see at one moment of a job that evaluates or predicts, worked out from all that its master knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from elasticdl.cluster.cluster import process_name
+from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+from elasticdl.master.core.records import FailedRecord, FinishedRecord
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.reporting.statusview import SHOWN_AFTER_END
+from elasticdl.master.tasking.machine import TaskMaster
+from elasticdl.spec.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatusView:
+    """One moment of a job.
+
+    Attributes:
+        spec: the job's settings.
+        machine: the master's state.
+        history: what has happened.
+        force: which workers should run.
+        processes: which do.
+    """
+
+    spec: JobSpec
+    machine: TaskMaster
+    history: EventHistory
+    force: ReplicaSet
+    processes: Processes
+
+    def status(self, job_name: str, now: float) -> JobStatus:
+        """Return what `elasticdl status` shows at time `now` (seconds, the master's clock)."""
+        machine, history = self.machine, self.history
+        state, reason = self._state(now)
+        total = 0 if machine.plan is None else machine.plan.num_records
+        rate = history.rate(now)
+        return JobStatus(
+            job_name=job_name,
+            state=state,
+            reason=reason,
+            view=0,
+            step=0,
+            epoch=0,
+            num_epochs=1,
+            done=history.records / total if total else None,
+            loss=None,
+            records=history.records,
+            records_per_second=rate,
+            seconds_left=(total - history.records) / rate if rate and total else None,
+            wanted_workers=self.force.wanted,
+            workers=tuple(self._workers(now)),
+        )
+
+    @property
+    def _doing(self) -> str:
+        return "evaluating" if self.machine.evaluates else "predicting"
+
+    def _state(self, now: float) -> tuple[str, str]:
+        journal, machine = self.machine.journal, self.machine
+        match journal.terminal:
+            case FinishedRecord():
+                return "finished", machine.why_finished
+            case FailedRecord(reason):
+                return "failed", reason
+        if why := machine.stuck(now):
+            return "waiting", why
+        if journal.stopping is not None:
+            return "stopping", journal.stopping
+        if machine.plan is None:
+            return "starting", "the data is being opened"
+        if not machine.liveness.seen:
+            return "starting", "workers are being started"
+        return self._doing, f"{machine.tasks_done:,} of {machine.plan.num_tasks:,} tasks are done"
+
+    def _workers(self, now: float) -> list[WorkerStatus]:
+        liveness = self.machine.liveness
+        members = {seen.name: member for member, seen in liveness.seen.items()}
+        found = []
+        for name in map(str, self.force.running()):
+            member = members.get(name)
+            state = "pending" if name in self.processes.pending else "starting"
+            if member is not None:
+                state = "draining" if liveness.seen[member].leaving else self._doing
+            elif self.force.replicas[process_name(name).index].retired and state != "pending":
+                state = "draining"
+            why = ""
+            if state in ("pending", "starting"):
+                why = self.processes.waits_for(now, name, self.spec.start_seconds)
+            found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
+        for name, at in self.processes.ended.items():
+            if now - at < SHOWN_AFTER_END:
+                found.append(WorkerStatus(name, "ended", None, members.get(name)))
+        return found

@@ -1,0 +1,156 @@
+"""What the runner of the master of a job that evaluates or predicts asks: workers, tasks, and where predictions are put."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Collection, Hashable, Mapping
+from pathlib import Path
+from typing import Any
+
+from elasticdl.cluster.cluster import ProcessName, Role, process_name
+from elasticdl.control.protocol.messages import MemberMessage, TaskKind, TaskResult
+from elasticdl.control.protocol.status import EventKind, JobStatus
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.order import pass_of
+from elasticdl.data.plan.shard import Shard
+from elasticdl.files.predictions import draft_of, parts_of
+from elasticdl.master.core.events import Announce, GiveUp
+from elasticdl.master.core.records import FinishedRecord, Record, ShardsRecord
+from elasticdl.master.processes import replicas as replicas
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.processes.starting import Stage
+from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.reporting.taskstatusview import TaskStatusView
+from elasticdl.master.running.results import add_up, result_size
+from elasticdl.master.running.strategy import Actions
+from elasticdl.master.running.times import times_of
+from elasticdl.master.tasking.machine import Settings, TaskMaster
+from elasticdl.spec.jobspec import JobKind, JobSpec
+
+
+class TaskStrategy:
+    """Evaluation or prediction, for `RunnerStrategy`."""
+
+    tick_seconds = 0.1
+    status_seconds = 0.2
+
+    def __init__(self, spec: JobSpec, job_name: str, job_key: bytes) -> None:
+        """Serve the job of these settings; `job_key`: a secret of the job."""
+        self._spec = spec
+        self._job_name = job_name
+        is_written = spec.kind is JobKind.PREDICT and bool(spec.output)
+        self._draft = draft_of(Path(spec.output), job_key) if is_written else None
+
+    def begin(self) -> TaskMaster:
+        """Return a master that knows nothing yet."""
+        return TaskMaster(settings(self._spec, self._draft))
+
+    # ------------------------------------------------------------------ what people see
+
+    def show_position(self, machine: TaskMaster, history: EventHistory) -> None:
+        """Take what is done."""
+        if machine.plan is not None and machine.tasks is not None:
+            done = sum(map(machine.plan.num_task_records, machine.tasks.results))
+            history.progress(time.monotonic(), 0, done, None)
+
+    def show_message(
+        self, before: TaskMaster, after: TaskMaster, message: MemberMessage, history: EventHistory
+    ) -> bool:
+        """Take the records of a task that is done."""
+        if not isinstance(message, TaskResult) or after.tasks_done == before.tasks_done or after.plan is None:
+            return False
+        records = history.records + after.plan.num_task_records(message.task)
+        history.progress(time.monotonic(), 0, records, None)
+        return True
+
+    def moment(self, machine: TaskMaster) -> Hashable:
+        """Return who is there."""
+        return len(machine.liveness.seen)
+
+    def status(
+        self,
+        machine: TaskMaster,
+        history: EventHistory,
+        forces: Mapping[Role, ReplicaSet],
+        processes: Processes,
+        now: float,
+    ) -> JobStatus:
+        """Return how the job stands."""
+        view = TaskStatusView(self._spec, machine, history, forces[Role.WORKER], processes)
+        return view.status(self._job_name, now)
+
+    def why_lost(self, machine: TaskMaster, processes: Processes) -> str:
+        """Return nothing: nobody's end holds a job up for long."""
+        return ""
+
+    def figures(self, machine: TaskMaster, history: EventHistory) -> dict[str, Any]:
+        """Return how many workers took part, and how many records they have gone through."""
+        what = "records_evaluated" if machine.evaluates else "records_predicted"
+        return {"joined": len(history.joined), what: history.records}
+
+    # ------------------------------------------------------------------ processes
+
+    def stages(self, machine: TaskMaster) -> Mapping[str, Stage]:
+        """Return that a worker takes part once it has enrolled."""
+        return {seen.name: Stage.JUDGED for seen in machine.liveness.seen.values()}
+
+    def members_of(self, machine: TaskMaster, name: str) -> Collection[MemberId]:
+        """Return the member that a process was."""
+        member = machine.liveness.member(name)
+        return () if member is None else (member,)
+
+    def leaves_when_told(self, machine: TaskMaster, name: ProcessName) -> bool:
+        """Return that none does: workers leave by a signal."""
+        return False
+
+    def replicas_event(self, announce: Announce) -> replicas.Event | None:
+        """Return that a process has joined."""
+        if announce.kind == EventKind.JOINED:
+            return replicas.Joined(process_name(announce.worker))
+        return None
+
+    # ------------------------------------------------------------------ records and files
+
+    def before_append(self, machine: TaskMaster, record: Record) -> GiveUp | None:
+        """Make the directory of the parts before any worker gets a task."""
+        if self._draft is None or not isinstance(record, ShardsRecord):
+            return None
+        try:
+            parts_of(self._draft).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            return GiveUp(f"--output: {self._spec.output} can't be written: {error.strerror}", "bad-input")
+        return None
+
+    def after_append(self, machine: TaskMaster, record: Record, actions: Actions) -> None:
+        """Do nothing: tasks are not journalled."""
+
+    def complete_audit(self, machine: TaskMaster, record: FinishedRecord) -> None:
+        """Do nothing: nothing is trained."""
+
+    def drop_snapshots(self, folder: Path | None) -> None:
+        """Remove what was beside the result, and parts of one that is not whole."""
+        if self._draft is not None:
+            shutil.rmtree(self._draft, ignore_errors=True)
+
+
+def settings(spec: JobSpec, draft: Path | None) -> Settings:
+    """Return what the machine takes from the job's settings; `draft`: where predictions are made, None if nowhere."""
+
+    def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> OnePass:
+        return pass_of(spec, shards)
+
+    return Settings(
+        workers=spec.num_workers.maximum,
+        minimum=spec.num_workers.minimum,
+        relaunches=spec.relaunch_on_worker_failure,
+        plan=plan,
+        output=Path(spec.output) if spec.output else None,
+        times=times_of(spec),
+        task=TaskKind.EVALUATE if spec.kind is JobKind.EVALUATE else TaskKind.PREDICT,
+        add_up=add_up,
+        result_size=result_size,
+        draft="" if draft is None else str(parts_of(draft)),
+    )

@@ -1,0 +1,1 @@
+"""The master of jobs that evaluate or predict, and train nothing."""

@@ -1,0 +1,341 @@
+"""The master of a job that evaluates or predicts, as a pure state machine: time and events in, instructions out.
+
+It leases tasks to workers; a task's first result counts. Nothing of that is journalled: workers repeat what they have done to a new
+master, and what died with them is done again with the same bits. What every master does is in `master/core/machine.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from elasticdl.control.protocol.frozen import replace
+from elasticdl.control.protocol.messages import (
+    AtGate,
+    Evaluated,
+    Exported,
+    Failed,
+    Finished,
+    FoundShards,
+    MemberMessage,
+    Note,
+    ProgramFailed,
+    Released,
+    StopJob,
+    TaskKind,
+    TaskResult,
+)
+from elasticdl.control.protocol.psmessages import Enroll, Enrolled, Leave
+from elasticdl.control.protocol.status import EventKind
+from elasticdl.control.protocol.tasking import NO_VIEW, STATE
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.shard import Shard
+from elasticdl.master.core import machine as core
+from elasticdl.master.core.evaluation import Evaluation
+from elasticdl.master.core.events import Announce, Beat, Kill
+from elasticdl.master.core.machine import Link, MasterCore, Out
+from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, Journal, Record, ShardsRecord
+from elasticdl.master.tasking.liveness import Liveness
+
+AddUp = Callable[[str, Sequence[bytes]], bytes]
+"""Adds up the results of all tasks, in the order of the tasks; the text says what each consists of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(core.Settings):
+    """What the machine takes from the job's settings.
+
+    Attributes:
+        task: what workers do.
+        add_up: adds up results of evaluation tasks.
+        result_size: bytes of such a result, by what it consists of.
+        draft: where predictions lie until all of them are there; empty if they are written nowhere.
+    """
+
+    task: TaskKind
+    add_up: AddUp
+    result_size: Callable[[str], int]
+    draft: str = ""
+
+
+@dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
+class TaskMaster(MasterCore):
+    """One master: events in, instructions out.
+
+    Attributes:
+        settings: of the job.
+        links: control streams.
+        plan: the tasks, None until the data is known.
+        tasks: who does which, and what has come back; None before.
+        added_up: what all tasks of an evaluation have added up.
+        liveness: who is there.
+    """
+
+    settings: Settings
+    links: Mapping[int, Link] = field(default_factory=dict)
+    plan: OnePass | None = None
+    tasks: Evaluation | None = None
+    added_up: bytes | None = None
+    liveness: Liveness = field(default_factory=Liveness)
+
+    # ------------------------------------------------------------------ for people
+
+    @property
+    def evaluates(self) -> bool:
+        """Tell whether the job evaluates; else it predicts."""
+        return self.settings.task == TaskKind.EVALUATE
+
+    @property
+    def why_finished(self) -> str:
+        """Return why there was nothing more to do."""
+        return "all data was evaluated" if self.evaluates else "all data was predicted"
+
+    @property
+    def tasks_done(self) -> int:
+        """Return how many tasks are done."""
+        return 0 if self.tasks is None else len(self.tasks.results)
+
+    # ------------------------------------------------------------------ the transition
+
+    def _connect(self, connection: int, member: MemberId, name: str) -> Self:
+        return replace(self, links={**self.links, connection: Link(member=member, name=name)})
+
+    def _disconnect(self, now: float, connection: int) -> Self:
+        links = dict(self.links)
+        link = links.pop(connection, None)
+        if link is None:
+            return self
+        liveness = self.liveness.disconnected(now, link.member, connection)
+        return replace(self, links=links, liveness=liveness)
+
+    def _beat(self, now: float, beat: Beat) -> Self:
+        return replace(self, liveness=self.liveness.beaten(now, beat))
+
+    def _act(self, now: float, out: Out) -> Self:
+        """Give the tasks of a worker that seems to hang to others, and replace it; should it live, that does no harm."""
+        if self.tasks is None or self.journal.terminal is not None:
+            return self
+        master, tasks = self, self.tasks
+        busy = frozenset(member for member in self.liveness.seen if tasks.is_busy(member))
+        times, took = self.settings.times, tasks.took
+        for member, why in self.liveness.suspected(now, times, took, busy).items():
+            name = self.liveness.seen[member].name
+            out.append(
+                Announce(EventKind.EVICTED, name, 0, 0, f"{name} is left out: {why}; others do its task")
+            )
+            out.append(Kill(name, why))
+            master = master._without(member)
+        return master
+
+    def _without(self, member: MemberId) -> Self:
+        tasks = None if self.tasks is None else self.tasks.free(member)
+        return replace(self, liveness=self.liveness.without(member), tasks=tasks)
+
+    # ------------------------------------------------------------------ the journal
+
+    def _contradiction(self, journal: Journal) -> str | None:
+        if journal.view is not None or journal.entries:
+            return "it is of a job that trains"
+        return None
+
+    def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
+        plan: OnePass = self.settings.plan(shards, validation)
+        return replace(
+            self, plan=plan, tasks=Evaluation(STATE, plan.num_tasks, self.started_at, kind=self.settings.task)
+        )
+
+    def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
+        if isinstance(record, EvaluatedRecord):
+            shown = ", ".join(f"{name} {value:z.4f}" for name, value in record.values)
+            text = f"evaluated: {shown}"
+            out.append(Announce(EventKind.EVALUATED, "", 0, 0, text, record.seconds))
+        return super()._appended(now, before, record, out)
+
+    def _wanted_own(self, now: float) -> Record | None:
+        tasks = self.tasks
+        if tasks is None or tasks.evaluated is None or STATE in self.journal.evaluated:
+            return None
+        return EvaluatedRecord(STATE, tasks.evaluated.values, now - tasks.began_at)
+
+    def _waits(self) -> bool:
+        return True
+
+    # ------------------------------------------------------------------ what comes in
+
+    def _impossible(self, link: Any, message: MemberMessage) -> str | None:
+        match message:
+            case Enroll(server=server, roll_back=roll_back) if server is not None or roll_back:
+                return "there are no parameter servers"
+            case AtGate(view, state) if (view, state) != (NO_VIEW, STATE):
+                return f"there is no state {state}"
+            case AtGate(metrics=metrics):
+                return self._no_metrics(metrics)
+            case TaskResult(state=state) | Evaluated(state=state) if state != STATE:
+                return f"there is no state {state}"
+            case TaskResult(task=task) if self.plan is not None and task >= self.plan.num_tasks:
+                return f"task {task}, of {self.plan.num_tasks}"
+            case TaskResult(body=body):
+                return self._no_result(body)
+            case Evaluated() if not self.evaluates:
+                return "nothing is evaluated"
+            case Enroll() | Leave() | FoundShards() | Note() | ProgramFailed() | StopJob() | Evaluated():
+                return None
+        return "the job trains nothing"
+
+    def _no_metrics(self, metrics: str) -> str | None:
+        if not self.evaluates:
+            return "nothing is evaluated" if metrics else None
+        try:
+            self.settings.result_size(metrics)
+        except ValueError as error:
+            return f"metrics that can't be: {error}"
+        mine = "" if self.tasks is None else self.tasks.metrics
+        return "its metrics are not those of the others" if mine and metrics != mine else None
+
+    def _no_result(self, body: bytes) -> str | None:
+        tasks = self.tasks
+        if tasks is None or not self.evaluates:
+            return "a prediction has no body" if body else None
+        if not tasks.metrics:
+            return None  # it is not taken
+        size = self.settings.result_size(tasks.metrics)
+        return None if len(body) == size else f"a result of {len(body):,} bytes, and not {size:,}"
+
+    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
+        match message:
+            case Enroll():
+                return self._enroll(now, connection, link, message, out)
+            case FoundShards(shards, validation):
+                return self._find(ShardsRecord(shards, validation))
+            case AtGate(metrics=metrics):
+                return self._take_ready(now, link, metrics)
+            case TaskResult(task=task, body=body):
+                return self._take_result(now, link, task, body)
+            case Evaluated():
+                return self._take_metrics(now, link, message)
+            case Leave():
+                return self._let_leave(link, out)
+            case StopJob(reason):
+                return self._hear_stop(connection, reason, out)
+            case Note(kind, view, step, text, seconds):
+                out.append(Announce(kind, link.name, view, step, text, seconds))
+                return self
+            case ProgramFailed():
+                return self._note_failure(link, message)._without(link.member)
+        return self
+
+    def _enroll(self, now: float, connection: int, link: Link, enroll: Enroll, out: Out) -> Self:
+        if enroll.member not in self.liveness.seen:
+            out.append(Announce(EventKind.JOINED, link.name, 0, 0, f"{link.name} has joined"))
+        liveness = self.liveness.enrolled(now, enroll.member, link.name, connection, leaving=enroll.leaving)
+        tasks = None if self.tasks is None else self.tasks.free(enroll.member)
+        links = {**self.links, connection: replace(link, registered=True)}
+        return replace(self, liveness=liveness, tasks=tasks, links=links)
+
+    def _take_ready(self, now: float, link: Link, metrics: str) -> Self:
+        if link.member not in self.liveness.seen or self.tasks is None:
+            return self
+        tasks = replace(self.tasks, metrics=metrics)
+        return replace(self, liveness=self.liveness.ready(now, link.member), tasks=tasks)
+
+    def _take_result(self, now: float, link: Link, task: int, body: bytes) -> Self:
+        tasks = self.tasks
+        if tasks is None or (self.evaluates and not tasks.metrics):
+            return self
+        tasks = tasks.with_result(now, link.member, task, body)
+        master = replace(self, tasks=tasks)._moved(now, link)
+        if not self.evaluates or not tasks.is_whole or self.added_up is not None:
+            return master
+        results = [tasks.results[number] for number in range(tasks.tasks)]
+        return replace(master, added_up=self.settings.add_up(tasks.metrics, results))
+
+    def _take_metrics(self, now: float, link: Link, said: Evaluated) -> Self:
+        if self.tasks is None:
+            return self
+        return replace(self, tasks=self.tasks.free(link.member).with_metrics(said))._moved(now, link)
+
+    def _moved(self, now: float, link: Link) -> Self:
+        if link.member not in self.liveness.seen:
+            return self
+        return replace(self, liveness=self.liveness.moved(now, link.member))
+
+    def _let_leave(self, link: Link, out: Out) -> Self:
+        seen = self.liveness.seen.get(link.member)
+        if seen is None:
+            return self
+        if not seen.leaving or self.tasks is None or not self.tasks.is_busy(link.member):
+            out.append(
+                Announce(EventKind.DRAINED, link.name, 0, 0, f"{link.name} has left; others do its task")
+            )
+        tasks = None if self.tasks is None else self.tasks.free(link.member)
+        return replace(self, liveness=self.liveness.leaves(link.member), tasks=tasks)
+
+    def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
+        if name in self.gone:
+            return self
+        master = replace(self, gone={**self.gone, name: cause})
+        member = self.liveness.member(name)
+        if member is None:
+            return master
+        if self.journal.terminal is None and not self.liveness.seen[member].leaving:
+            text = f"{name} is lost: {cause}; others do its task"
+            out.append(Announce(EventKind.LOST, name, 0, 0, text, None, cause))
+        return master._without(member)
+
+    # ------------------------------------------------------------------ the end
+
+    def _has_committed(self) -> bool:
+        return self.tasks_done > 0
+
+    def _wanted_finish(self) -> Record | None:
+        tasks = self.tasks
+        if tasks is None:
+            return None
+        record = self.journal.evaluated.get(STATE)
+        if self.evaluates:
+            return None if record is None else FinishedRecord(NO_VIEW, STATE, "", "", record.values)
+        return FinishedRecord(NO_VIEW, STATE, self.settings.draft, "", ()) if tasks.is_whole else None
+
+    def _may_finish(self, exported: Exported) -> bool:
+        return False
+
+    def _all_gone(self) -> bool:
+        return not self.liveness.seen
+
+    # ------------------------------------------------------------------ what each connection is sent
+
+    def _tell_all(self, now: float, concerned: int | None, out: Out) -> Self:
+        links = dict(self.links)
+        for connection, link in self.links.items():
+            told = self._tell_everybody(connection, link, out)
+            if told.registered and not told.welcomed and not told.verdict:
+                self._tell(connection, Enrolled(self.journal.epoch, None), out)
+                told = replace(told, welcomed=True)
+            links[connection] = told
+        return replace(self, links=links)._lease_tasks(now, out)
+
+    def _lease_tasks(self, now: float, out: Out) -> Self:
+        if self.tasks is None or self.journal.stopping is not None or self.journal.terminal is not None:
+            return self
+        tasks, liveness = self.tasks, self.liveness
+        for connection, member in liveness.at_work():
+            if tasks.is_busy(member) or not self.links[connection].welcomed:
+                continue
+            leased = tasks.next_for(now, member, self.added_up)
+            if leased is None:
+                continue
+            tasks, liveness = tasks.with_lease(now, member, leased), liveness.moved(now, member)
+            self._tell(connection, leased, out)
+        return self if tasks is self.tasks else replace(self, tasks=tasks, liveness=liveness)
+
+    def _verdict(self, link: Any) -> Released | Finished | Failed | None:
+        end = self.journal.terminal
+        if isinstance(end, FinishedRecord):
+            return Finished("the job is finished")
+        if end is not None:
+            return Failed(end.reason)
+        seen = self.liveness.seen.get(link.member)
+        is_busy = self.tasks is not None and self.tasks.is_busy(link.member)
+        return Released("it has left") if seen is not None and seen.leaving and not is_busy else None

@@ -1,0 +1,25 @@
+"""Where a job's page listens: on this machine only, because connections from elsewhere need TLS beneath."""
+
+from __future__ import annotations
+
+import socket
+
+from elasticdl.errors import BadSetting
+
+HOST = "127.0.0.1"
+
+
+def listen(port: int) -> socket.socket:
+    """Return a socket that listens on this machine. Raises BadSetting if the port is in use or can't be had."""
+    try:
+        return socket.create_server((HOST, port))
+    except OSError as error:
+        raise BadSetting(
+            f"--status_port: the port {port} of this machine can't be had ({error.strerror}); name another one, or leave it out for any "
+            "free one"
+        ) from error
+
+
+def check_port(port: int) -> None:
+    """Check that a port is free. Raises BadSetting."""
+    listen(port).close()

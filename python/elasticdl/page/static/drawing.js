@@ -1,0 +1,127 @@
+// Draws curves and the time line as SVG. It is given values and an element, and asks nothing of the server.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function node(name, attributes, ...children) {
+  const made = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+function titled(element, text) {
+  element.append(node("title", {}, text));
+  return element;
+}
+
+export function clock(seconds) {
+  const whole = Math.max(0, Math.round(seconds));
+  const two = (number) => String(number).padStart(2, "0");
+  const hours = Math.floor(whole / 3600);
+  const minutes = Math.floor(whole / 60) % 60;
+  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+}
+
+export function figure(value) {
+  if (value === null || value === undefined) return "–";
+  const size = Math.abs(value);
+  if (size !== 0 && (size < 0.001 || size >= 1e7)) return value.toExponential(2);
+  return value.toLocaleString("en", { maximumFractionDigits: size >= 100 ? 0 : size >= 10 ? 1 : 4 });
+}
+
+// Steps of 1, 2 or 5 times a power of ten, so that at most `most` of them cover the range.
+function ticks(low, high, most) {
+  const rough = (high - low) / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = [1, 2, 5, 10].map((times) => times * power).find((size) => size >= rough);
+  const found = [];
+  for (let number = Math.ceil(low / step); number * step <= high + step * 1e-9; number++) found.push(number * step);
+  return found;
+}
+
+function timeTicks(seconds, most) {
+  const steps = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 604800];
+  const step = steps.find((size) => seconds / size <= most) ?? Math.ceil(seconds / most);
+  const found = [];
+  for (let at = 0; at <= seconds; at += step) found.push(at);
+  return found;
+}
+
+// points: [time, step, value]; `by`: 1 for steps, 0 for the seconds since `began`.
+export function drawCurve(place, points, by, began, dotted) {
+  const width = Math.max(200, place.clientWidth), height = 150, left = 52, bottom = 18, top = 6, right = 8;
+  const xs = points.map((point) => (by ? point[1] : point[0] - began)), ys = points.map((point) => point[2]);
+  let [lowX, highX] = [Math.min(...xs), Math.max(...xs)];
+  let [lowY, highY] = [Math.min(...ys), Math.max(...ys)];
+  if (lowX === highX) highX += 1;
+  if (lowY === highY) [lowY, highY] = [lowY - (Math.abs(lowY) / 10 || 1), highY + (Math.abs(highY) / 10 || 1)];
+  const x = (value) => left + ((value - lowX) / (highX - lowX)) * (width - left - right);
+  const y = (value) => height - bottom - ((value - lowY) / (highY - lowY)) * (height - bottom - top);
+  const drawing = node("svg", { width, height, role: "img" });
+  for (const value of ticks(lowY, highY, 4)) {
+    drawing.append(node("path", { class: "axis", d: `M${left} ${y(value)}H${width - right}` }));
+    drawing.append(node("text", { x: left - 5, y: y(value) + 4, "text-anchor": "end" }, figure(value)));
+  }
+  for (const value of by ? ticks(lowX, highX, 5) : timeTicks(highX, 5)) {
+    if (value < lowX || (by && value % 1)) continue;
+    const anchor = x(value) > width - 30 ? "end" : "middle";
+    drawing.append(node("text", { x: x(value), y: height - 4, "text-anchor": anchor }, by ? figure(value) : clock(value)));
+  }
+  const sort = dotted ? " validation" : "";
+  // What holds until it changes is drawn so; from one step to the next a line is enough.
+  const to = (px, py) => (by ? `L${px} ${py}` : `H${px}V${py}`);
+  const path = xs.map((value, index) => {
+    const px = x(value).toFixed(1), py = y(ys[index]).toFixed(1);
+    return index ? to(px, py) : `M${px} ${py}`;
+  }).join("");
+  drawing.append(node("path", { class: `curve${sort}`, d: path }));
+  if (dotted && points.length <= 100) {
+    xs.forEach((value, index) => {
+      const dot = node("circle", { class: "validation", cx: x(value), cy: y(ys[index]), r: 3 });
+      drawing.append(titled(dot, `step ${points[index][1]}: ${figure(ys[index])}`));
+    });
+  }
+  place.replaceChildren(drawing);
+}
+
+export function drawTimeline(place, line, now) {
+  const width = Math.max(240, place.clientWidth), rowHeight = 20, left = 68, top = 4;
+  const until = Math.max(now, line.began + 1);
+  const rows = line.rows.length + (line.evaluations.length ? 1 : 0);
+  const height = top + rows * rowHeight + 20;
+  const x = (time) => left + ((time - line.began) / (until - line.began)) * (width - left - 8);
+  const drawing = node("svg", { width, height, role: "img" });
+  const bottom = height - 18;
+  for (const at of timeTicks(until - line.began, Math.floor(width / 110))) {
+    drawing.append(node("path", { class: "axis", d: `M${x(line.began + at)} ${top}V${bottom}` }));
+    const anchor = x(line.began + at) > width - 30 ? "end" : "middle";
+    drawing.append(node("text", { x: x(line.began + at), y: height - 4, "text-anchor": anchor }, clock(at)));
+  }
+  line.rows.forEach((row, index) => {
+    const y = top + index * rowHeight;
+    drawing.append(node("text", { class: "row", x: 0, y: y + 14 }, row.name));
+    // Losses on top, and wide enough to be seen: what replaces a process is often started in the same moment.
+    const losses = row.spans.filter((span) => span.phase === "lost");
+    for (const span of [...row.spans.filter((one) => one.phase !== "lost"), ...losses]) {
+      const least = span.phase === "lost" ? 4 : 1.5;
+      const from = x(span.since), to = x(span.until ?? until);
+      const bar = node("rect", { class: span.phase, x: from, y: y + 3, width: Math.max(least, to - from), height: rowHeight - 6 });
+      bar.dataset.process = span.process;
+      const end = span.until === null ? "now" : clock(span.until - line.began);
+      titled(bar, `${span.process} ${span.phase}, ${clock(span.since - line.began)} to ${end}${span.why ? `: ${span.why}` : ""}`);
+      drawing.append(bar);
+    }
+  });
+  const y = top + line.rows.length * rowHeight;
+  if (line.evaluations.length) drawing.append(node("text", { class: "row", x: 0, y: y + 14 }, "evaluation"));
+  for (const one of line.evaluations) {
+    const from = Math.max(left, x(one.since));
+    const bar = node("rect", { class: "evaluation", x: from, y: y + 6, width: Math.max(1.5, x(one.until) - from), height: rowHeight - 12 });
+    drawing.append(titled(bar, one.text));
+  }
+  for (const mark of line.marks) {
+    const stroke = node("path", { class: "mark", d: `M${x(mark.time)} ${top}V${bottom}` });
+    drawing.append(titled(stroke, `${clock(mark.time - line.began)} ${mark.kind}: ${mark.text}`));
+  }
+  place.replaceChildren(drawing);
+}

@@ -1,0 +1,219 @@
+// Shows a job: asks the server from time to time, and puts what it says into the page. All text goes in as text, never as HTML.
+
+import { clock, drawCurve, drawTimeline, figure } from "./drawing.js";
+
+const LOOK = 700; // milliseconds between two looks
+const SELDOM = 3; // looks from one asking for curves and logs to the next
+const POINTS_OF_A_LOOK = 700;
+const MOST_ROWS = 500;
+// Not decisions: parts of a change that has a line of its own, and what the curves show.
+const LESSER = new Set(["evaluated", "sealed", "healing", "healed", "serving", "committed-first", "digest", "step", "snapshot", "copying", "copied"]);
+const GRAVE = new Set(["lost", "evicted", "failed", "rolled-back", "replaced", "unsaved"]);
+const PHASES = ["starting", "healing", "training", "serving", "leaving", "lost"];
+const AXES = { loss: 1, records_per_second: 0, workers: 0 };
+const NAMES = { loss: "training loss", records_per_second: "records per second", workers: "workers" };
+
+const at = (id) => document.getElementById(id);
+const element = (name, text, kind) => {
+  const made = document.createElement(name);
+  made.textContent = text;
+  if (kind) made.className = kind;
+  return made;
+};
+
+let token = "", lastEvent = 0, events = [], line = null, series = null, seen = null, looks = 0, curvesAt = 0, reached = 0;
+
+function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (given) {
+    sessionStorage.setItem("token", given);
+    history.replaceState(null, "", location.pathname);
+  }
+  token = sessionStorage.getItem("token") ?? "";
+}
+
+async function ask(path) {
+  const answer = await fetch(`api/v1/${path}`, { headers: { Authorization: `Bearer ${token}` }, cache: "no-store" });
+  if (answer.status === 401) throw new Error("token");
+  if (!answer.ok) throw new Error((await answer.json()).error);
+  return answer;
+}
+
+const json = async (path) => (await ask(path)).json();
+
+function notice(text) {
+  at("notice").textContent = text;
+  at("notice").hidden = !text;
+}
+
+function workersAt(status, states, role) {
+  return status.workers.filter((worker) => worker.name.startsWith(role) && states.includes(worker.state)).length;
+}
+
+function showStatus(body) {
+  const job = body.job;
+  document.title = job ? `${job.job_name}: ${job.state}` : "ElasticDL";
+  at("name").textContent = job ? job.job_name : "The job starts";
+  at("state").textContent = job ? job.state : "starting";
+  at("state").className = `state ${job ? job.state : "starting"}`;
+  at("reason").textContent = job ? job.reason : "its master has said nothing yet";
+  if (!job) return;
+  const epoch = job.num_epochs ? `${Math.min(job.epoch + 1, job.num_epochs)} of ${job.num_epochs}` : `${job.epoch + 1}`;
+  const busy = ["training", "evaluating", "draining", "sealed", "finishing"];
+  const rows = [
+    ["done", job.done === null ? "no end" : `${(job.done * 100).toFixed(1)} %`],
+    ["time left", job.seconds_left === null ? "–" : clock(job.seconds_left)],
+    ["epoch", epoch],
+    ["step", figure(job.step)],
+    ["records", figure(job.records)],
+    ["records per second", figure(job.records_per_second)],
+    ["loss", figure(job.loss)],
+    ["workers", `${workersAt(job, busy, "worker")} of ${job.wanted_workers}`],
+  ];
+  if (job.wanted_servers) {
+    rows.push(["servers", `${workersAt(job, ["serving"], "ps")} of ${job.wanted_servers}`], ["slots with one copy", figure(job.slots_alone)]);
+  }
+  rows.push(
+    ["goodput", body.goodput === null ? "–" : `${(body.goodput * 100).toFixed(1)} %`],
+    ["time of evaluations", clock(body.evaluation_seconds)],
+    ["since the first step", clock(body.seconds_since_first_step)],
+  );
+  at("figures").replaceChildren(...rows.map(([name, value]) => {
+    const pair = document.createElement("div");
+    pair.append(element("dt", name), element("dd", value));
+    return pair;
+  }));
+  at("done").hidden = job.done === null;
+  if (job.done !== null) at("done").value = job.done;
+  at("members").classList.toggle("nobody-waits", job.workers.every((worker) => !worker.waits_for));
+  at("members").tBodies[0].replaceChildren(...job.workers.map((worker) => {
+    const row = document.createElement("tr");
+    row.dataset.process = worker.name;
+    row.append(element("td", worker.name, "process"), element("td", worker.state), element("td", worker.waits_for));
+    return row;
+  }));
+}
+
+function showEvents() {
+  const all = at("all").checked;
+  const shown = events.filter((event) => all || !LESSER.has(event.kind)).slice(-MOST_ROWS).reverse();
+  at("events").tBodies[0].replaceChildren(...shown.map((event) => {
+    const row = element("tr", "", GRAVE.has(event.kind) ? "grave" : "");
+    const text = !event.worker || event.text.includes(event.worker) ? event.text : `${event.worker} ${event.text}`;
+    const when = element("td", clock(event.time - (line ? line.began : event.time)), "time");
+    when.title = new Date(event.time * 1000).toLocaleString();
+    row.append(when, element("td", event.kind, "kind"), element("td", text, "text"));
+    return row;
+  }));
+}
+
+function showCurves() {
+  const order = ["loss", ...Object.keys(series).filter((name) => !(name in AXES)).sort(), "records_per_second", "workers"];
+  const names = order.filter((name) => series[name]?.length);
+  const kept = [...at("curves").children];
+  if (kept.map((one) => one.dataset.name).join() !== names.join()) {
+    at("curves").replaceChildren(...names.map((name) => {
+      const made = document.createElement("figure"), caption = document.createElement("figcaption");
+      made.dataset.name = name;
+      caption.append(element("span", `${NAMES[name] ?? name}${(AXES[name] ?? 1) ? ", by step" : ", by time"}`), element("b", ""));
+      made.append(caption, element("div", "", "drawing"));
+      return made;
+    }));
+  }
+  for (const made of at("curves").children) {
+    const points = series[made.dataset.name];
+    made.querySelector("b").textContent = figure(points[points.length - 1][2]);
+    drawCurve(made.lastChild, points, AXES[made.dataset.name] ?? 1, line ? line.began : points[0][0], !(made.dataset.name in AXES));
+  }
+}
+
+function showTimeline() {
+  if (line && seen) drawTimeline(at("timeline"), line, line.ended ?? seen.time);
+}
+
+function showKey() {
+  const used = new Set(line.rows.flatMap((row) => row.spans.map((span) => span.phase)));
+  const entries = PHASES.filter((phase) => used.has(phase)).map((phase) => [phase, phase]);
+  if (line.marks.length) entries.push(["marked", "event of the whole job"]);
+  at("key").replaceChildren(...entries.map(([kind, text]) => {
+    const entry = document.createElement("span");
+    entry.append(element("i", "", kind), text);
+    return entry;
+  }));
+}
+
+async function showLog() {
+  const chosen = at("process").value;
+  const body = await json(`logs?process=${encodeURIComponent(chosen)}`);
+  const names = [...at("process").options].map((option) => option.value);
+  if (names.join() !== body.processes.join()) {
+    at("process").replaceChildren(...body.processes.map((name) => element("option", name)));
+    at("process").value = chosen && body.processes.includes(chosen) ? chosen : body.processes[0] ?? "";
+    if (at("process").value !== chosen) return showLog();
+  }
+  const log = at("log"), atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 5;
+  log.textContent = body.lines.join("\n");
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+async function look() {
+  seen = await json("status");
+  reached = Date.now();
+  notice("");
+  at("job").hidden = false;
+  showStatus(seen);
+  if (!line || line.version !== seen.timeline) {
+    line = await json("timeline");
+    showKey();
+  }
+  showTimeline();
+  if (seen.last_event > lastEvent) {
+    const text = await (await ask(`events?since=${lastEvent}`)).text();
+    events.push(...text.split("\n").filter(Boolean).map((one) => JSON.parse(one)));
+    lastEvent = seen.last_event;
+    const newest = events[events.length - 1];
+    if (newest) lastEvent = newest.time;
+    showEvents();
+  }
+  if (looks >= curvesAt) {
+    series = (await json("series")).series;
+    // Of a long curve a few more points change nothing that is seen, and each answer costs the master time.
+    const points = Object.values(series).reduce((sum, one) => sum + one.length, 0);
+    curvesAt = looks + SELDOM + Math.floor(points / POINTS_OF_A_LOOK);
+    showCurves();
+  }
+  if (looks++ % SELDOM === 0) await showLog();
+}
+
+async function watch() {
+  for (;;) {
+    if (document.visibilityState === "visible" && token) {
+      try {
+        await look();
+      } catch (error) {
+        if (error.message === "token") {
+          sessionStorage.removeItem("token");
+          at("job").hidden = true;
+          notice("This token is not the job's: open the address that `elasticdl status JOB --open` prints.");
+          return;
+        }
+        const ended = seen?.job && ["finished", "failed"].includes(seen.job.state);
+        const since = reached ? ` for ${clock((Date.now() - reached) / 1000)}` : "";
+        notice(ended ? "The job has ended; what is here does not change any more." : `No answer${since}: the master starts again, or the job has ended (${error.message}).`);
+      }
+    }
+    await new Promise((resolve) => setTimeout(resolve, LOOK));
+  }
+}
+
+takeToken();
+at("all").addEventListener("change", showEvents);
+at("process").addEventListener("change", () => void showLog().catch(() => {}));
+new ResizeObserver(() => {
+  showTimeline();
+  if (series) showCurves();
+}).observe(at("curves"));
+if (token) {
+  notice("");
+  await watch();
+}

@@ -1,0 +1,1 @@
+"""The worker of jobs that evaluate or predict, and train nothing."""

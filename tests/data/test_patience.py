@@ -1,0 +1,88 @@
+"""Waiting for storage that does not answer: how long, how often, and what is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from elasticdl.data.readers.patience import Patience, may_pass, pause
+from elasticdl.errors import StorageAway
+
+
+@dataclass
+class Storage:
+    """Storage that is silent for a while, and a clock that knows only waiting."""
+
+    silent: float
+    error: Exception = field(default_factory=lambda: ConnectionError("refused"))
+    now: float = 0.0
+    tries: int = 0
+    notes: list[str] = field(default_factory=list)
+    beats: int = 0
+
+    def ask(self) -> str:
+        self.tries += 1
+        if self.now < self.silent:
+            raise self.error
+        return "content"
+
+    def beat(self) -> None:
+        self.beats += 1
+
+    def wait(self, seconds: float) -> None:
+        assert seconds > 0
+        self.now += seconds
+
+    def patience(self, seconds: float) -> Patience:
+        return Patience(seconds, self.notes.append, self.beat, lambda: self.now, self.wait)
+
+
+def test_storage_that_answers() -> None:
+    storage = Storage(0)
+    assert storage.patience(300).call("s3://bucket", storage.ask) == "content"
+    assert (storage.notes, storage.beats, storage.now) == ([], 0, 0)
+
+
+def test_storage_that_comes_back() -> None:
+    storage = Storage(100)
+    assert storage.patience(300).call("s3://bucket", storage.ask) == "content"
+    assert storage.notes == [
+        "waiting for s3://bucket, for 300 s at most: ConnectionError: refused",
+        "s3://bucket answers again, after 106 s",
+    ]
+    assert storage.tries == 12
+    assert storage.beats == 106  # a sign of life each second
+
+
+def test_storage_that_stays_away() -> None:
+    storage = Storage(1000)
+    with pytest.raises(
+        StorageAway,
+        match=r"s3://bucket has not answered for 300 s \(ConnectionError: refused\); --storage_seconds",
+    ):
+        storage.patience(300).call("s3://bucket", storage.ask)
+    assert storage.now == 300
+    assert len(storage.notes) == 1
+
+
+def test_what_no_other_try_changes() -> None:
+    storage = Storage(1000, FileNotFoundError("x"))
+    with pytest.raises(FileNotFoundError):
+        storage.patience(300).call("s3://bucket", storage.ask)
+    assert (storage.tries, storage.notes) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("status", "passes"), [(403, False), (404, False), (408, True), (429, True), (500, True), (503, True)]
+)
+def test_answers_of_http(status: int, passes: bool) -> None:
+    error = RuntimeError("x")
+    error.status = status  # type: ignore[attr-defined]
+    assert may_pass(error) is passes
+
+
+def test_pauses_grow_and_end_with_patience() -> None:
+    assert [pause(0, tries, 300) for tries in (1, 2, 3, 6, 1000)] == [0.5, 1, 2, 15, 15]
+    assert pause(299, 9, 300) == 1
+    assert pause(300, 9, 300) is None

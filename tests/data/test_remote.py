@@ -1,0 +1,227 @@
+"""Files on servers, by URLs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet
+import pytest
+
+from elasticdl.data.plan.shard import Task
+from elasticdl.data.readers.patience import Patience
+from elasticdl.data.readers.reader import Reader, check_unchanged, shards_of
+from elasticdl.data.readers.recordfiles import open_reader
+from elasticdl.data.readers.records import Columns
+from elasticdl.data.readers.writing import write_recordio, write_tfrecord
+from elasticdl.errors import BadData, BadSetting, StorageAway
+from tests.httpfiles import Files, serving
+
+MANY = 6000
+
+
+def table() -> pa.Table:
+    return pa.table({"number": range(MANY), "word": [f"row {number}" for number in range(MANY)]})
+
+
+def tfrecord(path: Path) -> None:
+    write_tfrecord(path, (b"%d" % number * 20 for number in range(MANY)))
+
+
+def csv(path: Path) -> None:
+    path.write_text(
+        "number,word\n" + "".join(f"{number},row {number} {'x' * 40}\n" for number in range(MANY))
+    )
+
+
+def jsonl(path: Path) -> None:
+    path.write_text(
+        "".join(json.dumps({"number": number, "word": "x" * 40}) + "\n" for number in range(MANY))
+    )
+
+
+def parquet(path: Path) -> None:
+    pa.parquet.write_table(table(), path, row_group_size=500)
+
+
+def arrow(path: Path) -> None:
+    with pa.ipc.new_file(path, table().schema) as file:
+        file.write_table(table(), max_chunksize=500)
+
+
+Write = Callable[[Path], None]
+each_kind = pytest.mark.parametrize(
+    "write", [tfrecord, csv, jsonl, parquet, arrow], ids=lambda write: write.__name__
+)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Files]:
+    (tmp_path / "served").mkdir()
+    with serving(tmp_path / "served") as server:
+        yield server
+
+
+def opened(origin: str, tmp_path: Path, params: dict[str, Any] | None = None, **more: Any) -> Reader:
+    return open_reader(origin, params or {}, tmp_path / "job", **more)
+
+
+def read(reader: Reader, start: int, end: int, shard: int = 0) -> list[Any]:
+    found = next(
+        one for one in [shards_of(reader)[shard]] if one.start <= start and end <= one.start + one.count
+    )
+    records = reader.read(Task(0, 0, found, start, end), range(start, end))
+    return list(zip(*records.arrays.values(), strict=True)) if isinstance(records, Columns) else list(records)
+
+
+@each_kind
+def test_the_same_records(tmp_path: Path, server: Files, write: Write) -> None:
+    write(server.root / "data")
+    local = opened(str(server.root / "data"), tmp_path)
+    remote = opened(f"{server.url}/data", tmp_path)
+    assert remote.metadata == local.metadata
+    assert remote.block == local.block
+    assert [(shard.name, shard.count) for shard in shards_of(remote)] == [(f"{server.url}/data", MANY)]
+    for start in (0, 500, 3000, MANY - 500):
+        assert read(remote, start, start + 500) == read(local, start, start + 500)
+
+
+@pytest.mark.parametrize("write", [tfrecord, csv, jsonl], ids=lambda write: write.__name__)
+def test_a_task_is_one_request_for_a_part(tmp_path: Path, server: Files, write: Write) -> None:
+    write(server.root / "data")
+    remote = opened(f"{server.url}/data", tmp_path)
+    server.answered.clear()
+    for _ in range(3):
+        read(remote, 2000, 2100)
+    (asked,) = [wanted for _, _, wanted in server.answered if wanted]
+    first, _, last = asked.removeprefix("bytes=").partition("-")
+    assert int(last) - int(first) < 150_000 < (server.root / "data").stat().st_size
+
+
+def test_the_index_is_made_once(tmp_path: Path, server: Files) -> None:
+    csv(server.root / "data")
+    shards = shards_of(opened(f"{server.url}/data", tmp_path))
+    server.answered.clear()
+    check_unchanged(opened(f"{server.url}/data", tmp_path), shards)
+    assert [wanted for _, _, wanted in server.answered if wanted] == ["bytes=0-4095"]
+
+
+@pytest.mark.parametrize("what", ["", "/", "/*.csv"])
+def test_directories_and_globs(tmp_path: Path, what: str) -> None:
+    files = fsspec.filesystem("memory")
+    for name in ("a.csv", "b.csv", "_SUCCESS", "deeper/c.csv"):
+        files.pipe(f"/data/{name}", b"x,y\n1,2\n" if name.endswith("csv") else b"")
+    try:
+        shards = shards_of(opened(f"memory://data{what}", tmp_path))
+        assert [(shard.name, shard.count) for shard in shards] == [
+            ("memory:///data/a.csv", 1),
+            ("memory:///data/b.csv", 1),
+        ]
+    finally:
+        files.rm("/data", recursive=True)
+
+
+def test_a_directory_of_http(tmp_path: Path, server: Files) -> None:
+    (server.root / "data").mkdir()
+    csv(server.root / "data" / "1.csv")
+    csv(server.root / "data" / "2.csv")
+    shards = shards_of(opened(f"{server.url}/data/", tmp_path))
+    assert [shard.count for shard in shards] == [MANY, MANY]
+
+
+def test_a_file_that_changes(tmp_path: Path, server: Files) -> None:
+    csv(server.root / "data")
+    remote = opened(f"{server.url}/data", tmp_path)
+    shards = shards_of(remote)
+    read(remote, 0, 10)
+    content = (server.root / "data").read_bytes()
+    (server.root / "data").write_bytes(content.replace(b"row 7", b"now 7"))
+    with pytest.raises(BadData, match=r"data has changed since it was indexed"):
+        read(remote, 10, 20)
+    with pytest.raises(BadData, match=r"data has changed since the job began"):
+        check_unchanged(opened(f"{server.url}/data", tmp_path / "later"), shards)
+
+
+def test_a_server_that_comes_back(tmp_path: Path, server: Files) -> None:
+    csv(server.root / "data")
+    notes: list[str] = []
+
+    def wait(_: float) -> None:
+        assert server.refused.is_set()
+        server.status = 0
+
+    remote = opened(f"{server.url}/data", tmp_path, patience=Patience(60, notes.append, wait=wait))
+    server.status = 503
+    assert len(read(remote, 0, 100)) == 100
+    assert notes[0].startswith(f"waiting for {server.url}/data, for 60 s at most: ")
+    assert notes[1].startswith(f"{server.url}/data answers again")
+
+
+@each_kind
+def test_a_server_that_stays_away(tmp_path: Path, server: Files, write: Write) -> None:
+    write(server.root / "data")
+    times = iter(range(0, 100_000, 40))
+    patience = Patience(60, clock=lambda: next(times), wait=lambda _: None)
+    remote = opened(f"{server.url}/data", tmp_path, patience=patience)
+    server.status = 503
+    with pytest.raises(StorageAway, match=rf"{server.url}/data has not answered for \d+ s"):
+        read(remote, 0, 500)
+
+
+def test_a_server_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(StorageAway, match="has not answered for"):
+        opened("http://127.0.0.1:1/data", tmp_path, patience=Patience(0.01, wait=lambda _: None))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has no records: the file is empty"),
+        (gzip.compress(b"a,b\n"), "is compressed .gzip., which only files of this machine may be"),
+        (b"PAR1" + bytes(50), "data can't be read as a file of Parquet"),
+        (b"a,b\n1,2,3\n4,5\n", None),
+        (b"\xff\0\xff\0", "data is none of TFRecord"),
+    ],
+)
+def test_files_that_are_wrong(tmp_path: Path, server: Files, content: bytes, message: str | None) -> None:
+    (server.root / "data").write_bytes(content)
+    if message is None:
+        with pytest.raises(BadData, match=rf"record 0 of {server.url}/data \(counted from 0\) is corrupt"):
+            read(opened(f"{server.url}/data", tmp_path), 0, 1)
+        return
+    with pytest.raises(BadData, match=message):
+        opened(f"{server.url}/data", tmp_path)
+
+
+def test_recordio_on_a_server(tmp_path: Path, server: Files) -> None:
+    write_recordio(server.root / "data", [b"x"])
+    with pytest.raises(BadData, match="is RecordIO, which only files of this machine may be"):
+        opened(f"{server.url}/data", tmp_path)
+
+
+def test_what_is_not_there(tmp_path: Path, server: Files) -> None:
+    for url in (f"{server.url}/nowhere", "memory://nowhere", "memory://nowhere/*.csv"):
+        with pytest.raises(BadData, match=r"does not exist|there is no file at"):
+            opened(url, tmp_path)
+
+
+def test_a_server_without_ranges(tmp_path: Path, server: Files) -> None:
+    csv(server.root / "data")
+    server.knows_ranges = False
+    with pytest.raises(BadData, match="sends the whole file instead of a part"):
+        opened(f"{server.url}/data", tmp_path)
+
+
+def test_without_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(BadSetting, match=r"s3://bucket/x needs another package: .*s3fs"):
+        opened("s3://bucket/x", tmp_path)
+    monkeypatch.setitem(sys.modules, "fsspec.core", None)
+    with pytest.raises(BadSetting, match=r"needs the package fsspec: pip install 'elasticdl\[remote\]'"):
+        opened("s3://bucket/x", tmp_path)

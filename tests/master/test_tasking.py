@@ -1,0 +1,196 @@
+"""The master of jobs of tasks: what can't be said is refused, and who hangs is replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from elasticdl.control.protocol.messages import (
+    AtGate,
+    Evaluated,
+    Exported,
+    Finished,
+    MasterMessage,
+    MemberMessage,
+    Register,
+    Released,
+    Report,
+    TaskKind,
+    TaskLeased,
+    TaskResult,
+)
+from elasticdl.control.protocol.psmessages import Enroll, Enrolled, FoundModel, Leave, Settled
+from elasticdl.control.protocol.tasking import NO_VIEW, STATE
+from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.data.plan.onepass import OnePass
+from elasticdl.data.plan.shard import Shard
+from elasticdl.master.core import events
+from elasticdl.master.core.records import EpochRecord, ShardsRecord
+from elasticdl.master.core.witnesses import Times
+from elasticdl.master.tasking.machine import Settings, TaskMaster
+
+SHARDS = (Shard("data", 0, 6),)
+
+
+@dataclasses.dataclass
+class Job:
+    """A master, its journal and what it has said."""
+
+    kind: TaskKind
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        def size(metrics: str) -> int:
+            if metrics != "a sum":
+                raise ValueError("no metrics")
+            return 8
+
+        settings = Settings(
+            workers=2,
+            minimum=1,
+            relaunches=1,
+            plan=lambda shards, validation: OnePass(shards, 2, 1),
+            times=Times(),
+            task=self.kind,
+            add_up=lambda metrics, results: b"".join(results)[:8],
+            result_size=size,
+            draft="parts",
+        )
+        self.master = TaskMaster(settings)
+        self.said: list[events.Instruction] = []
+        records = (EpochRecord(1), ShardsRecord(SHARDS, ()))
+        self.give(events.JournalRead(records, len(records)))
+
+    def give(self, event: events.Event) -> list[events.Instruction]:
+        self.master, out = self.master.handle(self.now, event)
+        self.said += out
+        for one in out:
+            if isinstance(one, events.Append):
+                self.give(events.Appended(one.record))
+        return list(out)
+
+    def join(self, number: int) -> None:
+        member = MemberId(f"m{number}")
+        self.give(events.ConnectionOpened(number, member, f"worker-{number}-1"))
+        self.hear(number, Enroll(member, f"worker-{number}-1", "", 0, None, (), 0, False))
+        self.hear(number, AtGate(NO_VIEW, STATE, "a sum" if self.kind == TaskKind.EVALUATE else ""))
+
+    def hear(self, number: int, message: MemberMessage) -> list[events.Instruction]:
+        return self.give(events.Heard(number, message))
+
+    def told(self, number: int) -> list[MasterMessage]:
+        return [one.message for one in self.said if isinstance(one, events.Tell) and one.connection == number]
+
+    def leased(self, number: int) -> list[int]:
+        return [
+            one.task for one in self.told(number) if isinstance(one, TaskLeased) and one.kind == self.kind
+        ]
+
+
+@pytest.fixture
+def job() -> Job:
+    made = Job(TaskKind.EVALUATE)
+    made.join(1)
+    return made
+
+
+def test_each_worker_gets_one_task_at_a_time_and_the_metrics_come_last(job: Job) -> None:
+    job.join(2)
+    assert any(isinstance(one, Enrolled) for one in job.told(1))
+    assert (job.leased(1), job.leased(2)) == ([0], [1])
+    job.now = 1.0
+    job.hear(2, TaskResult(STATE, 1, bytes(8)))
+    assert (job.leased(1), job.leased(2)) == ([0], [1, 2])
+    job.hear(2, TaskResult(STATE, 2, bytes(8)))
+    assert not [one for one in job.told(2) if isinstance(one, TaskLeased) and one.kind == TaskKind.METRICS]
+    job.hear(1, TaskResult(STATE, 0, b"12345678"))
+    makers = [
+        n for n in (1, 2) for one in job.told(n) if isinstance(one, TaskLeased) and one.body == b"12345678"
+    ]
+    assert makers == [1]
+    job.hear(1, Evaluated(STATE, (("val_loss", 0.5),)))
+    assert job.master.journal.evaluated[STATE].values == (("val_loss", 0.5),)
+    assert all(isinstance(job.told(n)[-1], Finished) for n in (1, 2))
+    assert any(isinstance(one, events.Publish) for one in job.said)
+
+
+REPORT = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)
+FORGED: tuple[MemberMessage, ...] = (
+    Enroll(MemberId("m1"), "worker-1-1", "", 0, 3, (), 0, False),
+    Enroll(MemberId("m1"), "worker-1-1", "", 0, None, (), 2, False),
+    Register(MemberId("m1"), "worker-1-1", "unix:/x", 0, REPORT),
+    AtGate(NO_VIEW, StateId(1, ViewId(0)), "a sum"),
+    AtGate(ViewId(1), STATE, "a sum"),
+    AtGate(NO_VIEW, STATE, "nonsense"),
+    AtGate(NO_VIEW, STATE, ""),
+    TaskResult(StateId(1, ViewId(0)), 0, bytes(8)),
+    TaskResult(STATE, 3, bytes(8)),
+    TaskResult(STATE, -1, bytes(8)),
+    TaskResult(STATE, 0, bytes(7)),
+    TaskResult(STATE, 0, b""),
+    Evaluated(StateId(1, ViewId(0)), ()),
+    Exported(ViewId(0), STATE, "", "x"),
+    Settled(0, 0, 0, None),
+    FoundModel("{}"),
+)
+
+
+@pytest.mark.parametrize("message", FORGED, ids=lambda one: type(one).__name__)
+def test_what_no_worker_can_say_is_refused_and_changes_nothing(job: Job, message: MemberMessage) -> None:
+    before = job.master
+    out = job.hear(1, message)
+    assert [type(one) for one in out if not isinstance(one, events.Tell)] == [events.Refuse]
+    assert job.master.tasks == before.tasks
+    assert job.master.journal == before.journal
+
+
+def test_a_prediction_has_no_body_and_no_metrics() -> None:
+    for message in (TaskResult(STATE, 0, b"x"), Evaluated(STATE, ()), AtGate(NO_VIEW, STATE, "a sum")):
+        job = Job(TaskKind.PREDICT)
+        job.join(1)
+        assert any(isinstance(one, events.Refuse) for one in job.hear(1, message))
+
+
+def test_metrics_before_all_results_are_there_count_for_nothing(job: Job) -> None:
+    job.hear(1, Evaluated(STATE, (("val_loss", 0.5),)))
+    assert not job.master.journal.evaluated
+
+
+def test_a_silent_worker_is_killed_and_its_task_is_leased_again(job: Job) -> None:
+    assert job.leased(1) == [0]
+    job.now = 4.0
+    job.join(2)
+    job.give(events.Beat(MemberId("m2"), 0, 0, 0, 0.0))
+    assert not [one for one in job.give(events.Tick()) if isinstance(one, events.Kill)]
+    job.now = 7.0
+    killed = [one.worker for one in job.give(events.Tick()) if isinstance(one, events.Kill)]
+    assert killed == ["worker-1-1"]
+    job.hear(2, TaskResult(STATE, 1, bytes(8)))
+    assert job.leased(2) == [1, 0]
+
+
+def test_a_worker_that_beats_and_does_nothing_is_killed(job: Job) -> None:
+    for second in range(1, 62):
+        job.now = float(second)
+        job.give(events.Beat(MemberId("m1"), 0, 0, 0, 0.0))
+        killed = [one.reason for one in job.give(events.Tick()) if isinstance(one, events.Kill)]
+        assert killed == (["it makes no progress"] if second == 60 else [])
+
+
+def test_a_worker_that_leaves_is_released_and_its_task_is_leased_to_another(job: Job) -> None:
+    job.join(2)
+    job.hear(1, Leave((), 0))
+    assert isinstance(job.told(1)[-1], Released)
+    job.hear(2, TaskResult(STATE, 1, bytes(8)))
+    assert job.leased(2) == [1, 0]
+
+
+def test_another_master_takes_what_workers_say_they_have_done(job: Job) -> None:
+    later = Job(TaskKind.EVALUATE)
+    later.give(events.ConnectionOpened(1, MemberId("m1"), "worker-1-1"))
+    later.hear(1, Enroll(MemberId("m1"), "worker-1-1", "", 1, None, (), 0, False))
+    later.hear(1, AtGate(NO_VIEW, STATE, "a sum"))
+    for task in range(3):
+        later.hear(1, TaskResult(STATE, task, bytes(8)))
+    assert later.told(1)[-1] == TaskLeased(TaskKind.METRICS, STATE, 0, bytes(8))

@@ -1,0 +1,1 @@
+"""The real machines of jobs that evaluate or predict, under faults by number."""
