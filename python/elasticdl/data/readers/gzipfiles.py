@@ -126,7 +126,9 @@ class GzipSource:
         with self._lock:
             try:
                 if self._file is None:
-                    self._file = self._open(str(self._path), index_file=str(self._points), buffer_size=_BUFFER)
+                    self._file = self._open(
+                        str(self._path), index_file=str(self._points), buffer_size=_BUFFER
+                    )
                 self._file.seek(start)
                 content: bytes = self._file.read(end - start)
             except self._errors as error:
