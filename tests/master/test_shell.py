@@ -16,6 +16,7 @@ import pytest
 from elasticdl.audit import audit
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.errors import BadSetting, MasterAway
+from elasticdl.master.core.recordforms import FORMAT
 
 from .conftest import MODEL, SECONDS, Job
 
@@ -443,7 +444,8 @@ def test_a_journal_of_another_format_is_refused(start: Start, tmp_path: Path) ->
     job = start(rows=100_000, num_workers=1)
     job.past(5)
     last = max(job.place.journal.iterdir())
-    content = last.read_text().replace('"format":4', '"format":9')
+    content = last.read_text().replace(f'"format":{FORMAT}', '"format":9')
+    assert content != last.read_text(), "its format is said"
     last.write_text(content)
     job.kill(job.master())
     code, summary = job.end()
