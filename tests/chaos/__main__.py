@@ -312,7 +312,7 @@ class Harness:
 class PsHarness(Harness):
     """Jobs with parameter servers, in which every record adds one to a row: what must be there in the end is known."""
 
-    clean = "exit code 0, audit clean, every row as it must be"
+    clean = "exit code 0, audit clean, every row and the last evaluation as they must be"
     groups = (3, 2, 4)
     per_run = 30
 
@@ -332,6 +332,9 @@ class PsHarness(Harness):
             "model_zoo": ROOT / "tests/job/zoo",
             "model_def": "counted.custom_model",
             "training_data": data,
+            "validation_data": data,
+            "eval_metrics_fn": "totals",
+            "summary": self.summary(run),
             "num_workers": run.workers,
             "num_ps_pods": 2 + len(self.runs) % 3,
             "minibatch_size": 16,
@@ -340,6 +343,14 @@ class PsHarness(Harness):
             "witness_seconds": 3,
             "checkpoint_steps": 80,
         }
+
+    def summary(self, run: Run) -> Path:
+        return self.directory / f"{run.name}.json"
+
+    def metrics(self, run: Run) -> dict[str, float]:
+        """Return those of the last evaluation of a run."""
+        found: dict[str, float] = json.loads(self.summary(run).read_text())["metrics"]
+        return found
 
     def finish(self, place: JobPlace) -> None:
         """Let the rest of the data be trained at once: only of a whole job is known what must be there."""
@@ -360,6 +371,9 @@ class PsHarness(Harness):
             run.failures.append(f"the sum is {total.item()} and not {whole}")
         if not run.complete:
             run.failures.append("the data was not trained to its end")
+        metrics = self.metrics(run)
+        if {name: metrics.get(name) for name in self.expected_metrics()} != self.expected_metrics():
+            run.failures.append(f"the last evaluation is {metrics} and not {self.expected_metrics()}")
         run.digests = len(rows)
 
     def expected(self) -> tuple[np.ndarray, float]:
@@ -367,11 +381,15 @@ class PsHarness(Harness):
         counts = np.bincount(self.ids, minlength=3000).astype(np.float32) * self.epochs
         return np.repeat(counts[:, None], 2, 1), len(self.ids) * self.epochs
 
+    def expected_metrics(self) -> dict[str, float]:
+        """Return the metrics that are known of the last evaluation of every run."""
+        return {"val_total": float(len(self.ids) * self.epochs)}
+
 
 class StepsHarness(PsHarness):
     """Jobs of synchronous accumulation in which each step depends on all before: faults must not change a bit."""
 
-    clean = "exit code 0, audit clean, every bit as without faults"
+    clean = "exit code 0, audit clean, every bit of model and last evaluation as without faults"
 
     def make_data(self) -> Path:
         """Write the ids, and train on them once without a fault."""
@@ -386,6 +404,7 @@ class StepsHarness(PsHarness):
             raise SystemExit(f"the job without faults failed, see {self.directory / 'quiet.out'}")
         rows, total = weights_of(output)
         self.made = rows, total.item()
+        self.evaluated = self.metrics(quiet)
         return data
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
@@ -403,6 +422,10 @@ class StepsHarness(PsHarness):
     def expected(self) -> tuple[np.ndarray, float]:
         """Return what the job without faults has made."""
         return self.made
+
+    def expected_metrics(self) -> dict[str, float]:
+        """Return what the job without faults has evaluated."""
+        return self.evaluated
 
 
 def weights_of(model: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -314,7 +314,7 @@ Change = Callable[[dict[str, Any]], Any]
         (lambda file: file.pop("images"), "it has no list 'images'"),
         (lambda file: file["images"].clear(), "has no images"),
         (lambda file: file["categories"].clear(), "has no categories"),
-        (lambda file: file["annotations"][0].pop("bbox"), "entry 0 of 'annotations' lacks one of"),
+        (lambda file: file["annotations"][0].pop("bbox"), "in entry 0 of 'annotations', 'bbox' is missing"),
         (
             lambda file: file["annotations"][0].update(image_id=1),
             "annotation 1 is of the image 1, which is not",

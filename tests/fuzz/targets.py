@@ -23,6 +23,10 @@ from elasticdl.control.protocol.psmessages import PsMemberMessage
 from elasticdl.control.transport.credentials import Admitted
 from elasticdl.control.transport.keys import Key
 from elasticdl.control.transport.rights import objection
+from elasticdl.data.plan.shard import Task
+from elasticdl.data.readers.imagefiles import wrong_with
+from elasticdl.data.readers.reader import BadRecords, shards_of
+from elasticdl.data.readers.recordfiles import open_reader
 from elasticdl.errors import AuditFailed, BadData, BadInput
 from elasticdl.files import reading
 from elasticdl.master.core.events import Refuse
@@ -162,6 +166,46 @@ def _line(body: dict[str, Any]) -> bytes:
     return text(body) + b"\n"
 
 
+PIXELS = b"GIF89a;"
+"""The least that is taken for an image."""
+
+
+def _read_images(name: str, params: dict[str, Any]) -> Callable[[bytes, Path], object]:
+    """Return what reads images of which a file of this name says what is in them."""
+
+    def reads(given: bytes, folder: Path) -> object:
+        (folder / "images").mkdir()
+        for image in ("a.png", "b.png"):
+            (folder / "images" / image).write_bytes(PIXELS)
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(given)
+        return _all_records(folder / "images", params, folder)
+
+    return reads
+
+
+def _all_records(origin: Path, params: dict[str, Any], folder: Path) -> object:
+    reader = open_reader(str(origin), params, folder / "job", BadRecords(1000))
+    return [
+        reader.read(
+            Task(0, 0, shard, shard.start, shard.start + shard.count),
+            range(shard.start, shard.start + shard.count),
+        )
+        for shard in shards_of(reader)
+    ]
+
+
+def _read_image(given: bytes, folder: Path) -> object:
+    if wrong := wrong_with(given):
+        raise BadData(wrong)
+    return None
+
+
+def _read_gzip(given: bytes, folder: Path) -> object:
+    (folder / "data.csv.gz").write_bytes(given)
+    return _all_records(folder / "data.csv.gz", {}, folder)
+
+
 TARGETS = {
     target.name: target
     for target in (
@@ -178,6 +222,11 @@ TARGETS = {
             (AuditFailed, BadInput),
             _sealed,
         ),
+        Target("image", _read_image, (BadData,)),
+        Target("image-list", _read_images("list", {"annotations": "../list"}), (BadData,)),
+        Target("coco", _read_images("x.json", {"annotations": "../x.json"}), (BadData,), text),
+        Target("voc", _read_images("notes/a.xml", {"annotations": "../notes"}), (BadData,)),
+        Target("gzip", _read_gzip, (BadData,)),
         Target("audit-finished", _read_marks("finished", records.read_finished), (AuditFailed,), _sealed),
         Target("audit-beginning", _read_marks("beginning", records.read_beginning), (AuditFailed,), _sealed),
     )

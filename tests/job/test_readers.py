@@ -341,7 +341,7 @@ def test_each_image_of_folders_is_trained_once(begin: Start, tmp_path: Path, ser
     for number in range(ROWS):
         image(tmp_path / "data" / ("odd" if number % 2 else "even"), number)
     check(begin(model_def="pictures.custom_model", data_cache=tmp_path / "cache", **servers), tmp_path)
-    assert [path.suffix for path in (tmp_path / "cache").glob("*/*")] == [".parquet"]
+    assert list((tmp_path / "cache").iterdir()) == []  # it was there, and went with the job
 
 
 def coco(tmp_path: Path) -> None:

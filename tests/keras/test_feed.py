@@ -103,6 +103,33 @@ def test_columns_are_one_dictionary_for_each_record(adapter: Make) -> None:
         np.testing.assert_array_equal(labels, [[2 * i + 1] for i in range(count)])
 
 
+OF_BOXES = """
+def feed(dataset, mode, metadata):
+    def parse(record):
+        boxes = tf.ensure_shape(record["boxes"], [None, 4])
+        sums = tf.reduce_sum(boxes * tf.cast(record["classes"], tf.float32)[:, None], axis=0)
+        return sums[:3], sums[3:]
+    return dataset.map(parse)
+"""
+
+
+def boxes(*counts: int) -> Columns:
+    """Return images with so many boxes each."""
+    columns = {"boxes": np.empty(len(counts), object), "classes": np.empty(len(counts), object)}
+    for row, count in enumerate(counts):
+        columns["boxes"][row] = np.tile(np.arange(4, dtype=np.float32), (count, 1))
+        columns["classes"][row] = np.full(count, 2)
+    return Columns(len(counts), columns)
+
+
+def test_boxes_of_an_image_have_a_row_each(adapter: Make) -> None:
+    made = adapter(OF_BOXES, sample=boxes(1, 2))
+    for counts in ((0, 3, 1), (0,), (2,)):
+        features, labels = made.convert(boxes(*counts)).data
+        np.testing.assert_array_equal(features, [[0, 2 * count, 4 * count] for count in counts])
+        np.testing.assert_array_equal(labels, [[6 * count] for count in counts])
+
+
 PLAIN = {
     "cond": "def f(x, y):\n    return tf.cond(x[0] > 0, lambda: x, lambda: -x), y\nreturn dataset.map(f)",
     "if": "def f(x, y):\n    if x[0] > 0:\n        x = -x\n    return x, y\nreturn dataset.map(f)",

@@ -60,12 +60,12 @@ from elasticdl.master.core.events import (
     DataFound,
     End,
     GiveUp,
-    GroupManifestWritten,
     Heard,
     Instruction,
     JournalRead,
     Kill,
     Launched,
+    ManifestWritten,
     Publish,
     Published,
     Refuse,
@@ -750,7 +750,7 @@ RECORD = SnapshotRecord(ViewId(1), S1, MIDDLE, SNAPSHOT, 1)
 def test_the_last_member_is_released_when_its_state_is_the_snapshot() -> None:
     control = group("a")
     control.say("a", part())
-    control.give(GroupManifestWritten(FIRST))
+    control.give(ManifestWritten(1, "", cut=FIRST))
     assert control.told("a") == [Acknowledged(saved_as(FIRST))]
     control.seal("a", draining=True)
     assert [type(message) for message in control.told("a")] == [Released]
@@ -811,7 +811,7 @@ def test_a_state_is_journalled_when_all_of_the_view_have_saved_it_and_the_manife
     (order,) = control.said
     files = tuple((part(rank, 2).path, 1, 7) for rank in range(2))
     assert order == WriteGroupManifest(1, Path("/snapshots"), FIRST, MIDDLE, "head", files)
-    control.give(GroupManifestWritten(FIRST))
+    control.give(ManifestWritten(1, "", cut=FIRST))
     assert control.journal[-1] == RECORD
     assert control.told("a") == control.told("b") == [Acknowledged(saved_as(FIRST))]
     # the same one again, perhaps to another master, is acknowledged and not journalled again
@@ -826,7 +826,7 @@ def test_what_the_view_has_not_saved_when_it_ends_is_given_up() -> None:
     for letter in "ab":
         control.seal(letter)
     assert "the group has changed" in control.announced(EventKind.UNSAVED)[0].text
-    control.give(GroupManifestWritten(FIRST))
+    control.give(ManifestWritten(1, "", cut=FIRST))
     control.say("a", part(0, 2))
     assert control.said == []
     assert not any(isinstance(record, SnapshotRecord) for record in control.journal)
@@ -882,7 +882,7 @@ def test_the_result_waits_for_the_last_checkpoint_and_not_for_ever() -> None:
     cut = Cut(ViewId(2), S1, False)
     control = end()
     control.say("a", part(view=2))
-    control.give(GroupManifestWritten(cut))
+    control.give(ManifestWritten(1, "", cut=cut))
     assert [type(record) for record in control.journal[-2:]] == [SnapshotRecord, FinishedRecord]
     control = end()
     control.say("a", replace(part(view=2), error="no space left"))

@@ -1131,7 +1131,7 @@ class World:
                 self.complete(cut, told)
             self._break_at_part(None)
             error = "the disk is full" if fails else None
-            self.feed_master(master, to_master.GroupManifestWritten(cut, error))
+            self.feed_master(master, to_master.ManifestWritten(told.number, "", error, cut))
 
         self.after(self.delay("file"), f"master {master.number} has written the manifest of {cut}", written)
 

@@ -83,7 +83,7 @@ def test_a_metric_by_which_checkpoints_are_chosen_says_which_way_is_better() -> 
         assert spec.checkpoint_best is not None
         assert spec.checkpoint_best.is_better(2.0, 1.0) == more
         assert spec.checkpoint_best.is_better(1.0, 2.0) != more
-        assert JobSpec.from_json(json.loads(json.dumps(spec.to_json()))) == spec
+        assert from_json(json.loads(json.dumps(spec.to_json()))) == spec
     assert job().checkpoint_best is None
 
 

@@ -517,6 +517,25 @@ def test_training_waits_for_a_checkpoint_until_storage_has_room_and_not_for_ever
     assert any(isinstance(instruction, Compute) for instruction in said)
 
 
+@pytest.mark.parametrize("lasting", [False, True])
+def test_the_end_of_the_data_waits_for_checkpoints_on_their_way(lasting: bool) -> None:
+    """The next view would give them up."""
+    member = trained(saving=Saving(2, lasting))
+    for step in (1, 2, 3, 4):
+        member, said = run(member, chunk(0), ring(1, step), Applied(StateId(step, 1)))
+    assert any(isinstance(message, NextView) for message in sent(said)) != lasting
+    if not lasting:
+        return
+    cut = Cut(ViewId(1), StateId(2, 1), False)
+    acknowledged, said = run(member, PartWritten(saved(cut, after(2))), Received(Acknowledged(saved_as(cut))))
+    assert isinstance(sent(said)[-1], NextView)
+    assert acknowledged.sealed == 1
+    member, said = run(member, *[Tick()] * 9)
+    assert said == []
+    _, said = run(member, Tick(), Tick())
+    assert isinstance(sent(said)[-1], NextView)
+
+
 def test_by_default_the_end_of_an_epoch_is_saved() -> None:
     member, said = run(trained(saving=Saving()), chunk(0), ring(1, 1), Applied(StateId(1, 1)))
     assert not any(isinstance(instruction, TakePart) for instruction in said)

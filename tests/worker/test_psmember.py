@@ -595,6 +595,26 @@ def test_a_task_is_evaluated_with_what_servers_have_and_nothing_is_pushed(wave: 
     assert [one.message for one in rig.last if isinstance(one, Send)] == [TaskResult(BARRIER, 1, b"body")]
 
 
+def test_variables_are_pulled_once_for_a_barrier_unless_the_worker_trains_meanwhile() -> None:
+    rig = Rig(evaluation=EVALUATION)
+    for number, trains in ((0, False), (1, False), (0, True)):
+        if trains:
+            rig.hear(Leased(4, 0, 0))
+            rig.until()
+        rig.hear(task(number, BARRIER if not trains else StateId(8, ViewId(0))))
+        rig.until()
+    assert len(rig.done(PullVariables)) == 2
+    assert len(rig.done(EvaluateChunk)) == 6
+    rig.hear(task(1, StateId(8, ViewId(0))))
+    rig.until()
+    rig.hear(Leased(5, 0, 0))
+    rig.until()
+    assert len(rig.done(PullVariables)) == 2
+    rig.hear(task(0, StateId(9, ViewId(0))))
+    rig.until()
+    assert len(rig.done(PullVariables)) == 3
+
+
 def test_results_and_metrics_are_said_on_each_connection_until_the_barrier_opens() -> None:
     rig = Rig(evaluation=EVALUATION)
     rig.hear(task(0))
@@ -633,14 +653,20 @@ def test_an_evaluation_that_nobody_waits_for_is_given_up(what: str) -> None:
         return
     assert Forget() in said
     assert rig.work is None
-    said = rig.say(task(0, StateId(6, ViewId(1 if what == "rolled back" else 0))))
+    rig.hear(
+        task(0, {"rolled back": StateId(6, ViewId(1)), "opened": StateId(9, ViewId(0))}.get(what, BARRIER))
+    )
     assert isinstance(rig.work, PullVariables) == (what != "drained")
 
 
-def test_a_lease_of_before_a_roll_back_means_nothing() -> None:
+def test_a_lease_of_before_a_roll_back_or_of_a_barrier_that_is_open_means_nothing() -> None:
     rig = Rig(evaluation=EVALUATION)
-    rig.hear(placed(1), task(0))
+    rig.hear(GateOpen(BARRIER, VALUES), task(0))
     assert rig.work is None
+    rig.hear(placed(1), task(1))
+    assert rig.work is None
+    rig.hear(task(0, StateId(6, ViewId(1))))
+    assert rig.work is not None
 
 
 def test_an_evaluation_is_progress() -> None:

@@ -6,6 +6,7 @@ Not for readers of the model file, which only workers run.
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,8 +41,7 @@ def open_job_data(
 
     folder = place.path / "data"
     if spec.data_cache:
-        # The name is unique among the jobs that there are, not among all that there were.
-        tables = MadeTables(Path(spec.data_cache) / f"{place.name}-{place.submitted_at:.0f}")
+        tables = MadeTables(_cached(place, spec))
     else:
         tables = MadeTables(folder, 0 if place.identity is None else MOST_IN_PODS)
     patience = Patience(spec.storage_seconds, note, alive)
@@ -49,6 +49,17 @@ def open_job_data(
     return open_reader(
         origin, spec.data_reader_params, folder, bad_records, progress, per_task, tables, patience
     )
+
+
+def remove_tables(place: Place, spec: JobSpec) -> None:
+    """Remove what a job that has ended has made of its data; its own folder stays as it is."""
+    if spec.data_cache:
+        shutil.rmtree(_cached(place, spec), ignore_errors=True)
+
+
+def _cached(place: Place, spec: JobSpec) -> Path:
+    # The name is unique among the jobs that there are, not among all that there were.
+    return Path(spec.data_cache) / f"{place.name}-{place.submitted_at:.0f}"
 
 
 def check_classes(training: Reader, validation: Reader) -> None:

@@ -25,6 +25,7 @@ from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
+from elasticdl.job.datafiles import check_classes, open_job_data, remove_tables
 from elasticdl.job.page import MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
@@ -120,7 +121,6 @@ def make_runner(
 def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
     from elasticdl.data.readers.reader import shards_of
-    from elasticdl.job.datafiles import check_classes, open_job_data
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
@@ -207,7 +207,7 @@ def _run(
     show: Callable[[Recording], Observer] | None = None,
 ) -> int:
     try:
-        return make_runner(place, spec, cluster, pages, store, show).run()
+        code = make_runner(place, spec, cluster, pages, store, show).run()
     except JournalConflict as error:
         logging.warning("this master is replaced: %s", error)
         return REPLACED
@@ -218,6 +218,8 @@ def _run(
         # Not the job's end: the master is started again, and the journal is all that it needs.
         traceback.print_exc()
         return BROKEN
+    remove_tables(place, spec)
+    return code
 
 
 def _run_local() -> int:

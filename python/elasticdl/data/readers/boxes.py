@@ -6,7 +6,6 @@ that can't be so makes its image a corrupt record.
 
 from __future__ import annotations
 
-import json
 import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ import pyarrow as pa
 from elasticdl.data.readers.imageorigins import ImageParams
 from elasticdl.data.readers.imagesources import ImageRows, Sizes, numbered
 from elasticdl.errors import BadData
-from elasticdl.files import folders
+from elasticdl.files import folders, reading
 
 COLUMNS = [("boxes", pa.list_(pa.float32())), ("classes", pa.list_(pa.int64()))]
 Box = tuple[float, float, float, float]
@@ -32,7 +31,8 @@ def coco(root: Path, path: Path, params: ImageParams) -> ImageRows:
     """
     content = _loaded(path)
     names = {
-        entry["id"]: str(entry["name"]) for entry in _entries(content, "categories", ("id", "name"), path)
+        entry["id"]: str(entry["name"])
+        for entry in _entries(content, "categories", {"id": (int,), "name": (str,)}, path)
     }
     if not names:
         raise BadData(f"{path} has no categories; is it a COCO file of instances?")
@@ -46,11 +46,15 @@ def coco(root: Path, path: Path, params: ImageParams) -> ImageRows:
         else {name: at for at, name in enumerate(ordered)}
     )
     numbers = {key: classes[name] for key, name in names.items()}
-    images = {entry["id"]: entry for entry in _entries(content, "images", ("id", "file_name"), path)}
+    images = {
+        entry["id"]: entry for entry in _entries(content, "images", {"id": _ID, "file_name": (str,)}, path)
+    }
     if not images:
         raise BadData(f"{path} has no images")
     objects: dict[Any, list[Mapping[str, Any]]] = {key: [] for key in images}
-    for entry in _entries(content, "annotations", ("image_id", "category_id", "bbox"), path):
+    for entry in _entries(
+        content, "annotations", {"image_id": _ID, "category_id": (int,), "bbox": (list,)}, path
+    ):
         what = f"{path}: the annotation {entry.get('id', '(without id)')}"
         if entry["image_id"] not in images:
             raise BadData(f"{what} is of the image {entry['image_id']!r}, which is not among its images")
@@ -91,15 +95,14 @@ def _values(objects: Sequence[_Object], size: tuple[Any, Any]) -> tuple[Sequence
     """Return the values of an image's columns, and what is wrong with it."""
     for one in objects:
         if wrong := _wrong_with(one.box, *size):
-            return ([], []), f"its box {one.written!r} {wrong} (in {one.where}); mend the annotation"
+            return ([], []), f"its box {repr(one.written)[:80]} {wrong} (in {one.where}); mend the annotation"
     edges = [edge for one in objects if one.box is not None for edge in one.box]
     return (edges, [one.number for one in objects]), ""
 
 
 def _loaded(path: Path) -> Mapping[str, Any]:
     try:
-        with path.open(encoding="utf-8") as file:
-            content = json.load(file)
+        content = reading.load(path.read_bytes())
     except OSError as error:
         raise BadData(f"can't read {path}: {error.strerror}") from error
     except ValueError as error:
@@ -111,24 +114,30 @@ def _loaded(path: Path) -> Mapping[str, Any]:
     return content
 
 
-def _entries(content: Mapping[str, Any], name: str, keys: Sequence[str], path: Path) -> list[dict[str, Any]]:
+_ID = (int, str)
+
+
+def _entries(
+    content: Mapping[str, Any], name: str, keys: Mapping[str, tuple[type, ...]], path: Path
+) -> list[dict[str, Any]]:
+    """Return a list of objects with these keys, whose values have one of these types. Raises BadData."""
     entries = content.get(name)
     if not isinstance(entries, list):
         raise BadData(f"{path} is no COCO file of instances: it has no list {name!r}")
     for number, entry in enumerate(entries):
-        if not isinstance(entry, dict) or not all(
-            isinstance(entry.get(key), int | str | list) for key in keys
-        ):
-            raise BadData(
-                f"{path} is no COCO file of instances: entry {number} of {name!r} lacks one of {', '.join(keys)}"
-            )
+        for key, types in keys.items():
+            if not isinstance(entry, dict) or type(entry.get(key)) not in types:
+                raise BadData(
+                    f"{path} is no COCO file of instances: in entry {number} of {name!r}, {key!r} is missing or of another type"
+                )
     return entries
 
 
 def _of_coco(bbox: Any) -> Box | None:
-    if not isinstance(bbox, list) or len(bbox) != 4 or not all(isinstance(one, int | float) for one in bbox):
+    try:
+        left, top, width, height = map(reading.number, bbox)
+    except ValueError:
         return None
-    left, top, width, height = map(float, bbox)
     return left, top, left + width, top + height
 
 
@@ -208,7 +217,7 @@ def _parsed(path: Path) -> tuple[_Objects, tuple[int | None, int | None]]:
 
 
 def _pixels(text: str) -> int | None:
-    return int(text) if text.strip().isdigit() and int(text) else None
+    return int(text) if text.strip().isdecimal() and len(text) < 10 and int(text) else None
 
 
 def _of_voc(edges: Sequence[str]) -> Box | None:

@@ -1,6 +1,6 @@
 """Files that are compressed as a whole by gzip, with random access.
 
-indexed_gzip keeps a point for each MiB from which decompression can begin, about 32 kB each: what is looked for costs 10 ms at most.
+indexed_gzip keeps points at which decompression can begin, about 32 kB each: to find a task's part costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from elasticdl.data.readers.reader import BadRecords, Reader
 from elasticdl.errors import BadData, BadSetting
 
 _PIECE = 4 << 20
-_SPACING = 1 << 20
+_SPACING = 512 << 10
+"""Bytes of content between two points: half as much would be twice as fast for small tasks, and keep 12 % of the content."""
+_BUFFER = 16 << 10
+"""Bytes that are decompressed at a time; with indexed_gzip's own MiB, a task would decompress one more."""
 
 
 def open_compressed(
@@ -123,7 +126,9 @@ class GzipSource:
         with self._lock:
             try:
                 if self._file is None:
-                    self._file = self._open(str(self._path), index_file=str(self._points), spacing=_SPACING)
+                    self._file = self._open(
+                        str(self._path), index_file=str(self._points), buffer_size=_BUFFER
+                    )
                 self._file.seek(start)
                 content: bytes = self._file.read(end - start)
             except self._errors as error:

@@ -188,17 +188,23 @@ def _labels(
     labels: Sequence[str], params: ImageParams, path: Path
 ) -> tuple[pa.DataType, Sequence[Any], Sequence[str]]:
     """Return labels as numbers, their type, and the names of classes if they are names."""
-    if not params.classes:
-        try:
-            return pa.int64(), list(map(int, labels)), ()
-        except ValueError:
-            pass
-        try:
-            return pa.float32(), list(map(float, labels)), ()
-        except ValueError:
-            pass
+    if not params.classes and (numbers := _numbers(labels)):
+        whole = all(isinstance(number, int) for number in numbers)
+        return pa.int64() if whole else pa.float32(), numbers, ()
     classes = numbered(sorted(set(labels)), params, str(path))
     return pa.int64(), [classes[label] for label in labels], list(classes)
+
+
+def _numbers(labels: Sequence[str]) -> list[int | float]:
+    """Return labels as numbers, whole ones if all are; nothing if some are none, or are too large."""
+    for kind, most in ((int, (1 << 63) - 1), (float, 3e38)):
+        try:
+            numbers = list(map(kind, labels))
+        except ValueError:
+            continue
+        if all(-most <= number <= most for number in numbers):
+            return numbers
+    return []
 
 
 class Sizes:
@@ -214,6 +220,8 @@ class Sizes:
         """Return the bytes of a file. Raises BadData if it is not there."""
         where = PurePosixPath(name)
         parent = str(where.parent)
+        if "\0" in name or not is_utf8(name):
+            raise BadData(f"{self._by} names {name!r}, which can be no path")
         if where.is_absolute() or ".." in where.parts:
             raise BadData(
                 f"{self._by} names {name}, which is not in {self._root}; paths begin at that directory"

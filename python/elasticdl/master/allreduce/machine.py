@@ -5,6 +5,9 @@ It takes what happens, asks its values in order, and says what is journalled and
 `viewchange.py` (who may be in the next one), `gates.py` (what is evaluated), `snapshots.py` (what is saved), `kills.py` (who is killed),
 `recovery.py` (how long losses last). What every master does is in `master/core/machine.py`. Rule numbers are those of the notes on the
 protocol.
+
+One file because the values know nothing of each other: in which order they are asked, and what one's answer means for the others, is all
+here.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ from elasticdl.master.core.evaluationresults import AddUp, ResultSize
 from elasticdl.master.core.events import (
     Announce,
     Beat,
-    GroupManifestWritten,
+    ManifestWritten,
 )
 from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
@@ -411,7 +414,7 @@ class AllReduceMaster(MasterCore):
         out += [*said, *overdue]
         return replace(self, snapshots=snapshots)
 
-    def _take_group_manifest(self, event: GroupManifestWritten, out: Out) -> Self:
+    def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
         snapshots, said = self.snapshots.manifest_written(event)
         out += said
         return replace(self, snapshots=snapshots)

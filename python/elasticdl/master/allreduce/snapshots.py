@@ -15,7 +15,7 @@ from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.messages import SLOW, Cut, Saved, saved_as, unsaved_as
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, View
-from elasticdl.master.core.events import Announce, GroupManifestWritten, Instruction, WriteGroupManifest
+from elasticdl.master.core.events import Announce, Instruction, ManifestWritten, WriteGroupManifest
 from elasticdl.master.core.records import Journal, SnapshotRecord
 
 
@@ -70,9 +70,9 @@ class Snapshots:
         """D6: only from a member of the current view, reporting under its id."""
         return view is not None and saved.cut.view == view.id and view.rank(member) is not None
 
-    def manifest_written(self, event: GroupManifestWritten) -> tuple[Snapshots, Sequence[Instruction]]:
+    def manifest_written(self, event: ManifestWritten) -> tuple[Snapshots, Sequence[Instruction]]:
         """Return what holds when a manifest is written, or can't be."""
-        if event.cut != self.writing:
+        if event.cut is None or event.cut != self.writing:
             return self, ()  # given up meanwhile
         if event.error is not None:
             return replace(self, writing=None)._given_up(

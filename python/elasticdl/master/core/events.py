@@ -186,14 +186,8 @@ class ManifestWritten:
     number: int
     path: str
     error: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupManifestWritten:
-    """The manifest of a group's state is written, or could not be: why."""
-
-    cut: Cut
-    error: str | None = None
+    cut: Cut | None = None
+    """Of a group's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +197,7 @@ class Tick:
 
 Event = (
     JournalRead | Appended | Unwritten | Conflict | ConnectionOpened | Heard | ConnectionLost | Beat | WorkerEnded | Launched | DataFound
-    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | GroupManifestWritten | Tick
+    | StopAsked | ScaleAsked | GiveUp | Published | ManifestWritten | Tick
 )  # fmt: skip
 
 # ------------------------------------------------------------------ instructions
@@ -285,7 +279,7 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class WriteGroupManifest:
-    """Say in the draft of a group's state what its parts make (D6); outcome `GroupManifestWritten`.
+    """Say in the draft of a group's state what its parts make (D6); outcome `ManifestWritten`.
 
     Attributes:
         number: of the checkpoint.

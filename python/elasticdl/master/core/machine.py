@@ -50,7 +50,6 @@ from elasticdl.master.core.events import (
     End,
     Event,
     GiveUp,
-    GroupManifestWritten,
     Heard,
     Instruction,
     JournalRead,
@@ -259,8 +258,6 @@ class MasterCore:
                 return self._process_ended(now, worker, cause, out)
             case ManifestWritten():
                 return self._take_manifest(now, event, out)
-            case GroupManifestWritten():
-                return self._take_group_manifest(event, out)
             case Tick():
                 return self
         assert_never(event)
@@ -316,11 +313,7 @@ class MasterCore:
         """Take the proof that a process has ended."""
 
     def _take_manifest(self, now: float, event: ManifestWritten, out: Out) -> Self:
-        """Take note that the manifest of a snapshot of slots was written; most masters have none."""
-        return self
-
-    def _take_group_manifest(self, event: GroupManifestWritten, out: Out) -> Self:
-        """Take note that the manifest of a group's state was written; most masters have none."""
+        """Take note that a snapshot's manifest was written; most masters have none."""
         return self
 
     def _settle(self, now: float, concerned: int | None, out: Out) -> Self:

@@ -18,7 +18,6 @@ from elasticdl.errors import BadInput
 from elasticdl.master.core import auditmark
 from elasticdl.master.core.events import (
     GiveUp,
-    GroupManifestWritten,
     ManifestWritten,
     WriteGroupManifest,
     WriteManifest,
@@ -89,13 +88,13 @@ class Outputs:
             return ManifestWritten(cut.number, "", error.strerror or str(error))
         return ManifestWritten(cut.number, str(path))
 
-    def complete_group(self, told: WriteGroupManifest, journal: Journal) -> GroupManifestWritten:
+    def complete_group(self, told: WriteGroupManifest, journal: Journal) -> ManifestWritten:
         """Complete a snapshot of a group's state; for a thread of its own."""
         assert journal.shards is not None, "states are saved when something is trained"
         cut = told.cut
         draft = checkpoints.group_draft_of(told.directory, cut.view, cut.state.step, passed=cut.passed)
         try:
-            group.complete(
+            path = group.complete(
                 draft,
                 number=told.number,
                 job=self._place.name,
@@ -107,10 +106,10 @@ class Outputs:
                 parts=tuple(group.Part(Path(path), size, crc) for path, size, crc in told.parts),
             )
         except OSError as error:
-            return GroupManifestWritten(cut, error.strerror or str(error))
+            return ManifestWritten(told.number, "", error.strerror or str(error), cut)
         except BadInput as error:
-            return GroupManifestWritten(cut, str(error))
-        return GroupManifestWritten(cut)
+            return ManifestWritten(told.number, "", str(error), cut)
+        return ManifestWritten(told.number, str(path), cut=cut)
 
     def publish(self, path: str) -> str | None:
         """Put the result in its place; return what failed, or None."""

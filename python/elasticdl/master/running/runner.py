@@ -94,7 +94,6 @@ _Incoming = (
     | _DataRefused
     | _Indexing
     | machine_events.ManifestWritten
-    | machine_events.GroupManifestWritten
 )
 
 
@@ -268,7 +267,7 @@ class Runner(Generic[Machine]):
                 self._data_since = time.monotonic()
             case _DataRefused(reason, kind, text):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
-            case machine_events.ManifestWritten() | machine_events.GroupManifestWritten():
+            case machine_events.ManifestWritten():
                 self._handle(event)
             case _Indexing(done, total):
                 self._reporter.indexing(done, total)

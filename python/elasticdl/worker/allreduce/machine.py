@@ -615,6 +615,9 @@ class Member:
         if self.snapshots.due is not None:
             member = self._take_due(out)
             return member if member.snapshots.due is not None else member._next_work(out)
+        if self._ended_data():
+            is_held_up = self.saving is not None and self.snapshots.holds_up_end(self.saving)
+            return self if is_held_up else self._seal(view.id, True, out)._proceed(out)
         if self._is_last(view):
             return self._leave_last(view, out)
         if self._waits_to_compute():
@@ -725,9 +728,8 @@ class Member:
             self._send(Progress(commit.view, commit.state, commit.position, loss, records), out)
         if self._wants_snapshot(commit):
             member = member._want_part(out)
-        if trailer.flag or self._ended_data():
-            return member._seal(commit.view, True, out)
-        return member
+        # At the end of the data `_next_work` seals.
+        return member._seal(commit.view, True, out) if trailer.flag else member
 
     def _records(self, position: Position) -> int:
         ledger = self.schedule.ledger

@@ -39,7 +39,7 @@ class Snapshots:
 
     Attributes:
         due: the present state, of which a copy is to be made before anything else.
-        waited: ticks since it is due.
+        waited: ticks in which training, or its end, waits for storage.
         writing: copied, and not written yet.
         saved: written, or given up by this member, under the present view, until that is acknowledged.
         last: the last cut of the present view.
@@ -63,17 +63,22 @@ class Snapshots:
         is_slow = len(self.writing) >= MOST and self.waited < PATIENCE
         return saving.lasting and self.due is not None and is_slow
 
+    def holds_up_end(self, saving: Saving) -> bool:
+        """Tell whether the end of training waits: the view would give up what is not journalled, and nothing is in a hurry."""
+        return saving.lasting and bool(self.writing or self.saved) and self.waited < PATIENCE
+
     def wanted(self, cut: Cut) -> Snapshots:
         """Return what holds when a copy is to be made of the present state."""
         return replace(self, due=cut, waited=0)
 
     def ticked(self) -> Snapshots:
         """Return what holds a moment later."""
-        return self if self.due is None else replace(self, waited=self.waited + 1)
+        is_idle = self.due is None and not self.writing and not self.saved
+        return self if is_idle else replace(self, waited=self.waited + 1)
 
     def copied(self, cut: Cut) -> Snapshots:
         """Return what holds when a part is copied."""
-        return replace(self, due=None, writing=(*self.writing, cut), last=cut)
+        return replace(self, due=None, waited=0, writing=(*self.writing, cut), last=cut)
 
     def left_out(self, cut: Cut, position: Position) -> tuple[Snapshots, Saved]:
         """Return what holds when storage is too slow for another copy, and what the master hears."""

@@ -218,6 +218,8 @@ class PsMember:
         self._ending: EndOfTraining | None = None
         self._exported: Exported | None = None
         self._evaluation = Evaluation()
+        self._pulled: StateId | None = None
+        """The state at a barrier that the model's variables are of; None once something is computed for training."""
         self._failure: ProgramFailed | None = None
         self._end: Exit | None = None
         self._written = self._ended = self._finished = False
@@ -363,8 +365,8 @@ class PsMember:
 
     def _take_lease(self, lease: TaskLeased) -> None:
         """Take an evaluation task; what was done before is said again, to a master that may be another one."""
-        if lease.state.view != self._tasks.roll_back:
-            return
+        if lease.state.view != self._tasks.roll_back or lease.state == self._evaluation.over:
+            return  # of before a roll-back, or by a master that does not know yet that it was replaced
         self._evaluation = self._evaluation.leased(lease)
         known = self._evaluation.known()
         if known is not None:
@@ -455,6 +457,7 @@ class PsMember:
     def _train(self) -> Flow[None]:
         """Train what is leased until nothing more is; then all of it is settled."""
         pushed: deque[_Pushed] = deque()
+        self._pulled = None
         try:
             try:
                 yield from self._train_on(pushed)
@@ -708,7 +711,10 @@ class PsMember:
         """Evaluate a task with what the servers have, which nobody changes before the metrics are journalled (B2)."""
         plan = self._settings.evaluation
         assert plan is not None, "tasks are leased of jobs that evaluate"
-        need = yield from self._take_last(lease.state.step, roll_back)
+        need = self._pacing.result(lease.state.step)
+        if self._pulled != lease.state:
+            yield from self._take_last(lease.state.step, roll_back)
+            self._pulled = lease.state
         chunks = plan.num_chunks(lease.task)
         following = yield from self._ask_evaluated(lease, 0, need)
         for chunk in range(chunks):
