@@ -96,7 +96,7 @@ def test_all_of_it_is_shown_and_the_browser_has_nothing_to_complain_of(
     )
     shown = text(browser)
     for part in (
-        "25.0 %", "1 of 2", "1 of 1", "0.5", "val_loss, by step", "training loss, by step", "evaluation of step 5", "for 3 s",
+        "25.0 %", "1 of 2", "1 of 1", "0.5", "val_loss, by step", "training loss, by step", "for 3 s",
         "worker-0-1 has joined",
     ):  # fmt: skip
         assert part in shown, part

@@ -147,10 +147,10 @@ def test_idle_connections_do_not_take_the_master_s_descriptors(served: Served) -
     host, port = served.server.address.removeprefix("http://").split(":")
     before = descriptors()
     with contextlib.ExitStack() as idle:
-        for _ in range(300):
+        for _ in range(160):
             idle.enter_context(socket.create_connection((host, int(port)), timeout=20))
         # Their own ends are in this process, too.
-        assert within(lambda: descriptors() - before <= 300 + 110)
+        assert within(lambda: descriptors() - before <= 160 + 110)
     assert within(lambda: ask(served.server, "/api/v1/status")["job"] is None)
 
 

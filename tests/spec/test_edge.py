@@ -416,3 +416,20 @@ def test_the_package_offers_a_few_names() -> None:
     assert elasticdl.__version__[0].isdigit()
     with pytest.raises(AttributeError, match="has no attribute 'tran'"):
         elasticdl.tran  # noqa: B018
+
+
+def test_a_port_is_one_of_this_machine() -> None:
+    assert job(status_port="any").status_port == 0
+    assert "65535" in refusal(status_port="65536")
+    said = refusal(status_port="8400", image_name="image")
+    assert "--open" in said
+
+
+def test_tensorboard_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "data").write_text("1,2\n")
+    spec = job(training_data=str(tmp_path / "data"), tensorboard_log_dir=str(tmp_path / "board"))
+    check_paths(spec, custom_reader=False, directory=False)
+    assert not (tmp_path / "board").exists()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadSetting, match=r"elasticdl\[tensorboard\]"):
+        check_paths(spec, custom_reader=False, directory=False)

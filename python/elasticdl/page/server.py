@@ -43,6 +43,7 @@ _LONGEST_LINE = 2048
 _LONGEST_TOKEN = 128
 _MOST_CONNECTIONS = 100
 """At once: every user of the machine may connect, and the master needs its descriptors for the job. A browser takes six."""
+_AT_A_TIME = 10
 _START_SECONDS = 10.0
 _OPEN_SECONDS = 2.0
 """A page that is open looks more often."""
@@ -158,7 +159,8 @@ class PageServer:
         def protocol() -> asyncio.BaseProtocol:
             return made() if len(made.connections) < _MOST_CONNECTIONS else _Refused()
 
-        listening = await self._loop.create_server(protocol, sock=self._socket)
+        # As many are accepted before the first of them counts as open.
+        listening = await self._loop.create_server(protocol, sock=self._socket, backlog=_AT_A_TIME)
         self._ready.set()
         try:
             await self._stopped.wait()
