@@ -17,10 +17,10 @@ from elasticdl.audit import audit
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.group import verify_parts
 from elasticdl.checkpoint.manifest import NAME
-from elasticdl.control.protocol.status import EventKind, JobEvent
+from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.tools.checkpoint import listed, shown
 
-from .conftest import Job, Result, Start
+from .conftest import Job, Result, SmallDisk, Start
 from .test_evaluation import GATES, ZOO, master_of, told
 from .test_faults import at_step, kill, seen, training
 
@@ -236,6 +236,31 @@ def test_kills_while_checkpoints_are_written_leave_only_whole_ones(
     assert all(epoch.complete for epoch in audit(tmp_path / "job" / "audit").epochs)
     again = run(begin, tmp_path / "again", checkpoint_dir_for_init=found[min(found)]).wait()
     assert digest(again) == digest(undisturbed)
+
+
+def test_a_full_disk_costs_checkpoints_and_nothing_else(
+    begin: Start, tmp_path: Path, small_disk: SmallDisk
+) -> None:
+    undisturbed = run(begin, tmp_path / "whole").wait()
+    directory = small_disk.path / "checkpoints"
+    directory.mkdir()
+    job = run(begin, tmp_path / "job", step=0.5, checkpoint_dir=directory, checkpoint_steps=2)
+
+    def fill(_: JobStatus) -> bool:
+        small_disk.fill()
+        return True
+
+    at_step(job, 1, fill)
+    unsaved = (item for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.UNSAVED)
+    note = next(unsaved, None)
+    assert note is not None, job.wait()
+    assert "No space left on device" in note.text
+    small_disk.free()
+    result = job.wait()
+    assert digest(result) == digest(undisturbed)
+    assert result.summary["checkpoints_given_up"] >= 1
+    assert LAST in whole(directory)
+    assert result.summary["checkpoint"] == str(whole(directory)[LAST])
 
 
 @pytest.fixture

@@ -136,7 +136,7 @@ class EventKind(StrEnum):
     SNAPSHOT = "snapshot"
     """A snapshot is whole."""
     UNSAVED = "unsaved"
-    """A snapshot of slots could not be written."""
+    """A snapshot or checkpoint could not be written, or was given up."""
     COPYING = "copying"
     """Slots are copied to other servers."""
     COPIED = "copied"

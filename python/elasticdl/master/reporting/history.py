@@ -81,7 +81,7 @@ class EventHistory:
         joined: names of the workers and servers that have taken part.
         first_step_at: when the first step was committed, in seconds since the Unix epoch.
         records_before: of these records, those that an earlier job has trained.
-        unsaved: snapshots of slots that could not be written.
+        unsaved: snapshots that could not be written, or were given up.
     """
 
     def __init__(self, submitted_at: float) -> None:
