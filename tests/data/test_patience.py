@@ -77,9 +77,14 @@ def test_what_no_other_try_changes() -> None:
     ("status", "passes"), [(403, False), (404, False), (408, True), (429, True), (500, True), (503, True)]
 )
 def test_answers_of_http(status: int, passes: bool) -> None:
-    error = RuntimeError("x")
+    error, of_s3 = RuntimeError("x"), RuntimeError("x")
     error.status = status  # type: ignore[attr-defined]
-    assert may_pass(error) is passes
+    of_s3.response = {"ResponseMetadata": {"HTTPStatusCode": status}}  # type: ignore[attr-defined]
+    for answer in (error, of_s3):
+        assert may_pass(answer) is passes
+        missing = FileNotFoundError("x")
+        missing.__cause__ = answer
+        assert may_pass(missing) is passes
 
 
 def test_pauses_grow_and_end_with_patience() -> None:

@@ -361,8 +361,8 @@ def test_data_that_is_not_there(tmp_path: Path) -> None:
     assert "nowhere does not exist" in refused(tmp_path / "nowhere", tmp_path)
     assert "no file in" in refused(tmp_path / "empty", tmp_path)
     assert "no file matches" in refused(tmp_path / "*.tfrecord", tmp_path)
-    assert "s3://bucket/data is a URL, and no reader of the name 's3' is installed" in refused(
-        "s3://bucket/data", tmp_path
+    assert "tape://7/data is a URL, and no reader of the name 'tape' is installed" in refused(
+        "tape://7/data", tmp_path
     )
     (tmp_path / "empty/file.csv").touch()
     assert "has no records: the file is empty" in refused(tmp_path / "empty", tmp_path)

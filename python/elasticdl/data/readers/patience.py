@@ -37,8 +37,17 @@ def may_pass(error: Exception) -> bool:
         error = error.__cause__
     if isinstance(error, _LASTING):
         return False
+    status = _status_of(error)
+    return not (400 <= status < 500 and status not in _PASSING_STATUS)
+
+
+def _status_of(error: Exception) -> int:
+    """Return the status of an answer of HTTP, as aiohttp and botocore keep it; 0 if there was none."""
     status = getattr(error, "status", None)
-    return not (isinstance(status, int) and 400 <= status < 500 and status not in _PASSING_STATUS)
+    response = getattr(error, "response", None)
+    if status is None and isinstance(response, dict):
+        status = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return status if isinstance(status, int) else 0
 
 
 def pause(waited: float, tries: int, patience: float) -> float | None:
