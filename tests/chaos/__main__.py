@@ -322,7 +322,13 @@ class PsHarness(Harness):
         self.ids = np.random.default_rng(3).zipf(1.3, 2000) % 3000
         path = self.directory / "ids.csv"
         path.write_text("id\n" + "".join(f"{one}\n" for one in self.ids))
+        self.held_out.write_text("id\n" + "".join(f"{one}\n" for one in self.ids[:320]))
         return path
+
+    @property
+    def held_out(self) -> Path:
+        """Return what is evaluated at the end of each epoch, in 20 parts."""
+        return self.directory / "heldout.csv"
 
     def settings(self, run: Run, data: Path) -> dict[str, object]:
         """Begin slowly: `counted` waits a moment with each chunk until a file is there."""
@@ -332,7 +338,7 @@ class PsHarness(Harness):
             "model_zoo": ROOT / "tests/job/zoo",
             "model_def": "counted.custom_model",
             "training_data": data,
-            "validation_data": data,
+            "validation_data": self.held_out,
             "eval_metrics_fn": "totals",
             "summary": self.summary(run),
             "num_workers": run.workers,
