@@ -451,7 +451,7 @@ def test_a_journal_of_another_format_is_refused(start: Start, tmp_path: Path) ->
     code, summary = job.end()
     assert (code, summary["status"]) == (2, "failed")
     assert "format 9" in summary["reason"]
-    assert "format 4" in summary["reason"]
+    assert f"format {FORMAT}" in summary["reason"]
     assert last.read_text() == content
 
 
