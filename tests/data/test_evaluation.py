@@ -31,6 +31,12 @@ def test_all_tasks_together_have_every_record_once_in_the_order_of_the_data(
     assert seen == [(s.name, record) for s in shards for record in range(s.start, s.start + s.count)]
 
 
+@pytest.mark.parametrize("bad", [Shard("a", -1, 4), Shard("a", 0, -4), Shard("a", 0, 4, 0)])
+def test_numbers_that_no_shard_has_are_refused(bad: Shard) -> None:
+    with pytest.raises(BadData, match="shard 'a'"):
+        EvaluationPlan([Shard("b", 0, 9), bad], 4)
+
+
 def test_there_are_so_many_tasks_at_most() -> None:
     plan = EvaluationPlan([Shard("big", 0, 10**9)], 32, 1, False)
     assert MOST_TASKS // 2 < plan.num_tasks <= MOST_TASKS

@@ -193,6 +193,7 @@ def test_refused_settings_say_why(name: str) -> None:
         ({"minibatch_size": True}, "minibatch_size=: expected a whole number of at least 1, received True"),
         ({"minibatch_size": 1.5}, "minibatch_size=: expected a whole number of at least 1, received 1.5"),
         ({"stall_seconds": "nan"}, "stall_seconds=: expected a number above 0, received 'nan'"),
+        ({"stall_seconds": 10**400}, "stall_seconds=: expected a number above 0, received 1000"),
         ({"start_seconds": 0}, "start_seconds=: expected a number above 0, received 0"),
         ({"moment_seconds": -1}, "moment_seconds=: expected a number of at least 0, received -1"),
         ({"shuffle": "maybe"}, "shuffle=: expected true or false, received 'maybe'"),

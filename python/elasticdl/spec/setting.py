@@ -146,7 +146,10 @@ def number(above: float, *, inclusive: bool = False) -> Kind:
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, (int, float, str)):
             raise TypeError
-        real = float(value)
+        try:
+            real = float(value)
+        except OverflowError:  # an integer of hundreds of digits
+            raise ValueError from None
         if not math.isfinite(real) or real < above or (real == above and not inclusive):
             raise ValueError
         return real

@@ -111,6 +111,23 @@ class Permutation:
         return high << self._low | low
 
 
+def check_shards(shards: Sequence[Shard]) -> None:
+    """Raise BadData for numbers that no shard has, whatever is done with its records."""
+    for shard in shards:
+        if shard.count < 0 or shard.start < 0:
+            raise BadData(
+                f"shard {shard.name!r} has start {shard.start} and count {shard.count}; neither can be negative"
+            )
+        if not 1 <= shard.block <= MOST_RECORDS:
+            raise BadData(
+                f"shard {shard.name!r} has blocks of {shard.block:,} records; they can have 1 to {MOST_RECORDS:,}"
+            )
+        if shard.start > MOST_RECORDS:
+            raise BadData(f"shard {shard.name!r} starts at {shard.start:,}, beyond {MOST_RECORDS:,}")
+    if (records := sum(shard.count for shard in shards)) > MOST_RECORDS:
+        raise BadData(f"the shards have {records:,} records, and can have {MOST_RECORDS:,}")
+
+
 class Ledger:
     """All tasks of a job in the order of their consumption, without a list of them.
 
@@ -135,24 +152,11 @@ class Ledger:
                 f"a task needs at least 1 record, and so does a minibatch; got {records_per_task} records "
                 f"per task and minibatch_size {minibatch_size}"
             )
-        for shard in shards:
-            if shard.count < 0 or shard.start < 0:
-                raise BadData(
-                    f"shard {shard.name!r} has start {shard.start} and count {shard.count}; "
-                    "neither can be negative"
-                )
-            if not 1 <= shard.block <= MOST_RECORDS:
-                raise BadData(
-                    f"shard {shard.name!r} has blocks of {shard.block:,} records; they can have 1 to {MOST_RECORDS:,}"
-                )
-            if shard.start > MOST_RECORDS:
-                raise BadData(f"shard {shard.name!r} starts at {shard.start:,}, beyond {MOST_RECORDS:,}")
-        if (records := sum(shard.count for shard in shards)) > MOST_RECORDS:
-            raise BadData(f"the training data has {records:,} records, and can have {MOST_RECORDS:,}")
+        check_shards(shards)
         self.shards = tuple(shards)
         self.records_per_task = records_per_task
         self.minibatch_size = minibatch_size
-        self.num_records = records
+        self.num_records = sum(shard.count for shard in shards)
         self._seed = seed
         self._shuffle = shuffle
         tasks_of_shards = (-(-shard.count // records_per_task) for shard in shards)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from elasticdl.data.plan.ledger import check_shards
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.errors import BadData, BadSetting
 
@@ -39,10 +40,11 @@ class OnePass:
             per_task: minibatches of a task.
             most_tasks: tasks have more minibatches where there would be more than so many; 0: there may be any number.
 
-        Raises BadSetting for a minibatch of nothing, BadData if there is no record.
+        Raises BadSetting for a minibatch of nothing, BadData if there is no record, or for numbers that no shard has.
         """
         if minibatch_size < 1:
             raise BadSetting(f"a minibatch needs at least 1 record; got {minibatch_size}")
+        check_shards(shards)
         self.shards = tuple(shards)
         self.minibatch_size = minibatch_size
         self.num_records = sum(shard.count for shard in shards)
