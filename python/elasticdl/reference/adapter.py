@@ -24,7 +24,7 @@ from elasticdl.reference.building import (
     random_of,
 )
 from elasticdl.reference.callbacks import Callbacks
-from elasticdl.reference.evaluation import ReferenceEvaluator, Rows
+from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
 from elasticdl.reference.export import export
 from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec
@@ -64,6 +64,7 @@ class ReferenceAdapter:
         """Build everything, and compute one chunk. Raises BadModel or BadData."""
         user = self._user
         self._model = make_model(user)
+        self._weights = WholeWeights(self._model, self._values)
         self._optimizer = make_optimizer(user)
         self._callbacks = Callbacks(user, steps=True)
         first = dict(first_parameters(user, self._model, self._spec.seed))
@@ -121,7 +122,7 @@ class ReferenceAdapter:
         """Add a chunk's gradients, and its changes of statistics times its examples, to the accumulator."""
         if not batch.examples:
             return ChunkResult(0.0, 0.0)
-        _, values, rows = self.of_batch(batch)
+        _, values, rows = self._weights.of_batch(batch)
         ids = self._model.ids(batch.features)
         found = self._model.compute(
             values, rows, batch.features, batch.labels, random_of(self._spec.seed, step, lane)
@@ -156,21 +157,10 @@ class ReferenceAdapter:
 
     def evaluator(self, metadata: Any) -> ReferenceEvaluator:
         """Return what evaluates this model."""
-        return ReferenceEvaluator(self._user, metadata, self._model, self)
+        return ReferenceEvaluator(self._user, metadata, self._model, self._weights)
 
-    def converted(self, batch: Batch) -> Batch:
-        """Return the batch."""
-        return batch
-
-    def any_rows(self, converted: Batch) -> Rows:
-        """Return none: rows of tables are here."""
-        return ()
-
-    def of_batch(self, converted: Batch, rows: Rows = ()) -> tuple[Batch, Arrays, Arrays]:
-        """Return the batch, all values, and of each table the rows of its lookups."""
-        values = {one.path: one.value for one in self._flat_variables()}
-        ids = self._model.ids(converted.features)
-        return converted, values, {name: values[name][lookups] for name, lookups in ids.items()}
+    def _values(self) -> Arrays:
+        return {one.path: one.value for one in self._flat_variables()}
 
     def logs(self, logs: StepLogs) -> str | None:
         """Run callbacks after a commit; return a reason if they want the job to stop."""

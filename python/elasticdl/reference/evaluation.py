@@ -6,7 +6,7 @@ holds no values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +38,27 @@ class Weights(Protocol):
 
     def of_batch(self, converted: Any, rows: Rows) -> tuple[Batch, Arrays, Arrays]:
         """Return the batch, the values of parameters and statistics, and of each table the rows of its lookups."""
+
+
+class WholeWeights:
+    """The weights of a model that are all in this process, for `Weights`."""
+
+    def __init__(self, model: Model, values: Callable[[], Arrays]) -> None:
+        """`values`: returns those of parameters, statistics and tables by name."""
+        self._model, self._values = model, values
+
+    def converted(self, batch: Batch) -> Batch:
+        """Return the batch."""
+        return batch
+
+    def any_rows(self, converted: Batch) -> Rows:
+        """Return none: rows of tables are here."""
+        return ()
+
+    def of_batch(self, converted: Batch, rows: Rows = ()) -> tuple[Batch, Arrays, Arrays]:
+        """Return the batch, all values, and of each table the rows of its lookups."""
+        values, ids = self._values(), self._model.ids(converted.features)
+        return converted, values, {name: values[name][lookups] for name, lookups in ids.items()}
 
 
 class Means:

@@ -10,7 +10,7 @@ import numpy as np
 
 from elasticdl.errors import BadModel
 from elasticdl.reference.building import Batch, feed, make_model
-from elasticdl.reference.evaluation import ReferenceEvaluator, Rows
+from elasticdl.reference.evaluation import ReferenceEvaluator, WholeWeights
 from elasticdl.reference.models import Array, Arrays
 from elasticdl.spec.jobspec import JobSpec, Mode
 from elasticdl.worker.contract.records import Records
@@ -29,7 +29,8 @@ class ReferenceTrained:
     def prepare(self, sample: Records) -> None:
         """Build the model, and read its weights. Raises BadModel."""
         self._model = make_model(self._user)
-        self._values = self._read()
+        values = self._read()
+        self._weights = WholeWeights(self._model, lambda: values)
 
     def _read(self) -> Arrays:
         path, model = self._spec.trained_model, self._model
@@ -53,20 +54,7 @@ class ReferenceTrained:
 
     def evaluator(self, metadata: Any) -> ReferenceEvaluator:
         """Return what evaluates this model."""
-        return ReferenceEvaluator(self._user, metadata, self._model, self)
-
-    def converted(self, batch: Batch) -> Batch:
-        """Return the batch."""
-        return batch
-
-    def any_rows(self, converted: Batch) -> Rows:
-        """Return none: rows of tables are here."""
-        return ()
-
-    def of_batch(self, converted: Batch, rows: Rows = ()) -> tuple[Batch, Arrays, Arrays]:
-        """Return the batch, all values, and of each table the rows of its lookups."""
-        ids = self._model.ids(converted.features)
-        return converted, self._values, {name: self._values[name][lookups] for name, lookups in ids.items()}
+        return ReferenceEvaluator(self._user, metadata, self._model, self._weights)
 
     # ------------------------------------------------------------------ prediction
 
@@ -78,7 +66,7 @@ class ReferenceTrained:
         """Return what the model gives. Raises BadModel for a model that can't say."""
         if not batch.examples:
             return {}
-        _, values, rows = self.of_batch(batch)
+        _, values, rows = self._weights.of_batch(batch)
         try:
             outputs: Any = self._model.evaluate(values, rows, batch.features, batch.labels).outputs
         except NotImplementedError as error:

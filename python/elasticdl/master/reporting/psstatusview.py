@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus, how_many
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core.entry import Entry
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.statusview import SHOWN_AFTER_END
+from elasticdl.master.reporting.processview import process_statuses
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -113,24 +113,12 @@ class PsStatusView:
 
         return sum(map(is_alone, journal.entries)) if any(map(is_alone, journal.pairs)) else 0
 
-    def _processes(self, now: float) -> list[WorkerStatus]:
+    def _processes(self, now: float) -> Iterator[WorkerStatus]:
         members = {seen.name: member for member, seen in self.machine.liveness.seen.items()}
-        found = []
-        for force in self.forces:
-            for name in map(str, force.running()):
-                member = members.get(name)
-                state = "pending" if name in self.processes.pending else "starting"
-                if member is not None:
-                    state = self.machine.liveness.state_of(self.machine, member)
-                if state == "training" and self.machine.evaluations.evaluation is not None:
-                    state = "evaluating"  # at a barrier nothing is trained
-                if force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
-                    state = "draining"
-                why = ""
-                if state in ("pending", "starting"):
-                    why = self.processes.waits_for(now, name, self.spec.start_seconds)
-                found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
-        for name, at in self.processes.ended.items():
-            if now - at < SHOWN_AFTER_END:
-                found.append(WorkerStatus(name, "ended", None, members.get(name)))
-        return found
+        start_seconds = self.spec.start_seconds
+        return process_statuses(now, self.forces, self.processes, members, self._state_of, start_seconds)
+
+    def _state_of(self, member: MemberId) -> str:
+        state = self.machine.liveness.state_of(self.machine, member)
+        is_open = self.machine.evaluations.evaluation is not None  # at a barrier nothing is trained
+        return "evaluating" if state == "training" and is_open else state

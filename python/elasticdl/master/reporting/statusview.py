@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from elasticdl.cluster.cluster import process_name
 from elasticdl.cluster.kubernetes.manifests import DEAD
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
-from elasticdl.control.protocol.view import View
+from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.reporting.processview import process_statuses
 from elasticdl.spec.jobspec import JobSpec
-
-SHOWN_AFTER_END = 10.0
-"""Seconds for which a process that has ended is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,28 +90,18 @@ class StatusView:
             return ""
         return f"{minimum - missing} of the {minimum} workers are there that the job needs to train"
 
-    def _workers(self, now: float) -> list[WorkerStatus]:
+    def _workers(self, now: float) -> Iterator[WorkerStatus]:
         members = {seen.peer.name: member for member, seen in self.machine.liveness.seen.items()}
-        found = []
-        for name in map(str, self.force.running()):
-            member = members.get(name)
-            state = "pending" if name in self.processes.pending else "starting"
-            if member is not None:
-                state = self.machine.liveness.state_of(self.machine, member)
-            if state == "healing" and self._has_committed_in_view():
-                state = "training"  # a commit waits for all who heal; their next report says that they hold a state
-            if state == "training" and member is not None and self.machine.gates.evaluates(member):
-                state = "evaluating"
-            if self.force.replicas[process_name(name).index].retired and state not in ("starting", "pending"):
-                state = "draining"
-            why = ""
-            if state in ("pending", "starting"):
-                why = self.processes.waits_for(now, name, self.spec.start_seconds)
-            found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
-        for name, at in self.processes.ended.items():
-            if now - at < SHOWN_AFTER_END:
-                found.append(WorkerStatus(name, "ended", None, members.get(name)))
-        return found
+        start_seconds = self.spec.start_seconds
+        return process_statuses(now, [self.force], self.processes, members, self._state_of, start_seconds)
+
+    def _state_of(self, member: MemberId) -> str:
+        state = self.machine.liveness.state_of(self.machine, member)
+        if state == "healing" and self._has_committed_in_view():
+            state = (
+                "training"  # a commit waits for all who heal; their next report says that they hold a state
+            )
+        return "evaluating" if state == "training" and self.machine.gates.evaluates(member) else state
 
     def _has_committed_in_view(self) -> bool:
         progress, view = self.machine.steps.progress, self.machine.view

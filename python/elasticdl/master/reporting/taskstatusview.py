@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.statusview import SHOWN_AFTER_END
+from elasticdl.master.reporting.processview import process_statuses
 from elasticdl.master.tasking.machine import TaskMaster
 from elasticdl.spec.jobspec import JobSpec
 
@@ -77,22 +78,10 @@ class TaskStatusView:
             return "starting", "workers are being started"
         return self._doing, f"{machine.tasks_done:,} of {machine.plan.num_tasks:,} tasks are done"
 
-    def _workers(self, now: float) -> list[WorkerStatus]:
-        liveness = self.machine.liveness
-        members = {seen.name: member for member, seen in liveness.seen.items()}
-        found = []
-        for name in map(str, self.force.running()):
-            member = members.get(name)
-            state = "pending" if name in self.processes.pending else "starting"
-            if member is not None:
-                state = "draining" if liveness.seen[member].leaving else self._doing
-            elif self.force.replicas[process_name(name).index].retired and state != "pending":
-                state = "draining"
-            why = ""
-            if state in ("pending", "starting"):
-                why = self.processes.waits_for(now, name, self.spec.start_seconds)
-            found.append(WorkerStatus(name, state, self.processes.pids.get(name), member, why))
-        for name, at in self.processes.ended.items():
-            if now - at < SHOWN_AFTER_END:
-                found.append(WorkerStatus(name, "ended", None, members.get(name)))
-        return found
+    def _workers(self, now: float) -> Iterator[WorkerStatus]:
+        members = {seen.name: member for member, seen in self.machine.liveness.seen.items()}
+        start_seconds = self.spec.start_seconds
+        return process_statuses(now, [self.force], self.processes, members, self._state_of, start_seconds)
+
+    def _state_of(self, member: MemberId) -> str:
+        return "draining" if self.machine.liveness.seen[member].leaving else self._doing

@@ -8,11 +8,12 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use csv_core::{ReadRecordResult, Reader, ReaderBuilder};
 
 use super::index::{Index, Range, Writer};
+use super::indexed::Indexed;
 use super::{
     Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
     unreadable,
@@ -184,9 +185,7 @@ fn parse(reader: &mut Reader, bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
 
 /// Random access to the data rows of one file.
 pub struct CsvFile {
-    path: PathBuf,
-    file: File,
-    index: Index,
+    source: Indexed,
     delimiter: u8,
     columns: usize,
     header: Option<Vec<String>>,
@@ -195,22 +194,13 @@ pub struct CsvFile {
 impl CsvFile {
     /// Opens a file with its index. Refuses an index of another state of the file.
     pub fn open(path: &Path, index: &Path, delimiter: u8, header: Header) -> Result<Self> {
-        let file = File::open(path).map_err(|source| unreadable(path, source))?;
-        let index = Index::open(index, Kind::Csv { delimiter })?;
-        if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != index.fingerprint {
-            return Err(Error::Changed {
-                path: path.to_owned(),
-            });
-        }
         let mut opened = Self {
-            path: path.to_owned(),
-            file,
-            index,
+            source: Indexed::open(path, index, Kind::Csv { delimiter })?,
             delimiter,
             columns: 0,
             header: None,
         };
-        if let Some(range) = opened.index.range(0)? {
+        if let Some(range) = opened.source.index.range(0)? {
             let first = opened.parse_row(&mut reader(delimiter), 0, range)?;
             opened.columns = first.len();
             let is_header = match header {
@@ -227,7 +217,8 @@ impl CsvFile {
 
     /// Number of data rows.
     pub fn count(&self) -> u64 {
-        self.index
+        self.source
+            .index
             .count()
             .saturating_sub(u64::from(self.header.is_some()))
     }
@@ -243,12 +234,12 @@ impl CsvFile {
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        self.index.fingerprint
+        self.source.index.fingerprint
     }
 
     /// Returns the data rows in the order asked; the first bad one is the error.
     pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<String>>> {
-        self.check_unchanged()?;
+        self.source.check_unchanged()?;
         let mut reader = reader(self.delimiter);
         self.ranges(records)?
             .into_iter()
@@ -259,7 +250,7 @@ impl CsvFile {
 
     /// Returns the good ones of the data rows in the order asked, and what is wrong with the others.
     pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<String>>, Bad)> {
-        self.check_unchanged()?;
+        self.source.check_unchanged()?;
         let mut reader = reader(self.delimiter);
         let ranges = self.ranges(records)?;
         read_good(records, &ranges, |record, range| {
@@ -270,22 +261,12 @@ impl CsvFile {
     /// Returns where data rows lie.
     fn ranges(&self, records: &[u64]) -> Result<Vec<Option<Range>>> {
         let rows: Vec<u64> = records.iter().map(|&record| self.row(record)).collect();
-        self.index.ranges(&rows)
+        self.source.index.ranges(&rows)
     }
 
     /// Returns the number of a data row in the index, where a header is a row too; one that there is not for a record that there is not.
     fn row(&self, record: u64) -> u64 {
         record.saturating_add(u64::from(self.header.is_some()))
-    }
-
-    fn check_unchanged(&self) -> Result<()> {
-        match self.index.fingerprint.still_holds(&self.file) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Changed {
-                path: self.path.clone(),
-            }),
-            Err(source) => Err(unreadable(&self.path, source)),
-        }
     }
 
     fn read_one(
@@ -294,13 +275,7 @@ impl CsvFile {
         record: u64,
         range: Option<Range>,
     ) -> Result<Vec<String>> {
-        let Some(range) = range else {
-            return Err(Error::NoSuchRecord {
-                path: self.path.clone(),
-                record,
-                count: self.count(),
-            });
-        };
+        let range = self.source.found(record, range, self.count())?;
         let row = self.row(record);
         let fields = self.parse_row(reader, row, range)?;
         if fields.len() != self.columns {
@@ -322,20 +297,19 @@ impl CsvFile {
     ) -> Result<Vec<Vec<u8>>> {
         let length = end.saturating_sub(begin);
         if length > LONGEST_RANGE {
-            return Err(self.index.misleads(row));
+            return Err(self.source.index.misleads(row));
         }
         // The parser drops a byte order mark at its very beginning. That is right for the first row only; before
         // the others goes an empty line, which is skipped.
         let lead = usize::from(begin > 0);
         let mut bytes = vec![b'\n'; lead.saturating_add(length as usize)];
-        self.file
-            .read_exact_at(bytes.get_mut(lead..).unwrap_or_default(), begin)
-            .map_err(|source| unreadable(&self.path, source))?;
-        let ends_there =
-            end == self.index.fingerprint.size || matches!(bytes.last(), Some(b'\n' | b'\r'));
+        self.source
+            .read_at(bytes.get_mut(lead..).unwrap_or_default(), begin)?;
+        let ends_there = end == self.source.index.fingerprint.size
+            || matches!(bytes.last(), Some(b'\n' | b'\r'));
         parse(reader, &bytes)
             .filter(|_| ends_there)
-            .ok_or_else(|| self.index.misleads(row))
+            .ok_or_else(|| self.source.index.misleads(row))
     }
 
     fn strings(&self, row: u64, range: Range, fields: Vec<Vec<u8>>) -> Result<Vec<String>> {
@@ -359,7 +333,7 @@ impl CsvFile {
 
     fn corrupt(&self, row: u64, range: Range, what: String) -> Error {
         Error::Corrupt {
-            path: self.path.clone(),
+            path: self.source.path.clone(),
             record: row.saturating_sub(u64::from(self.header.is_some())),
             place: self.place(range),
             what,
@@ -385,7 +359,7 @@ impl CsvFile {
         while offset < end {
             let wanted = buffer.len().min(end.saturating_sub(offset) as usize);
             let room = buffer.get_mut(..wanted).unwrap_or_default();
-            let read = self.file.read_at(room, offset)?;
+            let read = self.source.file.read_at(room, offset)?;
             if read == 0 {
                 break;
             }

@@ -5,10 +5,10 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::index::{Index, Range, Writer};
+use super::indexed::Indexed;
 use super::{Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, unreadable};
 
 /// A longer line is taken for a file that has none.
@@ -96,48 +96,29 @@ fn blank(bytes: &[u8]) -> bool {
 
 /// Random access to the lines of one file.
 pub struct LinesFile {
-    path: PathBuf,
-    file: File,
-    index: Index,
+    source: Indexed,
 }
 
 impl LinesFile {
     /// Opens a file with its index. Refuses an index of another state of the file.
     pub fn open(path: &Path, index: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| unreadable(path, source))?;
-        let index = Index::open(index, Kind::Lines)?;
-        if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != index.fingerprint {
-            return Err(Error::Changed {
-                path: path.to_owned(),
-            });
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            index,
-        })
+        let source = Indexed::open(path, index, Kind::Lines)?;
+        Ok(Self { source })
     }
 
     pub fn count(&self) -> u64 {
-        self.index.count()
+        self.source.index.count()
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        self.index.fingerprint
+        self.source.index.fingerprint
     }
 
     /// Returns the lines in the order asked, without what ends them.
     pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<u8>>> {
-        match self.index.fingerprint.still_holds(&self.file) {
-            Ok(true) => {}
-            Ok(false) => {
-                return Err(Error::Changed {
-                    path: self.path.clone(),
-                });
-            }
-            Err(source) => return Err(unreadable(&self.path, source)),
-        }
-        self.index
+        self.source.check_unchanged()?;
+        self.source
+            .index
             .ranges(records)?
             .into_iter()
             .zip(records)
@@ -146,29 +127,21 @@ impl LinesFile {
     }
 
     fn read_one(&self, record: u64, range: Option<Range>) -> Result<Vec<u8>> {
-        let Some((begin, end)) = range else {
-            return Err(Error::NoSuchRecord {
-                path: self.path.clone(),
-                record,
-                count: self.count(),
-            });
-        };
+        let (begin, end) = self.source.found(record, range, self.count())?;
         let length = end.saturating_sub(begin);
         if length > LONGEST_RANGE {
-            return Err(self.index.misleads(record));
+            return Err(self.source.index.misleads(record));
         }
         let mut bytes = vec![0; length as usize];
-        self.file
-            .read_exact_at(&mut bytes, begin)
-            .map_err(|source| unreadable(&self.path, source))?;
-        let ends_there = end == self.index.fingerprint.size || bytes.last() == Some(&b'\n');
+        self.source.read_at(&mut bytes, begin)?;
+        let ends_there = end == self.source.index.fingerprint.size || bytes.last() == Some(&b'\n');
         let line = match begin {
             0 => bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&bytes),
             _ => &bytes,
         };
         let line = line.trim_ascii();
         if !ends_there || line.is_empty() || line.contains(&b'\n') {
-            return Err(self.index.misleads(record));
+            return Err(self.source.index.misleads(record));
         }
         Ok(line.to_vec())
     }

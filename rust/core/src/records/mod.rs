@@ -20,6 +20,7 @@
 pub mod csv;
 mod fingerprint;
 mod index;
+mod indexed;
 pub mod lines;
 pub mod recordio;
 pub mod tfrecord;

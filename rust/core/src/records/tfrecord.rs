@@ -5,10 +5,10 @@
 
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::index::{Index, Range, Writer};
+use super::indexed::Indexed;
 use super::{
     Bad, Error, Fingerprint, Kind, PROGRESS_EVERY, Progress, Result, SCAN_BUFFER, read_good,
     unreadable,
@@ -117,40 +117,29 @@ fn corrupt(path: &Path, record: u64, offset: u64, what: &str) -> Error {
 
 /// Random access to the records of one file.
 pub struct TFRecordFile {
-    path: PathBuf,
-    file: File,
-    index: Index,
+    source: Indexed,
 }
 
 impl TFRecordFile {
     /// Opens a file with its index. Refuses an index of another state of the file.
     pub fn open(path: &Path, index: &Path) -> Result<Self> {
-        let file = File::open(path).map_err(|source| unreadable(path, source))?;
-        let index = Index::open(index, Kind::TFRecord)?;
-        if Fingerprint::of(&file).map_err(|source| unreadable(path, source))? != index.fingerprint {
-            return Err(Error::Changed {
-                path: path.to_owned(),
-            });
-        }
-        Ok(Self {
-            path: path.to_owned(),
-            file,
-            index,
-        })
+        let source = Indexed::open(path, index, Kind::TFRecord)?;
+        Ok(Self { source })
     }
 
     pub fn count(&self) -> u64 {
-        self.index.count()
+        self.source.index.count()
     }
 
     pub fn fingerprint(&self) -> Fingerprint {
-        self.index.fingerprint
+        self.source.index.fingerprint
     }
 
     /// Returns the records in the order asked; the first bad one is the error.
     pub fn read(&self, records: &[u64]) -> Result<Vec<Vec<u8>>> {
-        self.check_unchanged()?;
-        self.index
+        self.source.check_unchanged()?;
+        self.source
+            .index
             .ranges(records)?
             .into_iter()
             .zip(records)
@@ -160,48 +149,37 @@ impl TFRecordFile {
 
     /// Returns the good ones of the records in the order asked, and what is wrong with the others.
     pub fn read_good(&self, records: &[u64]) -> Result<(Vec<Vec<u8>>, Bad)> {
-        self.check_unchanged()?;
-        let ranges = self.index.ranges(records)?;
+        self.source.check_unchanged()?;
+        let ranges = self.source.index.ranges(records)?;
         read_good(records, &ranges, |record, range| {
             self.read_one(record, range)
         })
     }
 
-    fn check_unchanged(&self) -> Result<()> {
-        match self.index.fingerprint.still_holds(&self.file) {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(Error::Changed {
-                path: self.path.clone(),
-            }),
-            Err(source) => Err(unreadable(&self.path, source)),
-        }
-    }
-
     fn read_one(&self, record: u64, range: Option<Range>) -> Result<Vec<u8>> {
-        let Some((begin, end)) = range else {
-            return Err(Error::NoSuchRecord {
-                path: self.path.clone(),
-                record,
-                count: self.count(),
-            });
-        };
+        let (begin, end) = self.source.found(record, range, self.count())?;
         let mut bytes = vec![0; end.saturating_sub(begin) as usize];
-        self.file
-            .read_exact_at(&mut bytes, begin)
-            .map_err(|source| unreadable(&self.path, source))?;
+        self.source.read_at(&mut bytes, begin)?;
         // Shorter than any record.
         let Some((head, data, crc)) = split(&bytes) else {
-            return Err(self.index.misleads(record));
+            return Err(self.source.index.misleads(record));
         };
         match length(head) {
             Some(stored) if stored == data.len() as u64 => {}
             // The data is right and says otherwise.
-            Some(_) => return Err(self.index.misleads(record)),
-            None => return Err(corrupt(&self.path, record, begin, "its length is damaged")),
+            Some(_) => return Err(self.source.index.misleads(record)),
+            None => {
+                return Err(corrupt(
+                    &self.source.path,
+                    record,
+                    begin,
+                    "its length is damaged",
+                ));
+            }
         }
         if masked_crc(data) != u32::from_le_bytes(*crc) {
             return Err(corrupt(
-                &self.path,
+                &self.source.path,
                 record,
                 begin,
                 "the checksum of its data is wrong",

@@ -1,0 +1,49 @@
+"""The processes of a job as people see them, whatever the job does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from elasticdl.cluster.cluster import process_name
+from elasticdl.control.protocol.status import WorkerStatus
+from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+
+_SHOWN_AFTER_END = 10.0
+"""Seconds for which a process that has ended is shown."""
+_BEFORE = ("pending", "starting")
+"""States of a process that does not take part yet."""
+
+
+def process_statuses(
+    now: float,
+    forces: Sequence[ReplicaSet],
+    processes: Processes,
+    members: Mapping[str, MemberId],
+    state_of: Callable[[MemberId], str],
+    start_seconds: float,
+) -> Iterator[WorkerStatus]:
+    """Yield all that should run, and those that have ended lately.
+
+    Args:
+        now: the time, in seconds of the master's clock.
+        forces: which processes should run.
+        processes: which do.
+        members: those that have asked to take part, by name.
+        state_of: what one of them does.
+        start_seconds: how long a process may take to get ready.
+    """
+    for force in forces:
+        for name in map(str, force.running()):
+            member = members.get(name)
+            state = "pending" if name in processes.pending else "starting"
+            if member is not None:
+                state = state_of(member)
+            if force.replicas[process_name(name).index].retired and state not in _BEFORE:
+                state = "draining"
+            why = processes.waits_for(now, name, start_seconds) if state in _BEFORE else ""
+            yield WorkerStatus(name, state, processes.pids.get(name), member, why)
+    for name, at in processes.ended.items():
+        if now - at < _SHOWN_AFTER_END:
+            yield WorkerStatus(name, "ended", None, members.get(name))
