@@ -23,6 +23,14 @@ def test_no_framework_is_imported(module: str) -> None:
     assert loaded(f"import {module}").isdisjoint(FRAMEWORKS)
 
 
+@pytest.mark.parametrize("module", ["worker", "ps", "master", "launcher"])
+def test_a_process_has_no_other_thread_before_it_has_blocked_its_signals(module: str) -> None:
+    """A thread that an import starts would take the SIGTERM by which a process is asked to leave, and end it."""
+    code = f"import os, elasticdl.job.{module}; print(len(os.listdir('/proc/self/task')))"
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)
+    assert run.stdout == "1\n"
+
+
 @pytest.mark.parametrize("module", ["elasticdl", "elasticdl.cli"])
 def test_help_needs_little(module: str) -> None:
     assert loaded(f"import {module}").isdisjoint(LIGHT)

@@ -16,19 +16,21 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from elasticdl._core import crc32c
-from elasticdl.checkpoint.group import GroupManifest, read_group
 from elasticdl.checkpoint.manifest import NAME, Kind, Manifest, check_sizes, read_body, read_servers
 from elasticdl.errors import BadData, BadSetting
+
+if TYPE_CHECKING:
+    from elasticdl.checkpoint.group import GroupManifest
 
 _PREFIX = "checkpoint-"
 _ROWS = 1
 """Kind of a piece of a slot that holds rows."""
 _OF_GROUP = re.compile(rf"\.{_PREFIX}step-(\d+)-view-\d+(-passed)?\.draft")
 
-AnyManifest = TypeVar("AnyManifest", Manifest, GroupManifest, Manifest | GroupManifest)
+AnyManifest = TypeVar("AnyManifest", bound="Manifest | GroupManifest")
 
 
 def folder_of(directory: Path, number: int) -> Path:
@@ -104,14 +106,21 @@ def read(folder: Path) -> Manifest:
 
 def read_of_group(folder: Path) -> GroupManifest:
     """Do the same for a checkpoint of a synchronous job. Raises BadData."""
-    return _whole(read_body(folder / NAME, {Kind.GROUP: read_group}))
+    return _whole(read_body(folder / NAME, {Kind.GROUP: _read_group}))
+
+
+def _read_group(path: Path, body: Mapping[str, Any]) -> GroupManifest:
+    # not at the top: it imports NumPy, whose threads a parameter server must not have before it has blocked SIGTERM for all of its own
+    from elasticdl.checkpoint.group import read_group
+
+    return read_group(path, body)
 
 
 def read_any(folder: Path) -> Manifest | GroupManifest:
     """Do the same for any checkpoint. Raises BadData."""
     readers: dict[Kind, Callable[[Path, Mapping[str, Any]], Manifest | GroupManifest]] = {
         Kind.SERVERS: read_servers,
-        Kind.GROUP: read_group,
+        Kind.GROUP: _read_group,
     }
     return _whole(read_body(folder / NAME, readers))
 
@@ -220,7 +229,7 @@ def _best_of(directory: Path, numbers: Sequence[int]) -> Path | None:
     for number in reversed(numbers):
         folder = folder_of(directory, number)
         with contextlib.suppress(BadData):
-            if read_body(folder / NAME, {Kind.GROUP: read_group}).is_best:
+            if read_body(folder / NAME, {Kind.GROUP: _read_group}).is_best:
                 return folder
     return None
 

@@ -28,7 +28,7 @@ from elasticdl.worker.modelfile import describe
 from elasticdl.worker.seeds import chunk_seeds
 
 _WEIGHTS = "model.weights.h5"
-"""The weights in a .keras file (`keras.src.saving.saving_lib`)."""
+"""The weights in a .keras file, as Keras writes it."""
 _NO_WEIGHTS = ("optimizer", "seed_generator")
 """Groups in it that are no weights of the model."""
 

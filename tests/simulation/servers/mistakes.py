@@ -215,7 +215,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (BarrierIgnored, 0, "leases task"),
     (EvaluatedEarly, 0, "at no such barrier|evaluation at task"),
     (OpenedEarly, 0, "leases task|pushes task"),
-    (ResultsOfAnyState, 399, "has seen"),
+    (ResultsOfAnyState, 95, "has seen"),
     (ResultsOfEarlier, 0, "has seen"),
     (EvaluationsNotForgotten, 162, "leases task|evaluation of"),
     (EvaluatesOwnVariables, 0, "has seen"),
