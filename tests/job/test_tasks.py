@@ -75,10 +75,18 @@ def disturb(job: Job, go: Path, doing: str) -> None:
             os.kill(master_of(job), signal.SIGKILL)
             master_killed = True
         elif len(at_work) >= 2 and kills < 3:
-            os.kill(at_work[kills % len(at_work)], signal.SIGKILL)
-            kills += 1
+            kills += was_killed(at_work[kills % len(at_work)])
     assert master_killed
     assert kills == 3
+
+
+def was_killed(process: int) -> bool:
+    """Kill a process, unless it has ended since its status was written."""
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def sums(folder: Path) -> dict[str, str]:
