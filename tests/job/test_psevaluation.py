@@ -159,7 +159,7 @@ def test_without_common_steps_all_that_is_before_a_barrier_is_in_its_metrics(
 def test_a_keras_model_is_evaluated_with_exactly_the_records_before_each_barrier(
     plain_keras: Start, ids: np.ndarray, tmp_path: Path
 ) -> None:
-    """Each record adds one to the sum of all, whoever trains it and is lost."""
+    """Each record adds one to the sum of all, whichever worker trains it, and whichever is lost."""
     job = plain_keras(
         validation_data=tmp_path / "ids.csv",
         evaluation_steps=40,

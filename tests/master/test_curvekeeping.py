@@ -31,14 +31,14 @@ class Store:
         self.kept.append(curves)
 
 
-def keeper(store: Store, clock: Clock) -> tuple[Recording, CurveKeeper]:
+def recorded(store: Store, clock: Clock) -> tuple[Recording, CurveKeeper]:
     recording = Recording(0.0, clock)
     return recording, CurveKeeper(recording, store, clock)  # type: ignore[arg-type]
 
 
 def test_curves_are_kept_from_time_to_time_and_at_the_end() -> None:
     clock, store = Clock(), Store()
-    recording, keeping = keeper(store, clock)
+    recording, keeping = recorded(store, clock)
     for step in range(1, 4):
         recording.progress(step, 0.5)
         keeping.status(status(step))
@@ -49,13 +49,13 @@ def test_curves_are_kept_from_time_to_time_and_at_the_end() -> None:
     assert len(store.kept) == 1
     recording.progress(4, 0.25)
     keeping.close()
-    again, _ = keeper(store, clock)
+    again, _ = recorded(store, clock)
     assert [step for _, step, _ in again.series_json()["series"]["loss"]] == [1, 2, 3, 4]
 
 
 def test_they_are_thinned_until_they_fit() -> None:
     clock, store = Clock(), Store(curves_limit=3000)
-    recording, keeping = keeper(store, clock)
+    recording, keeping = recorded(store, clock)
     for step in range(1, 2000):
         clock.now += 1.0
         recording.progress(step, 1.0 / step)
@@ -66,7 +66,7 @@ def test_they_are_thinned_until_they_fit() -> None:
 
 
 def test_curves_that_can_not_be_read_are_begun_anew(caplog: pytest.LogCaptureFixture) -> None:
-    recording, _ = keeper(Store(kept=["{"]), Clock())
+    recording, _ = recorded(Store(kept=["{"]), Clock())
     assert recording.series_json() == {"series": {}}
     assert "can't be read" in caplog.text
 

@@ -5,7 +5,6 @@ The file is not loaded as a model, which could run code that is in it: only its 
 
 from __future__ import annotations
 
-import io
 import zipfile
 from typing import Any
 
@@ -92,7 +91,7 @@ class KerasTrained:
             self.predict(batch, 0, 0)
         except BadInput:
             raise
-        except Exception as error:
+        except Exception as error:  # whatever the user's layers raise
             raise BadModel(
                 f"{self._user.path}: the model can't predict for the first chunk: {describe(error, self._user.path)}\n"
                 f"feed gave {show(spec)}"
@@ -136,7 +135,7 @@ def _num_weights(path: str) -> int:
         ):
             count += int(np.prod(found.shape))
 
-    with zipfile.ZipFile(path) as archive, h5py.File(io.BytesIO(archive.read(_WEIGHTS)), "r") as file:
+    with zipfile.ZipFile(path) as archive, archive.open(_WEIGHTS) as weights, h5py.File(weights, "r") as file:
         file.visititems(add)
     return count
 

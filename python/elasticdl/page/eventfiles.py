@@ -106,7 +106,7 @@ class EventFiles:
             try:
                 self._write_file()
                 return
-            except Exception as error:
+            except Exception as error:  # of volumes and of the library; a job does not end by what it shows
                 if not told:
                     _log.warning("nothing can be written for TensorBoard to %s: %s", self._directory, error)
                 told = True

@@ -127,7 +127,7 @@ class PageServer:
     def _serve(self) -> None:
         try:
             self._loop.run_until_complete(self._run())
-        except Exception:
+        except Exception:  # a thread of the master, which no error may end
             _log.exception("the page has ended; the job does not need it")
         finally:
             self._ready.set()
@@ -177,7 +177,7 @@ class PageServer:
             answer = await handler(request) if refused is None else refused
         except web.HTTPException as error:
             answer = _problem(error.status, error.reason)
-        except Exception:
+        except Exception:  # one bad answer must not end the others
             _log.exception("the page can't answer %s", request.path)
             answer = _problem(500, "the page can't answer this; the log of the master says why")
         answer.headers.update(_HEADERS)

@@ -81,7 +81,9 @@ class Patience:
         while True:
             try:
                 answer = ask()
-            except Exception as error:
+            except (
+                Exception
+            ) as error:  # each file system of fsspec has its own; what no wait mends is raised again
                 if not may_pass(error):
                     raise
                 tries += 1

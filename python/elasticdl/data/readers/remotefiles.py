@@ -70,7 +70,7 @@ class Server:
             raise BadData(f"{url} does not exist") from None
         except StorageAway:
             raise
-        except Exception as error:
+        except Exception as error:  # each file system of fsspec has its own
             reason = " ".join(str(error).split())[:300]
             raise BadData(f"{url} can't be read: {type(error).__name__}: {reason}") from error
 

@@ -6,8 +6,9 @@ repeat their results, and what died with a member is computed again.
 
 from __future__ import annotations
 
+import itertools
 import statistics
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from elasticdl.control.protocol.frozen import replace
@@ -121,8 +122,14 @@ class Evaluation:
 
     def is_busy(self, member: MemberId) -> bool:
         """Tell whether something is leased to a member."""
-        held = (lease for leases in (*self.leases.values(), self.makers) for lease in leases)
-        return any(lease.member == member for lease in held)
+        return any(lease.member == member for lease in self._held())
+
+    def busy(self) -> frozenset[MemberId]:
+        """Return the members to whom something is leased."""
+        return frozenset(lease.member for lease in self._held())
+
+    def _held(self) -> Iterator[Lease]:
+        return itertools.chain(*self.leases.values(), self.makers)
 
     def _is_free(self, task: int) -> bool:
         return task not in self.results and task not in self.leases

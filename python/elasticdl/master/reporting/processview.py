@@ -1,4 +1,4 @@
-"""The processes of a job as people see them, whatever the job does."""
+"""What people see of a job and its processes, whatever the job does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.status import WorkerStatus
 from elasticdl.control.protocol.view import MemberId
+from elasticdl.master.core.machine import MasterCore
+from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 
@@ -14,6 +16,17 @@ _SHOWN_AFTER_END = 10.0
 """Seconds for which a process that has ended is shown."""
 _BEFORE = ("pending", "starting")
 """States of a process that does not take part yet."""
+
+
+def fixed_state(now: float, machine: MasterCore) -> tuple[str, str] | None:
+    """Return state and reason of a job that has ended, or whose journal can't be written; None for another one."""
+    match machine.journal.terminal:
+        case FinishedRecord():
+            return "finished", machine.why_finished
+        case FailedRecord(reason):
+            return "failed", reason
+    why = machine.stuck(now)
+    return ("waiting", why) if why else None
 
 
 def process_statuses(

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus, how_many
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core.entry import Entry
-from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.processview import process_statuses
+from elasticdl.master.reporting.processview import fixed_state, process_statuses
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -64,13 +63,8 @@ class PsStatusView:
 
     def _state(self, now: float) -> tuple[str, str]:
         journal, machine = self.machine.journal, self.machine
-        match journal.terminal:
-            case FinishedRecord():
-                return "finished", machine.why_finished
-            case FailedRecord(reason):
-                return "failed", reason
-        if why := machine.stuck(now):
-            return "waiting", why
+        if (fixed := fixed_state(now, machine)) is not None:
+            return fixed
         if journal.stopping is not None:
             return "stopping", journal.stopping
         if journal.shards is None:

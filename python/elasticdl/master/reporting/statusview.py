@@ -9,11 +9,10 @@ from elasticdl.cluster.kubernetes.manifests import DEAD
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import MemberId, View
 from elasticdl.master.allreduce.machine import AllReduceMaster
-from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.processview import process_statuses
+from elasticdl.master.reporting.processview import fixed_state, process_statuses
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -58,13 +57,8 @@ class StatusView:
 
     def _state(self, now: float) -> tuple[str, str]:
         journal, view = self.machine.journal, self.machine.view
-        match journal.terminal:
-            case FinishedRecord():
-                return "finished", self.machine.why_finished
-            case FailedRecord(reason):
-                return "failed", reason
-        if why := self.machine.stuck(now):
-            return "waiting", why
+        if (fixed := fixed_state(now, self.machine)) is not None:
+            return fixed
         if lost := all_lost(view, self.machine.gone, self.processes.unproven, self.spec):
             return "waiting", lost
         if journal.stopping is not None:

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 from elasticdl.control.protocol.view import MemberId
-from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.processview import process_statuses
+from elasticdl.master.reporting.processview import fixed_state, process_statuses
 from elasticdl.master.tasking.machine import TaskMaster
 from elasticdl.spec.jobspec import JobSpec
 
@@ -63,13 +62,8 @@ class TaskStatusView:
 
     def _state(self, now: float) -> tuple[str, str]:
         journal, machine = self.machine.journal, self.machine
-        match journal.terminal:
-            case FinishedRecord():
-                return "finished", machine.why_finished
-            case FailedRecord(reason):
-                return "failed", reason
-        if why := machine.stuck(now):
-            return "waiting", why
+        if (fixed := fixed_state(now, machine)) is not None:
+            return fixed
         if journal.stopping is not None:
             return "stopping", journal.stopping
         if machine.plan is None:

@@ -117,7 +117,7 @@ class TaskMaster(MasterCore):
         if self.tasks is None or self.journal.terminal is not None:
             return self
         master, tasks = self, self.tasks
-        busy = frozenset(member for member in self.liveness.seen if tasks.is_busy(member))
+        busy = tasks.busy()
         times, took = self.settings.times, tasks.took
         for member, why in self.liveness.suspected(now, times, took, busy).items():
             name = self.liveness.seen[member].name
@@ -311,9 +311,9 @@ class TaskMaster(MasterCore):
     def _lease_tasks(self, now: float, out: Out) -> Self:
         if self.tasks is None or self.journal.stopping is not None or self.journal.terminal is not None:
             return self
-        tasks, liveness = self.tasks, self.liveness
+        tasks, liveness, busy = self.tasks, self.liveness, self.tasks.busy()
         for connection, member in liveness.at_work():
-            if tasks.is_busy(member) or not self.links[connection].welcomed:
+            if member in busy or not self.links[connection].welcomed:
                 continue
             leased = tasks.next_for(now, member, self.added_up)
             if leased is None:
