@@ -74,7 +74,9 @@ def vectors(first: int, end: int) -> pa.Table:
     )
     squares = pa.array([[[1, 2], [3, number]] for number in range(first, end)])
     square = squares.cast(pa.list_(pa.list_(pa.int64(), 2), 2))
-    return predictions(first, end).append_column("pair", pairs).append_column("square", square.slice(0, count))
+    return (
+        predictions(first, end).append_column("pair", pairs).append_column("square", square.slice(0, count))
+    )
 
 
 def parts(tmp_path: Path, make: Callable[[int, int], pa.Table] = predictions) -> list[Path]:
@@ -96,7 +98,10 @@ def answer(target: OutputTable, sql: str) -> list[tuple[Any, ...]]:
 
 def tables(target: OutputTable) -> set[str]:
     known = "sqlite_master WHERE type = 'table'" if target.scheme == "sqlite" else "duckdb_tables()"
-    return {name for (name,) in answer(target, f"SELECT {'name' if 'sqlite' in known else 'table_name'} FROM {known}")}
+    return {
+        name
+        for (name,) in answer(target, f"SELECT {'name' if 'sqlite' in known else 'table_name'} FROM {known}")
+    }
 
 
 def load(target: OutputTable, mark: str = "one", patience: Patience | None = None) -> TableLoad:
@@ -212,6 +217,7 @@ def locked(target: OutputTable) -> Iterator[Callable[[], None]]:
         database = sqlite3.connect(target.file, isolation_level=None)
         database.execute("BEGIN IMMEDIATE")
         yield database.close
+        database.close()
         return
     program = f"import duckdb; it = duckdb.connect({target.file!r}); print(flush=True); input()"
     other = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
@@ -249,7 +255,7 @@ def test_a_database_that_another_process_writes_to_is_waited_for(scheme: str, tm
 def test_a_database_that_another_process_keeps(scheme: str, tmp_path: Path) -> None:
     target = table(scheme, tmp_path)
     with locked(target):
-        with pytest.raises(BadSetting, match="the database says: .*lock"):
+        with pytest.raises(BadSetting, match=r"the database says: .*lock"):
             check(target)
         with pytest.raises(StorageAway, match=r"has not answered for 30 s .*lock.*--storage_seconds says"):
             load(target, patience=Waiting().patience(30)).load(parts(tmp_path), RECORDS)
@@ -271,7 +277,7 @@ def test_looking_leaves_nothing_behind(scheme: str, tmp_path: Path) -> None:
     check(target)
     check(target, Waiting().patience())
     assert tables(target) == {"there", "elasticdl_loads"}
-    with pytest.raises(BadSetting, match="the table There of .* exists"):
+    with pytest.raises(BadSetting, match=r"the table There of .* exists"):
         check(table(scheme, tmp_path, "There"))
 
 
@@ -279,19 +285,19 @@ def test_looking_leaves_nothing_behind(scheme: str, tmp_path: Path) -> None:
 def test_what_is_no_database_and_lies_nowhere(scheme: str, tmp_path: Path) -> None:
     target = table(scheme, tmp_path)
     Path(target.file).write_text("hello\n" * 1000)
-    with pytest.raises(BadSetting, match="--output: .*data.db.* the database says: .*database"):
+    with pytest.raises(BadSetting, match=r"--output: .*data.db.* the database says: .*database"):
         check(target)
     with pytest.raises(BadSetting, match="the database says"):
         load(target).load(parts(tmp_path), RECORDS)
     assert Path(target.file).read_text() == "hello\n" * 1000
-    with pytest.raises(BadSetting, match="there is no directory .*nowhere"):
+    with pytest.raises(BadSetting, match=r"there is no directory .*nowhere"):
         check(table(scheme, tmp_path / "nowhere"))
 
 
 @each
 def test_a_schema_that_is_not_there(scheme: str, tmp_path: Path) -> None:
     load(table(scheme, tmp_path, "there")).load(parts(tmp_path), RECORDS)
-    with pytest.raises(BadSetting, match="the database says: .*nowhere"):
+    with pytest.raises(BadSetting, match=r"the database says: .*nowhere"):
         check(table(scheme, tmp_path, "nowhere.predictions"))
 
 
@@ -319,7 +325,7 @@ def test_columns_that_no_table_has(scheme: str, tmp_path: Path) -> None:
 def test_a_number_that_is_too_large_for_sqlite(tmp_path: Path) -> None:
     path = tmp_path / "part.parquet"
     pyarrow.parquet.write_table(pa.table({"a": pa.array([1 << 63], pa.uint64())}), path)
-    with pytest.raises(BadData, match="does not take a value of the predictions: .*large"):
+    with pytest.raises(BadData, match=r"does not take a value of the predictions: .*large"):
         load(table("sqlite", tmp_path)).load([path], 1)
     assert tables(table("sqlite", tmp_path)) == set()
 
@@ -348,7 +354,9 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             super().insert(rows)
 
     monkeypatch.setattr(sqlitetables, "_Connection", Full)
-    with pytest.raises(Unwritable, match="predictions can't be written to .*: no space left on its disk; free some"):
+    with pytest.raises(
+        Unwritable, match=r"predictions can't be written to .*: no space left on its disk; free some"
+    ):
         load(target).load(parts(tmp_path), RECORDS)
     assert tables(target) == set()
 
@@ -357,7 +365,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def postgresql(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def postgresql(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
     """What a client of PostgreSQL is asked, which answers that there is nothing."""
     asked: list[object] = []
 
@@ -396,8 +404,10 @@ def postgresql(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     package = ModuleType("adbc_driver_postgresql")
     package.dbapi = driver  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "adbc_driver_postgresql", package)
-    monkeypatch.delitem(sys.modules, "elasticdl.data.writers.postgresqltables", raising=False)
-    return asked
+    ours = "elasticdl.data.writers.postgresqltables"
+    monkeypatch.delitem(sys.modules, ours, raising=False)
+    yield asked
+    sys.modules.pop(ours, None)  # it has the stand-in
 
 
 def test_what_postgresql_is_asked(postgresql: list[object], tmp_path: Path) -> None:
@@ -446,7 +456,9 @@ def test_postgresql_that_does_not_answer() -> None:
     pytest.importorskip("adbc_driver_postgresql")
     target = table_of("postgresql://me@127.0.0.1:1/db?table=t")
     assert target is not None
-    with pytest.raises(BadSetting, match=r"--output: postgresql://me@127.0.0.1:1/db\?table=t: the database says"):
+    with pytest.raises(
+        BadSetting, match=r"--output: postgresql://me@127.0.0.1:1/db\?table=t: the database says"
+    ):
         check(target)
     with pytest.raises(StorageAway):
         check(target, Waiting().patience(5))

@@ -96,12 +96,16 @@ def test_a_table_of_sqlite_has_a_column_for_each_number_and_is_never_replaced(
     assert f"the predictions are at sqlite:///{tmp_path}/d.db?table=predictions" in result.err
     found = rows(tmp_path / "d.db")
     assert [row[:2] for row in found] == [(f"{tmp_path}/some.csv", record) for record in range(10)]
-    wanted = [(f"{row[2]}", 0.37 * row[2], 0.37 * row[3], int(0.37 * row[2] > 1)) for row in flowers(iris)[:10]]
+    wanted = [
+        (f"{row[2]}", 0.37 * row[2], 0.37 * row[3], int(0.37 * row[2] > 1)) for row in flowers(iris)[:10]
+    ]
     wanted[5] = (None, None, None, None)
     assert [row[2:] for row in found] == wanted
     again = predict(**settings).wait()
     assert again.code == 2
-    assert "--output: the table predictions of sqlite:///d.db exists; predictions go to a new table" in again.err
+    assert (
+        "--output: the table predictions of sqlite:///d.db exists; predictions go to a new table" in again.err
+    )
     assert rows(tmp_path / "d.db") == found
     assert len(list((tmp_path / "state").glob("**/journal"))) == 1, "no job was made"
 
@@ -120,7 +124,9 @@ def test_a_database_that_stays_away_fails_the_job_and_leaves_nothing(predict: St
         result = job.wait()
     assert result.code == 1, result.err
     name = f"sqlite:///{tmp_path}/d.db?table=predictions"
-    assert any(f"waiting for {name}, for 1 s at most: OperationalError: database is locked" in text for text in said)
+    assert any(
+        f"waiting for {name}, for 1 s at most: OperationalError: database is locked" in text for text in said
+    )
     assert f"{name} has not answered for 1 s" in result.summary["reason"]
     assert result.summary["outputs"] == []
     assert rows(tmp_path / "d.db", "sqlite_master") == []
@@ -130,14 +136,20 @@ def test_a_database_that_stays_away_fails_the_job_and_leaves_nothing(predict: St
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"output": "s3://bucket/x"}, "--output: predictions go to a new directory of this file system, or to a table"),
+        (
+            {"output": "s3://bucket/x"},
+            "--output: predictions go to a new directory of this file system, or to a table",
+        ),
         ({"output": "postgresql://me:hidden@host/db?table=t"}, "--output: leave the password out of the URL"),
         ({"output": "sqlite:///d.db"}, "--output: name one new table of sqlite:///d.db"),
         ({"output": "sqlite:///no/d.db?table=t"}, "--output: there is no directory 'no' for the database"),
         ({"output": "sqlite:///notes.txt?table=t"}, "the database says: file is not a database"),
         ({"output": "sqlite:///there?table=t"}, "--output: 'there' is a directory; name a file in it"),
         ({"output": "postgresql://me@127.0.0.1:1/db?table=t"}, "the database says: "),
-        ({"output": "sqlite:///d.db?table=t", "output_format": "csv"}, "--output is a table, which has no format"),
+        (
+            {"output": "sqlite:///d.db?table=t", "output_format": "csv"},
+            "--output is a table, which has no format",
+        ),
         ({"output": "sqlite:///s.json?table=t", "summary": "s.json"}, "is --output or lies in it"),
         ({"output": "sqlite:///d.db?table=t", "prediction_keep": "Long"}, "the data has no column 'Long'"),
     ],

@@ -13,7 +13,12 @@ from elasticdl.spec.databases import table_of, without_password
     [
         ("sqlite:///a/b.db?table=t", "sqlite:///a/b.db", "t", "a/b.db"),
         ("duckdb:////a/b.db?table=s.t", "duckdb:////a/b.db", "s.t", "/a/b.db"),
-        ("postgresql://me@host:5/db?sslmode=require&table=t", "postgresql://me@host:5/db?sslmode=require", "t", ""),
+        (
+            "postgresql://me@host:5/db?sslmode=require&table=t",
+            "postgresql://me@host:5/db?sslmode=require",
+            "t",
+            "",
+        ),
     ],
 )
 def test_a_table(output: str, url: str, table: str, file: str) -> None:
@@ -36,7 +41,10 @@ def test_names_as_sql_has_them() -> None:
 @pytest.mark.parametrize(
     ("output", "said"),
     [
-        ("s3://bucket/x", r"to a new directory of this file system, or to a table: .*; received 's3://bucket/x'"),
+        (
+            "s3://bucket/x",
+            r"to a new directory of this file system, or to a table: .*; received 's3://bucket/x'",
+        ),
         ("mysql://me:hidden@host/db?table=t", r"or to a table: .*; received 'mysql://me:\*\*\*@host/db'"),
         ("postgresql://me:hidden@host/db?table=t", "leave the password out of the URL, .* PGPASSWORD"),
         ("postgresql://me@host/db?table=t&password=hidden", "leave the password out of the URL"),

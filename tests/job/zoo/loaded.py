@@ -8,8 +8,9 @@ import signal
 import time
 from pathlib import Path
 
-from elasticdl.data.writers import duckdbtables
 from foretold import Petals, custom_model, eval_metrics_fn, feed, optimizer
+
+from elasticdl.data.writers import duckdbtables
 
 __all__ = ["Petals", "custom_model", "eval_metrics_fn", "feed", "optimizer"]
 

@@ -90,9 +90,7 @@ class TableLoad:
         if the database does not answer for too long, and Cancelled.
         """
         with self._signs():
-            self._patience.call(
-                self.table.name, lambda: self._try(parts, records), _passing(self._driver)
-            )
+            self._patience.call(self.table.name, lambda: self._try(parts, records), _passing(self._driver))
 
     def cancel(self) -> None:
         """Let a load that has not committed end with Cancelled. May be called from any thread."""
