@@ -400,6 +400,7 @@ def postgresql(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[object]]:
 
     driver = ModuleType("adbc_driver_postgresql.dbapi")
     driver.Error = sqlite3.Error  # type: ignore[attr-defined]
+    driver.OperationalError = sqlite3.OperationalError  # type: ignore[attr-defined]
     driver.connect = Client  # type: ignore[attr-defined]
     package = ModuleType("adbc_driver_postgresql")
     package.dbapi = driver  # type: ignore[attr-defined]
@@ -429,7 +430,7 @@ def test_what_postgresql_is_asked(postgresql: list[object], tmp_path: Path) -> N
 def test_which_errors_of_postgresql_may_pass(postgresql: list[object], tmp_path: Path) -> None:
     from elasticdl.data.writers.postgresqltables import PostgreSQL
 
-    class Failed(sqlite3.Error):
+    class Failed(sqlite3.OperationalError):
         def __init__(self, text: str, sqlstate: str | None = None) -> None:
             super().__init__(text)
             self.sqlstate = sqlstate
@@ -448,6 +449,7 @@ def test_which_errors_of_postgresql_may_pass(postgresql: list[object], tmp_path:
         Failed('FATAL:  password authentication failed for user "me"'),
         Failed('FATAL:  database "dp" does not exist'),
         Failed("permission denied for schema public", "42501"),
+        sqlite3.ProgrammingError("an error of the driver"),
     ):
         assert not may_pass(lasting), lasting
 

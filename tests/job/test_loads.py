@@ -71,7 +71,7 @@ def test_rows_are_in_a_table_once_whichever_loaders_are_killed(predict: Start, t
     assert result.summary["outputs"] == [f"duckdb:///{tmp_path}/d.db?table=predictions"]
     assert result.summary["records_predicted"] == FLOWERS
     with duckdb.connect(str(tmp_path / "d.db")) as database:
-        found = database.execute("SELECT * FROM predictions").to_arrow_table()
+        found = database.sql("SELECT * FROM predictions").to_arrow_table()
         loads = database.execute("SELECT table_name, row_count FROM elasticdl_loads").fetchall()
     files = pyarrow.parquet.read_table(tmp_path / "files")
     assert found.to_pylist() == files.to_pylist()

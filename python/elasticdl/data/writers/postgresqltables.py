@@ -53,7 +53,7 @@ class PostgreSQL:
         return _Connection(self._table)
 
     def column_type(self, kind: pa.DataType) -> str:
-        """Return the type of a column; arrays have as many dimensions as their values."""
+        """Return the type of a column; an array has any number of dimensions."""
         if pa.types.is_list(kind):
             return f"{self.column_type(kind.value_type).removesuffix('[]')}[]"
         return named(_TYPES, _wider(kind))
@@ -71,7 +71,7 @@ class PostgreSQL:
         code = (getattr(error, "sqlstate", None) or "").strip("\0")
         if code:
             return code.startswith(_PASSING)
-        return not any(word in str(error) for word in _LASTING)
+        return isinstance(error, dbapi.OperationalError) and not any(word in str(error) for word in _LASTING)
 
 
 class _Connection:
@@ -91,7 +91,8 @@ class _Connection:
 
     def insert(self, rows: pa.Table) -> None:
         """Add rows to the table."""
-        rows = rows.cast(pa.schema([(column.name, _wider(column.type)) for column in rows.schema]))
+        flat = pa.table([_flat(column.combine_chunks()) for column in rows.columns], names=rows.column_names)
+        rows = flat.cast(pa.schema([(column.name, _wider(column.type)) for column in flat.schema]))
         with self._database.cursor() as cursor:
             cursor.adbc_ingest(self._name, rows, mode="append", db_schema_name=self._schema)
 
@@ -102,6 +103,15 @@ class _Connection:
     def close(self) -> None:
         """End the connection."""
         self._database.close()
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    """Return lists of lists as lists, the values of one after those of the other: the driver writes arrays of one dimension."""
+    while pa.types.is_list(column.type) and pa.types.is_list(column.type.value_type):
+        inner = column.values
+        ends = inner.offsets.take(column.offsets)
+        column = pa.ListArray.from_arrays(ends, inner.values, mask=column.is_null())
+    return column
 
 
 def _wider(kind: pa.DataType) -> pa.DataType:
