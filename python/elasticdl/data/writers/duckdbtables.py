@@ -1,4 +1,4 @@
-"""Tables of DuckDB. One process at a time writes into its file; another one that wants to is told so at once, and tries again."""
+"""Tables of DuckDB. One process at a time writes into its file; another one gets an error at once, and tries again."""
 
 from __future__ import annotations
 
