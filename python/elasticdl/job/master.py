@@ -26,7 +26,7 @@ from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
 from elasticdl.job.datafiles import check_classes, open_job_data, remove_tables
-from elasticdl.job.page import MasterPage
+from elasticdl.job.page import MasterFigures, MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
@@ -254,7 +254,8 @@ def _run_in_pod() -> int:
         print(error, file=sys.stderr, flush=True)
         time.sleep(AGAIN_SECONDS)
         return BROKEN
-    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.store))
+    show = (lambda recording: MasterFigures(place, spec, recording)) if spec.metrics_port else None
+    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.store, show))
 
 
 def _log_from(spec: JobSpec) -> None:

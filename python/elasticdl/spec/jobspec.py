@@ -22,7 +22,8 @@ from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 2
 """Format number of `spec.json`."""
-_HIGHEST_PORT = 65535
+_LOWEST_PORT, _HIGHEST_PORT = 1024, 65535
+"""Ports of processes without privileges."""
 PARQUET = "parquet"
 """Output format of tables and variables on parameter servers, whatever the framework, and of predictions."""
 CSV = "csv"
@@ -558,8 +559,14 @@ class JobSpec:
         "the address.",
         why="Several jobs run on one machine; a fixed port is for Prometheus, and for tunnels.",
     )  # fmt: skip
+    metrics_port: int = setting(
+        kinds.integer(0, zero="none"), 0, group="process",
+        what="Port at which the Service of a job on Kubernetes has its figures for Prometheus, by https; 0 or none: they are not served. A "
+        "local job has them at its page.",
+        why="A cluster without Prometheus needs no open port.",
+    )  # fmt: skip
     detach: bool = setting(
-        kinds.flag(), False, group="process", what="Leave the job running and return at once.",
+        kinds.flag(), False, group="process", what="Leave the job running and return at once; in Python `wait=False`.",
         why="People want to watch a job that they have just started.",
     )  # fmt: skip
 
@@ -709,6 +716,15 @@ def check(spec: JobSpec) -> None:
     if spec.status_port and spec.on_kubernetes:
         raise BadSetting(
             "--status_port: the page of a job on Kubernetes is shown by `elasticdl status JOB --namespace=NAME --open`; leave it out"
+        )
+    if spec.metrics_port and not spec.on_kubernetes:
+        raise BadSetting(
+            "--metrics_port: a local job has its figures at /metrics of its page, whose port is --status_port; leave it out"
+        )
+    if spec.metrics_port and not _LOWEST_PORT <= spec.metrics_port <= _HIGHEST_PORT:
+        raise BadSetting(
+            f"--metrics_port: pods may listen at ports from {_LOWEST_PORT:,} to {_HIGHEST_PORT:,}, received {spec.metrics_port}; "
+            "9464 is usual for figures"
         )
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
