@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
-from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
+from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -73,7 +73,7 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
         )
         raise BadData(
             f"{user.path}: the model can't take what feed gives (expected features {expected}, received {received}): "
-            f"{describe(error, user.path)}\nfeed has to return {EXPECTED}; None stands for the examples of a batch"
+            f"{describe(error, user.path)}\nfeed has to return {pipeline.expected}; None stands for the examples of a batch"
         ) from error
 
 
