@@ -32,6 +32,8 @@ _SHOWN = frozenset(
         EventKind.FINISHED,
         EventKind.MASTER,
         EventKind.NOTE,
+        EventKind.WAITING,
+        EventKind.ANSWERED,
         EventKind.UNSAVED,
         EventKind.BAD_RECORD,
         EventKind.IDLE_STEP,

@@ -25,7 +25,7 @@ from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
-from elasticdl.job.datafiles import check_classes, open_job_data, remove_tables
+from elasticdl.job.datafiles import check_classes, check_columns, open_job_data, remove_tables
 from elasticdl.job.page import MasterFigures, MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
@@ -98,7 +98,7 @@ def make_runner(
         journal,
         store,
         monitor=lambda: _monitor(place),
-        open_data=lambda progress: open_data(place, spec, progress),
+        open_data=lambda progress, note: open_data(place, spec, progress, note),
         facts=lambda: _facts(spec),
         observers=observers,
     )
@@ -118,17 +118,23 @@ def make_runner(
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
 
 
-def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
+def open_data(
+    place: Place,
+    spec: JobSpec,
+    progress: Callable[[int, int], None],
+    note: Callable[[str, bool], None],
+) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
     from elasticdl.data.readers.reader import shards_of
     from elasticdl.spec.modelfile import check_model_file
 
     if check_model_file(spec).custom_reader:
         return None
-    main = open_job_data(place, spec, spec.data, progress=progress)
+    main = open_job_data(place, spec, spec.data, progress=progress, note=note)
     if spec.kind is not JobKind.TRAIN or not spec.validation_data:
         return DataFound(shards_of(main), ())
-    validation = open_job_data(place, spec, spec.validation_data, progress=progress)
+    validation = open_job_data(place, spec, spec.validation_data, progress=progress, note=note)
+    check_columns(main, validation)
     check_classes(main, validation)
     return DataFound(shards_of(main), shards_of(validation))
 

@@ -295,7 +295,7 @@ class WorkerProcess:
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
             reader = open_job_data(
-                self._place, spec, origin, bad_records, note=self._note, alive=self._heart.alive
+                self._place, spec, origin, bad_records, note=self._tell_storage, alive=self._heart.alive
             )
             check_unchanged(reader, shards)
             return reader
@@ -307,6 +307,9 @@ class WorkerProcess:
 
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note(EventKind.BAD_RECORD, ViewId(0), 0, f"skips {what}"))
+
+    def _tell_storage(self, text: str, waits: bool) -> None:
+        self._stream.send(Note(EventKind.WAITING if waits else EventKind.ANSWERED, ViewId(0), 0, text))
 
     def _note(self, text: str) -> bool:
         return self._stream.send(Note(EventKind.NOTE, ViewId(0), 0, text))

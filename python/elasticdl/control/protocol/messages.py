@@ -107,8 +107,8 @@ class Progress:
 
 NOTES = frozenset(
     {
-        EventKind.BAD_RECORD, EventKind.COMMITTED_FIRST, EventKind.DIGEST, EventKind.HEALED, EventKind.HEALING,
-        EventKind.IDLE_STEP, EventKind.NOTE, EventKind.SEALED, EventKind.SERVING,
+        EventKind.ANSWERED, EventKind.BAD_RECORD, EventKind.COMMITTED_FIRST, EventKind.DIGEST, EventKind.HEALED,
+        EventKind.HEALING, EventKind.IDLE_STEP, EventKind.NOTE, EventKind.SEALED, EventKind.SERVING, EventKind.WAITING,
     }
 )  # fmt: skip
 """Kinds of notes; events of the others are the master's own."""
@@ -207,8 +207,9 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFailed:
-    """A program error (D10): kind (`program`, `bad-input`, `nan`, `unwritable`), the chunk if any, the traceback (at most 64 KiB).
+    """A program error (D10): kind, the chunk if any, the traceback (at most 64 KiB).
 
+    `kind` is `program`, `bad-input`, `nan`, `unwritable` or `storage`.
     `step` is the last one that the member committed, 0 if none: the master may not have heard of it yet.
     `signature` is the exception's type and last frame in the user's code, to recognise the same error in a second life.
     """

@@ -138,7 +138,7 @@ class FailedRecord:
 
     Attributes:
         reason: one sentence for people.
-        kind: `program`, `bad-input` or `lost` (exit code 2 for `bad-input`, else 1).
+        kind: `program`, `bad-input`, `nan`, `unwritable`, `storage` or `lost` (exit code 2 for `bad-input`, else 1).
         worker: who had the error, or empty.
         traceback: the user's traceback, or empty.
     """
