@@ -18,6 +18,10 @@ COMMAND = [
     *("train", "--model_zoo=zoo", "--model_def=model.custom_model", "--training_data=/data/train"),
     *("--image_name=elasticdl:test", "--job_name=test-job", "--num_workers=3", "--dry-run"),
 ]
+PREDICTION = [
+    *("predict", "--model_zoo=zoo", "--model_def=model.custom_model", "--prediction_data=/data/train"),
+    *("--trained_model=/data/x.keras", "--image_name=elasticdl:test", "--job_name=test-job", "--dry-run"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -135,3 +139,18 @@ def test_checkpoints_have_to_lie_where_pods_can_find_them(
 def test_a_checkpoint_on_a_volume_is_only_read(capsys: pytest.CaptureFixture[str]) -> None:
     volume = "--volume=claim_name=d,mount_path=/d,read_only=true"
     assert "readOnly: true" in printed(capsys, "--num_ps_pods=2", "--checkpoint_dir_for_init=/d/c", volume)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (["--output=postgresql://me@db/x?table=t"], "--data_cache is required on Kubernetes if --output is a table"),
+        (["--output=sqlite:////d/x.db?table=t"], "--output: '/d/x.db' lies on no --volume"),
+        (["--output=sqlite:///x.db?table=t"], "--output: 'x.db' lies on no --volume"),
+    ],
+)  # fmt: skip
+def test_a_table_of_predictions_has_to_be_where_pods_can_find_it(
+    capsys: pytest.CaptureFixture[str], more: list[str], why: str
+) -> None:
+    assert cli.run([*PREDICTION, *more]) == 2
+    assert why in capsys.readouterr().err

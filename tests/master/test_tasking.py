@@ -26,7 +26,7 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import events
-from elasticdl.master.core.records import EpochRecord, ShardsRecord
+from elasticdl.master.core.records import EpochRecord, FinishedRecord, ShardsRecord
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.tasking.machine import Settings, TaskMaster
 
@@ -39,6 +39,7 @@ class Job:
 
     kind: TaskKind
     now: float = 0.0
+    table: str = ""
 
     def __post_init__(self) -> None:
         def size(metrics: str) -> int:
@@ -56,6 +57,7 @@ class Job:
             add_up=lambda metrics, results: b"".join(results)[:8],
             result_size=size,
             draft="parts",
+            table=self.table,
         )
         self.master = TaskMaster(settings)
         self.said: list[events.Instruction] = []
@@ -194,3 +196,65 @@ def test_another_master_takes_what_workers_say_they_have_done(job: Job) -> None:
     for task in range(3):
         later.hear(1, TaskResult(STATE, task, bytes(8)))
     assert later.told(1)[-1] == TaskLeased(TaskKind.METRICS, STATE, 0, bytes(8))
+
+
+# ---------------------------------------------------------------------- a load into a table
+
+LOAD = TaskLeased(TaskKind.LOAD, STATE, 3, b"")
+
+
+@pytest.fixture
+def loading() -> Job:
+    """A prediction with two workers, of which the first is to load what both have written."""
+    job = Job(TaskKind.PREDICT, table="a table")
+    job.join(1)
+    job.join(2)
+    for task in range(3):
+        assert LOAD not in job.told(1) + job.told(2)
+        job.hear(1 + task % 2, TaskResult(STATE, task, b""))
+    return job
+
+
+def test_one_worker_loads_when_all_tasks_are_done_and_the_job_ends_when_it_has(loading: Job) -> None:
+    loading.now = 50.0
+    for number in (1, 2):
+        loading.give(events.Beat(MemberId(f"m{number}"), 0, 0, number, 0.0))
+    loading.give(events.Tick())
+    assert (loading.told(1).count(LOAD), loading.told(2).count(LOAD)) == (1, 0), "there is no second one"
+    assert loading.master.journal.terminal is None
+    loading.hear(1, TaskResult(STATE, 3, b""))
+    assert loading.master.journal.terminal == FinishedRecord(NO_VIEW, STATE, "parts")
+    assert all(isinstance(loading.told(number)[-1], Finished) for number in (1, 2))
+
+
+def test_a_load_belongs_to_its_worker_also_when_its_connection_breaks(loading: Job) -> None:
+    loading.give(events.ConnectionLost(1))
+    loading.give(events.Tick())
+    assert LOAD not in loading.told(2)
+    loading.join(1)
+    assert (loading.told(1).count(LOAD), loading.told(2).count(LOAD)) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "gone",
+    [events.WorkerEnded("worker-1-1", "killed"), events.Heard(1, Leave((), 0))],
+    ids=["it has ended", "it leaves"],
+)
+def test_another_worker_loads_when_the_first_one_goes(loading: Job, gone: events.Event) -> None:
+    loading.give(gone)
+    assert loading.told(2).count(LOAD) == 1
+    assert loading.master.journal.terminal is None
+
+
+def test_another_master_believes_who_has_loaded_and_leases_nothing_any_more() -> None:
+    later = Job(TaskKind.PREDICT, table="a table")
+    later.join(1)
+    later.hear(1, TaskResult(STATE, 3, b""))
+    assert later.master.journal.terminal == FinishedRecord(NO_VIEW, STATE, "parts")
+    assert LOAD not in later.told(1)
+
+
+def test_files_are_not_loaded() -> None:
+    job = Job(TaskKind.PREDICT)
+    job.join(1)
+    assert any(isinstance(one, events.Refuse) for one in job.hear(1, TaskResult(STATE, 3, b"")))

@@ -1,4 +1,7 @@
-"""Names of the files of predictions: a directory with one part for each task, under another name until all parts are there."""
+"""Names of the files of predictions: a directory with one part for each task, under another name until all parts are there.
+
+Of predictions that go to a table the parts are its source, and are removed with the job.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,12 @@ _NAME_LENGTH = 50
 
 def draft_of(output: Path, job_key: bytes) -> Path:
     """Return where the parts of one job lie until the job is done: beside `output`, by a name that nobody else can guess."""
-    mark = hmac.new(job_key, b"predictions", hashlib.sha256).hexdigest()[:16]
-    return output.with_name(f".{output.name[:_NAME_LENGTH]}.{mark}.draft")
+    return output.with_name(f".{output.name[:_NAME_LENGTH]}.{mark_of(job_key)[:16]}.draft")
+
+
+def mark_of(job_key: bytes) -> str:
+    """Return a name that is one job's alone, for ever: 64 hexadecimal digits, of which nobody can guess the key."""
+    return hmac.new(job_key, b"predictions", hashlib.sha256).hexdigest()
 
 
 def parts_of(draft: Path) -> Path:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from elasticdl.errors import BadData
+from elasticdl.files.predictions import draft_of
+from elasticdl.spec.jobspec import JobKind
 
 if TYPE_CHECKING:
     from elasticdl.cluster.local.place import Place
@@ -46,6 +48,18 @@ def open_job_data(
     return open_reader(
         origin, spec.data_reader_params, folder, bad_records, progress, per_task, tables, patience
     )
+
+
+def predictions_draft(place: Place, spec: JobSpec, job_key: bytes) -> Path | None:
+    """Return where the parts of predictions lie until the job is done; None if nothing is predicted, or it is written nowhere.
+
+    Those of a table lie where other tables of the job do, as the database may be anywhere.
+    """
+    if spec.kind is not JobKind.PREDICT or not spec.output:
+        return None
+    if spec.output_table is None:
+        return draft_of(Path(spec.output), job_key)
+    return (_cached(place, spec) if spec.data_cache else place.path) / "predictions"
 
 
 def remove_tables(place: Place, spec: JobSpec) -> None:

@@ -25,7 +25,13 @@ from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
-from elasticdl.job.datafiles import check_classes, check_columns, open_job_data, remove_tables
+from elasticdl.job.datafiles import (
+    check_classes,
+    check_columns,
+    open_job_data,
+    predictions_draft,
+    remove_tables,
+)
 from elasticdl.job.page import MasterFigures, MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
@@ -112,7 +118,8 @@ def make_runner(
     if spec.kind is not JobKind.TRAIN:
         from elasticdl.master.running.tasking import TaskStrategy
 
-        return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA)))
+        draft = predictions_draft(place, spec, derive(place.token(), Key.DATA))
+        return Runner(job, past, TaskStrategy(spec, place.name, draft))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
@@ -124,10 +131,18 @@ def open_data(
     progress: Callable[[int, int], None],
     note: Callable[[str, bool], None],
 ) -> DataFound | None:
-    """Index the data and say what it is; None if the model file has a reader of its own, which only workers run."""
+    """Index the data and say what it is; None if the model file has a reader of its own, which only workers run.
+
+    In pods it is known only now whether the table to which predictions go can be made.
+    """
     from elasticdl.data.readers.reader import shards_of
     from elasticdl.spec.modelfile import check_model_file
 
+    if spec.on_kubernetes and (table := spec.output_table) is not None:
+        from elasticdl.data.readers.patience import Patience
+        from elasticdl.data.writers.tableload import check
+
+        check(table, Patience(spec.storage_seconds, note))
     if check_model_file(spec).custom_reader:
         return None
     main = open_job_data(place, spec, spec.data, progress=progress, note=note)

@@ -154,8 +154,14 @@ def _check(spec: JobSpec) -> None:
                 f"--{flag}: on Kubernetes a path is one inside the pods, where a --volume is mounted, and begins with '/'; "
                 f"received {path!r}"
             )
-    for flag in ("output", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
+    for flag in ("audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir"):
         _check_kept(spec, flag, getattr(spec, flag))
+    _check_kept(spec, "output", spec.path_written)
+    if spec.output_table is not None and not spec.data_cache:
+        raise BadSetting(
+            "--data_cache is required on Kubernetes if --output is a table: what workers have predicted lies there until it is loaded; "
+            "name a directory on a --volume that all pods mount"
+        )
     _check_mounted(spec, "checkpoint_dir_for_init", spec.checkpoint_dir_for_init)
 
 

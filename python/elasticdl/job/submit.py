@@ -229,6 +229,10 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
     if spec.status_port:
         check_port(spec.status_port)
     edge.check_paths(spec, custom_reader=model.custom_reader, directory=not model.format.suffix)
+    if (table := spec.output_table) is not None:
+        from elasticdl.data.writers import tableload
+
+        tableload.check(table)
     _check_checkpoints(edge.absolute(spec))
     place = places.create(replace(edge.absolute(spec), detach=False), submitted_at)
     return place, place.hold()

@@ -42,8 +42,9 @@ from elasticdl.control.transport.memberstream import (
 from elasticdl.control.transport.refusals import RefusalLog
 from elasticdl.data.plan.shard import Shard
 from elasticdl.errors import BadModel, Cancelled
-from elasticdl.files.predictions import draft_of, parts_of
+from elasticdl.files.predictions import mark_of, parts_of
 from elasticdl.job.beating import PatientHeart
+from elasticdl.job.datafiles import predictions_draft
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
@@ -467,9 +468,17 @@ class WorkerProcess:
         processing = None
         if user.prediction_outputs_processor is not None:
             processing = Processing(user.prediction_outputs_processor(), process_name(self._name).index)
-        draft = draft_of(Path(spec.output), self._place.key(Key.DATA)) if spec.output else None
+        key = self._place.key(Key.DATA)
+        draft = predictions_draft(self._place, spec, key)
         directory = None if draft is None else parts_of(draft)
-        target = Target(directory, spec.output_format or PARQUET, spec.prediction_keep)
+        load = None
+        if (table := spec.output_table) is not None:
+            from elasticdl.data.readers.patience import Patience
+            from elasticdl.data.writers.tableload import TableLoad
+
+            patience = Patience(spec.storage_seconds, self._tell_storage, self._heart.alive)
+            load = TableLoad(table, mark_of(key), patience)
+        target = Target(directory, spec.output_format or PARQUET, spec.prediction_keep, load)
         return Predicting(model, reader, plan, target, self._bad_records, processing)
 
 

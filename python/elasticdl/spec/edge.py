@@ -142,7 +142,7 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     if spec.trained_model:
         _check_trained_model(spec.trained_model)
     if spec.output and spec.kind is JobKind.PREDICT:
-        _check_predictions(spec.output)
+        _check_predictions(spec)
     elif spec.output:
         check_output(spec.output, directory=directory)
     check_summary(spec)
@@ -177,8 +177,16 @@ def _check_trained_model(path: str) -> None:
         raise BadSetting(f"--trained_model: {path!r} can't be read: permission denied")
 
 
-def _check_predictions(output: str) -> None:
-    """Check that a directory of predictions can be made; what is there is never replaced."""
+def _check_predictions(spec: JobSpec) -> None:
+    """Check that a directory of predictions, or the file of a database, can be made; what is there is never replaced.
+
+    Of a database only its driver knows more.
+    """
+    output, table = spec.output, spec.output_table
+    if table is not None:
+        if table.file:
+            _check_target("output", Path(table.file), directory=False)
+        return
     if os.path.lexists(output):
         raise BadSetting(
             f"--output: {output!r} exists; predictions go to a new directory, so name another one, or remove it"
@@ -224,7 +232,7 @@ def absolute(spec: JobSpec) -> JobSpec:
         validation_data=full_data(spec.validation_data),
         prediction_data=full_data(spec.prediction_data),
         trained_model=full(spec.trained_model),
-        output=full(spec.output),
+        output=with_whole_path(spec.output, full) if spec.output_table is not None else full(spec.output),
         summary=full(spec.summary),
         audit=full(spec.audit),
         data_cache=full(spec.data_cache),
@@ -325,7 +333,8 @@ def _check_data(name: str, origin: str, annotated: bool) -> None:
 def _check_apart(spec: JobSpec) -> None:
     """Check that what a job writes has places apart, and that nothing lies in the result, which replaces what has its name."""
     flags = ("output", "summary", "audit", "data_cache", "checkpoint_dir", "tensorboard_log_dir")
-    targets = {flag: Path(os.path.realpath(path)) for flag in flags if (path := getattr(spec, flag))}
+    paths = {flag: spec.path_written if flag == "output" else getattr(spec, flag) for flag in flags}
+    targets = {flag: Path(os.path.realpath(path)) for flag, path in paths.items() if path}
     for other, path in targets.items():
         for flag, target in targets.items():
             if flag != other and (target == path or (other == "output" and path in target.parents)):

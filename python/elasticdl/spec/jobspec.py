@@ -16,6 +16,7 @@ from typing import Any
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
 from elasticdl.spec import setting as kinds
+from elasticdl.spec.databases import OutputTable, table_of
 from elasticdl.spec.grammar import BestMetric, WorkerRange
 from elasticdl.spec.pods import Priority, Volume, amount
 from elasticdl.spec.setting import Setting, setting, setting_of
@@ -361,7 +362,8 @@ class JobSpec:
     # ------------------------------------------------------------------ output
     output: str = setting(
         kinds.path(), "", group="output",
-        what="Where the trained model is written, or the directory of predictions; nothing is written if not given.",
+        what="Where the trained model is written, or the directory of predictions, or their table as a URL "
+        "(sqlite:///FILE?table=NAME); nothing is written if not given.",
         why="A first try should leave nothing behind.",
     )  # fmt: skip
     output_format: str = setting(
@@ -597,6 +599,17 @@ class JobSpec:
                 return self.prediction_data
 
     @property
+    def output_table(self) -> OutputTable | None:
+        """The table of a database to which predictions go; None if they go to files."""
+        return table_of(self.output) if self.kind is JobKind.PREDICT else None
+
+    @property
+    def path_written(self) -> str:
+        """The path of the result, or of the database that is to have it; empty if it has none."""
+        table = self.output_table
+        return self.output if table is None else table.file
+
+    @property
     def replicas(self) -> int:
         """How many parameter servers hold each part of the model."""
         return self.ps_replicas or min(2, self.num_ps_pods)
@@ -685,6 +698,10 @@ def check(spec: JobSpec) -> None:
     if spec.kind is JobKind.PREDICT and spec.output_format not in ("", PARQUET, CSV):
         raise BadSetting(
             f"--output_format: predictions are written as {PARQUET} or {CSV}, received {spec.output_format!r}"
+        )
+    if spec.output_table is not None and spec.output_format:
+        raise BadSetting(
+            f"--output_format: --output is a table, which has no format; leave this out, received {spec.output_format!r}"
         )
     if taken := sorted({"shard", "record"}.intersection(spec.prediction_keep)):
         raise BadSetting(

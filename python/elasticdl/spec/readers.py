@@ -26,8 +26,9 @@ class By(StrEnum):
 
 FILE_DATABASES = ("sqlite", "duckdb")
 """Databases that are files."""
+DATABASES = (*FILE_DATABASES, "postgresql", "postgres")
 _BUILT_IN = {
-    **dict.fromkeys(("sqlite", "duckdb", "postgresql", "postgres"), By.DATABASE),
+    **dict.fromkeys(DATABASES, By.DATABASE),
     **dict.fromkeys(("odps", "maxcompute"), By.MAXCOMPUTE),
     **dict.fromkeys(
         ("s3", "gs", "hdfs", "http", "https", "abfs", "ftp", "sftp", "webhdfs", "memory", "file"), By.SERVER

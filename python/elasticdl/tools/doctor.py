@@ -381,7 +381,7 @@ def path_is_on(path: str, volume: pods.Volume) -> bool:
 
 def _written(spec: JobSpec) -> dict[str, str]:
     paths = {
-        "--output": spec.output,
+        "--output": spec.path_written,
         "--audit": spec.audit,
         "--data_cache": spec.data_cache,
         "--checkpoint_dir": spec.checkpoint_dir,

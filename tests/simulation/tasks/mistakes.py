@@ -142,9 +142,55 @@ def replace_busy(master: Any) -> Any:
     return replace(master, tasks=None)
 
 
+class LoadsEarly(World):
+    """The rows are loaded although a task is not done."""
+
+    class master_class(TaskMaster):
+        def _lease_tasks(self, now: float, out: Out) -> Any:
+            tasks = self.tasks
+            if self.settings.table and tasks is not None and 0 < len(tasks.results) == tasks.tasks - 1:
+                return self._lease_load(now, out)
+            return super()._lease_tasks(now, out)
+
+
+class MarkIsIgnored(World):
+    """A loader does not look whether one before it has committed."""
+
+    def _mark(self) -> None:
+        pass
+
+
+class MarkedBefore(World):
+    """The mark is a transaction of its own, before that of the rows."""
+
+    def _load(self, worker: Any, task: int) -> None:
+        is_first = worker.alive and not worker.hangs and self.writer is None and not self.is_marked
+        super()._load(worker, task)
+        if is_first:
+            self.is_marked = True
+
+
+class LoaderIsBelieved(World):
+    """A loader that has gone is thought to have done it."""
+
+    class master_class(TaskMaster):
+        def _freed(self, member: MemberId) -> Any:
+            return replace(super()._freed(member), loaded=self.loaded or self.loader == member)
+
+
+class EndsUnloaded(World):
+    """The end is recorded when all tasks are done, and the load, which no record has, is forgotten with the master's memory."""
+
+    class master_class(TaskMaster):
+        def _wanted_finish(self) -> Record | None:
+            if not self.settings.table or self.tasks is None or not self.tasks.is_whole:
+                return super()._wanted_finish()
+            return FinishedRecord(NO_VIEW, STATE, self.settings.draft, "", ())
+
+
 MISTAKES: tuple[type[World], ...] = (
     EndsEarly, ResultsCountTwice, LeasesOfTheDeadStay, HangsAreForever, SaidBeforeWritten, MetricsOfItsOwn, GoesOnWhereItWas,
-    MetricsBeforeAll, ReleasedAtWork,
+    MetricsBeforeAll, ReleasedAtWork, LoadsEarly, MarkIsIgnored, MarkedBefore, LoaderIsBelieved, EndsUnloaded,
 )  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 from tests.simulation.tasks.world import Plan, World
 
@@ -15,8 +16,9 @@ def plan_of(seed: int) -> Plan:
     def some(most: int, chance: float) -> int:
         return rng.randint(1, most) if rng.random() < chance else 0
 
-    return Plan(
-        predicts=rng.random() < 0.5,
+    predicts = rng.random() < 0.5
+    plan = Plan(
+        predicts=predicts,
         workers=rng.choice((1, 2, 3, 4)),
         minibatches=rng.choice((1, 4, 7, 20)),
         per_task=rng.choice((1, 2, 3)),
@@ -28,6 +30,9 @@ def plan_of(seed: int) -> Plan:
         second_masters=some(1, 0.2),
         span=rng.choice((10.0, 20.0, 40.0)),
     )
+    if not predicts or rng.random() < 0.4:
+        return plan
+    return replace(plan, loads=True, loaders_killed=some(3, 0.6))
 
 
 def run(seed: int, world: type[World] = World, trace: Callable[[str], None] | None = None) -> int:

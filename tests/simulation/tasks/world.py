@@ -1,6 +1,7 @@
 """One job of tasks as a world of events: real masters and workers, a journal, files, connections and faults, all of one seed.
 
-A worker's results are numbers that only its own sums can give, so a result that counts twice, or that nobody has computed, shows.
+A worker's results are numbers that only its own sums can give, so a result that counts twice, or that nobody has computed, shows. A table
+has the rows of each load that was committed, and one connection at a time writes to it, as with DuckDB.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from elasticdl.master.core.records import EvaluatedRecord, FailedRecord, Finishe
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.tasking.machine import Settings, TaskMaster
 from elasticdl.worker import events as to_worker
-from elasticdl.worker.tasking.machine import ChunkDone, DoChunk, MakeMetrics, MetricsMade, TaskMember
+from elasticdl.worker.tasking.machine import (
+    ChunkDone,
+    DoChunk,
+    LoadRows,
+    MakeMetrics,
+    MetricsMade,
+    RowsLoaded,
+    TaskMember,
+)
 from tests.simulation.oracle import Violation
 
 LIMIT = 900.0
@@ -45,6 +54,8 @@ class Plan:
     master_kills: int = 0
     second_masters: int = 0
     span: float = 30.0
+    loads: bool = False
+    loaders_killed: int = 0
 
 
 @dataclass
@@ -81,6 +92,11 @@ class World:
         self.order = itertools.count()
         self.journal: list[Record] = []
         self.files: set[int] = set()
+        self.rows: list[frozenset[int]] = []
+        """Tasks of each load that was committed."""
+        self.is_marked = False
+        self.writer: Worker | None = None
+        self.loaders_left = plan.loaders_killed
         self.masters: list[Master] = []
         self.workers: list[Worker] = []
         self.links: dict[int, tuple[Worker, Master]] = {}
@@ -136,6 +152,7 @@ class World:
             add_up=lambda metrics, results: sum(map(number, results)).to_bytes(8, "big"),
             result_size=lambda metrics: 8,
             draft="parts" if self.plan.predicts else "",
+            table="table" if self.plan.loads else "",
         )
         master = Master(self.master_class(settings))
         self.masters.append(master)
@@ -239,7 +256,7 @@ class World:
         self.take(worker, to_worker.Disconnected())
         self.later(self.some(1.0), lambda: self._connect(worker))
 
-    def take(self, worker: Worker, event: to_worker.News | ChunkDone | MetricsMade) -> None:
+    def take(self, worker: Worker, event: to_worker.News | ChunkDone | MetricsMade | RowsLoaded) -> None:
         if not worker.alive or worker.hangs:
             return
         worker.machine, instructions = worker.machine.handle(event)
@@ -251,6 +268,8 @@ class World:
                     self.later(0.05 + self.some(1.0), lambda: self._do(worker, kind, task, chunk))
                 case MakeMetrics(body):
                     self.later(0.05 + self.some(1.0), lambda: self._make(worker, body))
+                case LoadRows(task):
+                    self.later(0.05, lambda: self._load(worker, task))
                 case to_worker.Exit(code, reason):
                     self.say(f"{worker.name} ends with {code}: {reason}")
                     self._end(worker, code)
@@ -275,6 +294,47 @@ class World:
     def _make(self, worker: Worker, body: bytes) -> None:
         self.take(worker, MetricsMade((("sum", float(number(body))),)))
 
+    def _load(self, worker: Worker, task: int) -> None:
+        """Load the files into the table; a database that another one writes to is waited for."""
+        if not worker.alive or worker.hangs:
+            return
+        if self.writer is not None:
+            self.later(0.3, lambda: self._load(worker, task))
+            return
+        if self.is_marked:
+            self.say(f"{worker.name} finds the mark")
+            self.take(worker, RowsLoaded(task))
+            return
+        self.writer = worker
+        rows = frozenset(self.files)
+        self._perhaps_kill_loader(worker, 1.0)
+        self.later(0.1 + self.some(2.0), lambda: self._commit(worker, task, rows))
+
+    def _commit(self, worker: Worker, task: int, rows: frozenset[int]) -> None:
+        if not worker.alive or worker.hangs:
+            return
+        self._mark()
+        self._insert(rows)
+        self.writer = None
+        self.say(f"{worker.name} has committed")
+        self._perhaps_kill_loader(worker, 0.2)
+        self.later(self.some(0.5), lambda: self.take(worker, RowsLoaded(task)))
+
+    def _mark(self) -> None:
+        self.is_marked = True
+
+    def _insert(self, rows: frozenset[int]) -> None:
+        self.rows.append(rows)
+        if len(self.rows) > 1:
+            raise Violation("the rows are in the table twice")
+        if len(rows) != self.tasks.num_tasks:
+            raise Violation(f"the rows of {len(rows)} of {self.tasks.num_tasks} tasks are loaded")
+
+    def _perhaps_kill_loader(self, worker: Worker, within: float) -> None:
+        if self.loaders_left and self.random.random() < 0.5:
+            self.loaders_left -= 1
+            self.later(self.some(within), lambda: self._kill(worker))
+
     def _kill(self, worker: Worker) -> None:
         if worker.alive:
             self.say(f"{worker.name} is killed")
@@ -282,6 +342,8 @@ class World:
 
     def _end(self, worker: Worker, code: int) -> None:
         worker.alive = False
+        if self.writer is worker:
+            self.writer = None
         connection, worker.connection = worker.connection, None
         if connection is not None:
             _, master = self.links.pop(connection)
@@ -380,6 +442,8 @@ class World:
                 if not self.plan.predicts and dict(metrics) != {"sum": float(self.total)}:
                     raise Violation(f"the job ends with the metrics {dict(metrics)}")
                 self._check_parts()
+                if self.plan.loads and not self.rows:
+                    raise Violation("the job is finished, and nothing is in the table")
 
     def _check_parts(self) -> None:
         if self.plan.predicts and len(self.files) != self.tasks.num_tasks:

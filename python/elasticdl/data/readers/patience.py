@@ -75,8 +75,13 @@ class Patience:
     clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], None] = time.sleep
 
-    def call(self, what: str, ask: Callable[[], _Answer]) -> _Answer:
-        """Ask storage until it answers. Raises StorageAway when patience is at its end, and at once what no other try would change."""
+    def call(
+        self, what: str, ask: Callable[[], _Answer], passes: Callable[[Exception], bool] = may_pass
+    ) -> _Answer:
+        """Ask storage until it answers. Raises StorageAway when patience is at its end, and at once what no other try would change.
+
+        `passes` tells whether another try may succeed after an error.
+        """
         begun, tries = self.clock(), 0
         while True:
             try:
@@ -84,7 +89,7 @@ class Patience:
             except (
                 Exception
             ) as error:  # each file system of fsspec has its own; what no wait mends is raised again
-                if not may_pass(error):
+                if not passes(error):
                     raise
                 tries += 1
                 waited = self.clock() - begun

@@ -6,7 +6,6 @@ nothing.
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -23,6 +22,7 @@ from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.tablefiles import TableReader
 from elasticdl.data.readers.tables import table_params
 from elasticdl.errors import BadData, BadSetting
+from elasticdl.spec.databases import quoted, quoted_table, without_password
 from elasticdl.spec.readers import database_file, scheme_of
 
 
@@ -50,21 +50,17 @@ def query_of(origin: str, params: Mapping[str, Any]) -> Query:
             said[name] = value
         else:
             others.append((name, value))
-    name = re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:***@", url)
+    name = without_password(url)
     if len(said) != 1 or not all(isinstance(value, str) and value.strip() for value in said.values()):
         raise BadSetting(
             f"--training_data: say which rows of {name} are meant, by a table or by a query: {name}?table=NAME, {name}?query=SELECT…, or "
             "one of them in --data_reader_params=\"query='SELECT …'\""
         )
     ((what, value),) = said.items()
-    sql = value if what == "query" else f"SELECT * FROM {'.'.join(map(_quoted, value.split('.')))}"
+    sql = value if what == "query" else f"SELECT * FROM {quoted_table(value)}"
     if others:
         url += "?" + urlencode(others)
     return Query(url, f"{name}?{what}={value}", sql)
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def open_table_of(
@@ -134,7 +130,7 @@ def _sqlite(query: Query) -> Iterator[pa.RecordBatch]:
     with closing(sqlite3.connect(f"{_file(query).absolute().as_uri()}?mode=ro", uri=True)) as database:
         database.execute("BEGIN")  # both questions see the same
         names = [column[0] for column in database.execute(f"SELECT * FROM ({query.sql}) LIMIT 0").description]
-        counts = [f"total(typeof({_quoted(name)}) = '{kind}')" for name in names for kind in _TYPES]
+        counts = [f"total(typeof({quoted(name)}) = '{kind}')" for name in names for kind in _TYPES]
         # A column twice in the answer has one name in the count, and is refused later.
         found = database.execute(f"SELECT {', '.join(counts)} FROM ({query.sql})").fetchone()
         kinds = [
@@ -158,7 +154,7 @@ def _type_of(query: Query, name: str, kinds: list[str]) -> pa.DataType:
     if len(kinds) > 1 and set(kinds) != {"integer", "real"}:
         raise BadData(
             f"{query.name}: the column {name!r} has values of the types {' and '.join(kinds)}; choose one in a query: "
-            f"CAST({_quoted(name)} AS {kinds[0].upper()}) AS {_quoted(name)}"
+            f"CAST({quoted(name)} AS {kinds[0].upper()}) AS {quoted(name)}"
         )
     return _TYPES[kinds[-1]] if kinds else pa.string()
 

@@ -45,7 +45,7 @@ class Evaluation:
         metrics: what the result of each consists of, as text.
         results: of tasks.
         leases: of tasks without a result.
-        makers: who makes metrics of all results.
+        makers: who makes metrics of all results, or loads what all tasks have written.
         took: seconds of tasks that are done.
         evaluated: the metrics, until they are journalled.
         kind: what tasks are.
@@ -112,10 +112,14 @@ class Evaluation:
             free = next(copied, None)
         return None if free is None else TaskLeased(self.kind, self.state, free, b"")
 
+    def load_for(self) -> TaskLeased | None:
+        """Return the load of what all tasks have written, None if somebody does it: there is no second one."""
+        return None if self.makers else TaskLeased(TaskKind.LOAD, self.state, self.tasks, b"")
+
     def with_lease(self, now: float, member: MemberId, leased: TaskLeased) -> Evaluation:
         """Return what holds when a task is leased."""
         lease = Lease(member, now)
-        if leased.kind == TaskKind.METRICS:
+        if leased.kind in (TaskKind.METRICS, TaskKind.LOAD):
             return replace(self, makers=(*self.makers, lease))
         held = self.leases.get(leased.task, ())
         return replace(self, leases={**self.leases, leased.task: (*held, lease)})

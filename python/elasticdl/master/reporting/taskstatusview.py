@@ -72,6 +72,8 @@ class TaskStatusView:
             return "starting", "the data is being opened"
         if not machine.liveness.seen:
             return "starting", "workers are being started"
+        if machine.loader is not None:
+            return self._doing, f"all tasks are done, and are loaded into {machine.settings.table}"
         return self._doing, f"{machine.tasks_done:,} of {machine.plan.num_tasks:,} tasks are done"
 
     def _workers(self, now: float) -> Iterator[WorkerStatus]:

@@ -112,7 +112,10 @@ class Outputs:
         return ManifestWritten(told.number, str(path), cut=cut)
 
     def publish(self, path: str) -> str | None:
-        """Put the result in its place; return what failed, or None."""
+        """Put the result in its place; return what failed, or None. Predictions that go to a table are in it already."""
+        if self._spec.output_table is not None:
+            self.published = [self._spec.output]
+            return None
         output = Path(self._spec.output)
         try:
             publish(Path(path), output)
@@ -139,7 +142,7 @@ class Outputs:
     def clean(self, *, has_begun: bool) -> None:
         """Remove what only a running job needs; `has_begun`: there is something to audit."""
         shutil.rmtree(self._place.path / "data", ignore_errors=True)
-        if self._spec.output and not self._is_unpublished:
+        if self._spec.output and self._spec.output_table is None and not self._is_unpublished:
             remove_unpublished(Path(self._spec.output))
         if self._owns_audit and not has_begun:
             auditmark.remove(Path(self._spec.audit))

@@ -15,7 +15,8 @@ from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.plan.order import pass_of
 from elasticdl.data.plan.shard import Shard
-from elasticdl.files.predictions import draft_of, parts_of
+from elasticdl.files.permissions import PRIVATE_FOLDER
+from elasticdl.files.predictions import parts_of
 from elasticdl.master.core.events import Announce, GiveUp
 from elasticdl.master.core.records import FinishedRecord, Record, ShardsRecord
 from elasticdl.master.processes import replicas as replicas
@@ -37,12 +38,11 @@ class TaskStrategy:
     tick_seconds = 0.1
     status_seconds = 0.2
 
-    def __init__(self, spec: JobSpec, job_name: str, job_key: bytes) -> None:
-        """Serve the job of these settings; `job_key`: a secret of the job."""
+    def __init__(self, spec: JobSpec, job_name: str, draft: Path | None) -> None:
+        """Serve the job of these settings; `draft`: where predictions are made, None if nowhere."""
         self._spec = spec
         self._job_name = job_name
-        is_written = spec.kind is JobKind.PREDICT and bool(spec.output)
-        self._draft = draft_of(Path(spec.output), job_key) if is_written else None
+        self._draft = draft
 
     def begin(self) -> TaskMaster:
         """Return a master that knows nothing yet."""
@@ -119,9 +119,12 @@ class TaskStrategy:
         if self._draft is None or not isinstance(record, ShardsRecord):
             return None
         try:
+            if self._spec.output_table is not None:
+                self._draft.parent.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
             parts_of(self._draft).mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            return GiveUp(f"--output: {self._spec.output} can't be written: {error.strerror}", "bad-input")
+            where = self._spec.output if self._spec.output_table is None else self._draft
+            return GiveUp(f"--output: {where} can't be written: {error.strerror}", "bad-input")
         return None
 
     def after_append(self, machine: TaskMaster, record: Record, actions: Actions) -> None:
@@ -142,15 +145,17 @@ def settings(spec: JobSpec, draft: Path | None) -> Settings:
     def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> OnePass:
         return pass_of(spec, shards)
 
+    table = spec.output_table
     return Settings(
         workers=spec.num_workers.maximum,
         minimum=spec.num_workers.minimum,
         relaunches=spec.relaunch_on_worker_failure,
         plan=plan,
-        output=Path(spec.output) if spec.output else None,
+        output=Path(spec.output) if spec.output and table is None else None,
         times=times_of(spec),
         task=TaskKind.EVALUATE if spec.kind is JobKind.EVALUATE else TaskKind.PREDICT,
         add_up=add_up,
         result_size=result_size,
         draft="" if draft is None else str(parts_of(draft)),
+        table="" if table is None else table.name,
     )

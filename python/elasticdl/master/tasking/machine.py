@@ -1,7 +1,8 @@
 """The master of a job that evaluates or predicts, as a pure state machine: time and events in, instructions out.
 
 It leases tasks to workers; a task's first result counts. Nothing of that is journalled: workers repeat what they have done to a new
-master, and what died with them is done again with the same bits. What every master does is in `master/core/machine.py`.
+master, and what died with them is done again with the same bits. Predictions that go to a table are loaded by one worker when all tasks
+are done. What every master does is in `master/core/machine.py`.
 """
 
 from __future__ import annotations
@@ -51,12 +52,14 @@ class Settings(core.Settings):
         add_up: adds up results of evaluation tasks.
         result_size: bytes of such a result, by what it consists of.
         draft: where predictions lie until all of them are there; empty if they are written nowhere.
+        table: the table into which they are loaded then, for people; empty if they are files.
     """
 
     task: TaskKind
     add_up: AddUp
     result_size: ResultSize
     draft: str = ""
+    table: str = ""
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -69,6 +72,8 @@ class TaskMaster(MasterCore):
         plan: the tasks, None until the data is known.
         tasks: who does which, and what has come back; None before.
         added_up: what all tasks of an evaluation have added up.
+        loader: who is to load the rows of all tasks, until it has gone.
+        loaded: they are in the table, as somebody has said.
         liveness: who is there.
     """
 
@@ -77,6 +82,8 @@ class TaskMaster(MasterCore):
     plan: OnePass | None = None
     tasks: Evaluation | None = None
     added_up: bytes | None = None
+    loader: MemberId | None = None
+    loaded: bool = False
     liveness: Liveness = field(default_factory=Liveness)
 
     # ------------------------------------------------------------------ for people
@@ -129,8 +136,12 @@ class TaskMaster(MasterCore):
         return master
 
     def _without(self, member: MemberId) -> Self:
+        return replace(self._freed(member), liveness=self.liveness.without(member))
+
+    def _freed(self, member: MemberId) -> Self:
+        """Return what holds when others are to do what a member had to."""
         tasks = None if self.tasks is None else self.tasks.free(member)
-        return replace(self, liveness=self.liveness.without(member), tasks=tasks)
+        return replace(self, tasks=tasks, loader=None if self.loader == member else self.loader)
 
     # ------------------------------------------------------------------ the journal
 
@@ -186,7 +197,7 @@ class TaskMaster(MasterCore):
         return bad_metrics(metrics, known or None, self.settings.result_size)
 
     def _no_result(self, result: TaskResult) -> str | None:
-        if self.plan is not None and result.task >= self.plan.num_tasks:
+        if self.plan is not None and result.task >= self.plan.num_tasks + bool(self.settings.table):
             return f"task {result.task}, of {self.plan.num_tasks}"
         if not self.evaluates:
             return "a prediction has no body" if result.body else None
@@ -236,6 +247,8 @@ class TaskMaster(MasterCore):
         tasks = self.tasks
         if tasks is None or (self.evaluates and not tasks.metrics):
             return self
+        if task == tasks.tasks:
+            return replace(self, loaded=True)._freed(link.member)._moved(now, link)
         tasks = tasks.with_result(now, link.member, task, body)
         master = replace(self, tasks=tasks)._moved(now, link)
         if not self.evaluates or not tasks.is_whole or self.added_up is not None:
@@ -261,8 +274,7 @@ class TaskMaster(MasterCore):
             out.append(
                 Announce(EventKind.DRAINED, link.name, 0, 0, f"{link.name} has left; others do its task")
             )
-        tasks = None if self.tasks is None else self.tasks.free(link.member)
-        return replace(self, liveness=self.liveness.leaves(link.member), tasks=tasks)
+        return replace(self._freed(link.member), liveness=self.liveness.leaves(link.member))
 
     def _process_ended(self, now: float, name: str, cause: str, out: Out) -> Self:
         if name in self.gone:
@@ -288,7 +300,8 @@ class TaskMaster(MasterCore):
         record = self.journal.evaluated.get(STATE)
         if self.evaluates:
             return None if record is None else FinishedRecord(NO_VIEW, STATE, "", "", record.values)
-        return FinishedRecord(NO_VIEW, STATE, self.settings.draft, "", ()) if tasks.is_whole else None
+        is_done = self.loaded if self.settings.table else tasks.is_whole
+        return FinishedRecord(NO_VIEW, STATE, self.settings.draft, "", ()) if is_done else None
 
     def _may_finish(self, exported: Exported) -> bool:
         return False
@@ -311,6 +324,8 @@ class TaskMaster(MasterCore):
     def _lease_tasks(self, now: float, out: Out) -> Self:
         if self.tasks is None or self.journal.stopping is not None or self.journal.terminal is not None:
             return self
+        if self.settings.table and (self.loaded or self.tasks.is_whole):
+            return self if self.loaded else self._lease_load(now, out)
         tasks, liveness, busy = self.tasks, self.liveness, self.tasks.busy()
         for connection, member in liveness.at_work():
             if member in busy or not self.links[connection].welcomed:
@@ -321,6 +336,27 @@ class TaskMaster(MasterCore):
             tasks, liveness = tasks.with_lease(now, member, leased), liveness.moved(now, member)
             self._tell(connection, leased, out)
         return self if tasks is self.tasks else replace(self, tasks=tasks, liveness=liveness)
+
+    def _lease_load(self, now: float, out: Out) -> Self:
+        """Let one worker load the rows, and the same again on its next connection: two would only wait for each other."""
+        tasks, load = self.tasks, None if self.tasks is None else self.tasks.load_for()
+        for connection, member in self.liveness.at_work():
+            if tasks is None or load is None or self.loader not in (None, member):
+                continue
+            if tasks.is_busy(member) or not self.links[connection].welcomed:
+                continue
+            self._tell(connection, load, out)
+            if self.loader is None:
+                name = self.liveness.seen[member].name
+                text = f"all data is predicted; {name} loads it into {self.settings.table}"
+                out.append(Announce(EventKind.NOTE, name, 0, 0, text))
+            return replace(
+                self,
+                tasks=tasks.with_lease(now, member, load),
+                liveness=self.liveness.moved(now, member),
+                loader=member,
+            )
+        return self
 
     def _verdict(self, link: Any) -> Released | Finished | Failed | None:
         end = self.journal.terminal

@@ -60,6 +60,13 @@ class MakeMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class LoadRows:
+    """Work: put what all tasks have written into a table; outcome RowsLoaded or WorkCancelled."""
+
+    task: int
+
+
+@dataclass(frozen=True, slots=True)
 class ChunkDone:
     """Work done: a minibatch of a task; `body`: the task's result if all of it is done, else None."""
 
@@ -75,8 +82,15 @@ class MetricsMade:
     values: MetricValues
 
 
-TaskWork = DoChunk | MakeMetrics
-Outcome = ChunkDone | MetricsMade | WorkCancelled | ProgramError
+@dataclass(frozen=True, slots=True)
+class RowsLoaded:
+    """Work done: all rows are in the table."""
+
+    task: int
+
+
+TaskWork = DoChunk | MakeMetrics | LoadRows
+Outcome = ChunkDone | MetricsMade | RowsLoaded | WorkCancelled | ProgramError
 TaskEvent = News | Outcome
 TaskInstruction = Send | TaskWork | Exit
 
@@ -92,7 +106,7 @@ class TaskMember:
         epoch: the highest master epoch that it has seen.
         lease: the task that it is to do.
         working: a piece of work is outstanding.
-        results: of tasks.
+        results: of tasks, and of the load.
         evaluated: metrics that it has made.
         done: minibatches done, for the heartbeat.
         draining: it is to leave.
@@ -134,7 +148,7 @@ class TaskMember:
             case DrainRequested():
                 drained = replace(self, draining=True)
                 return drained, () if self.working else (Send(Leave((), 0)),)
-            case ChunkDone() | MetricsMade() | WorkCancelled() | ProgramError():
+            case ChunkDone() | MetricsMade() | RowsLoaded() | WorkCancelled() | ProgramError():
                 return replace(self, working=False)._after(event)
         assert_never(event)
 
@@ -180,6 +194,8 @@ class TaskMember:
             return replace(self, working=True), (MakeMetrics(lease.body),)
         if known is not None:
             return replace(self, lease=None), (Send(known),)
+        if lease.kind == TaskKind.LOAD:
+            return replace(self, working=True), (LoadRows(lease.task),)
         return replace(self, working=True), (DoChunk(lease.kind, lease.task, chunk),)
 
     def _after(self, outcome: Outcome) -> tuple[TaskMember, tuple[TaskInstruction, ...]]:
@@ -200,6 +216,10 @@ class TaskMember:
                 evaluated = Evaluated(STATE, values)
                 member = replace(member, evaluated=evaluated, lease=None)
                 out.append(Send(evaluated))
+            case RowsLoaded(task):
+                result = TaskResult(STATE, task, b"")
+                member = replace(member, results=(*member.results, result), lease=None)
+                out.append(Send(result))
             case ProgramError():
                 failure = ProgramFailed(outcome.kind, outcome.signature, outcome.chunk, outcome.traceback, 0)
                 return replace(member, failure=failure, lease=None), (Send(failure),)

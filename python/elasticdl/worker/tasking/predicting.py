@@ -24,6 +24,7 @@ from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.prefetch import ChunkKey, ChunkSource
 from elasticdl.data.readers.reader import BadRecords, Reader
+from elasticdl.data.writers.tableload import TableLoad
 from elasticdl.errors import BadData, BadSetting, Unwritable
 from elasticdl.files.drafts import new_draft
 from elasticdl.files.predictions import part_name
@@ -45,11 +46,18 @@ class Target:
         directory: in which each task's file is made, None if none is wanted.
         suffix: `parquet` or `csv`.
         keep: columns of the data that are written, too.
+        load: puts the files into a table, None if they are the result themselves.
     """
 
     directory: Path | None
     suffix: str
     keep: tuple[str, ...]
+    load: TableLoad | None = None
+
+    @property
+    def is_flat(self) -> bool:
+        """Tell whether each number of a vector is a column of its own."""
+        return self.suffix == CSV or (self.load is not None and self.load.table.scheme == "sqlite")
 
 
 class Processing:
@@ -123,9 +131,10 @@ class Predicting:
         self._nothing_kept: Mapping[str, npt.NDArray[Any]] = {name: one[:0] for name, one in kept.items()}
         if twice := sorted({SHARD, RECORD, *predicted}.intersection(kept)):
             raise BadSetting(f"--prediction_keep: {twice[0]!r} is a column of the predictions; leave it out")
-        flat = target.suffix == CSV
         count = len(sample)
-        self._schema = table("", range(count), [True] * count, kept, predicted, flat).schema
+        self._schema = table("", range(count), [True] * count, kept, predicted, target.is_flat).schema
+        if target.load is not None:
+            target.load.check_columns(self._schema)
         self._chunks = ChunkSource(reader, plan, self._converted, AHEAD)
         self._rows: list[pa.Table] = []
         self._file: _PartFile | None = None
@@ -134,9 +143,18 @@ class Predicting:
         """Return nothing: nothing is evaluated."""
         return ()
 
+    def load(self) -> None:
+        """Put all files into the table, unless a worker before this one has. Raises what `TableLoad.load` raises."""
+        target = self._target
+        assert target.load is not None, "it is leased for a table"
+        parts = [path for task in range(self._plan.num_tasks) if (path := self._path(task)) is not None]
+        target.load.load(parts, self._plan.num_records)
+
     def close(self) -> None:
-        """Read no more."""
+        """Read no more, and load nothing any more."""
         self._chunks.close()
+        if self._target.load is not None:
+            self._target.load.cancel()
 
     def do(self, task: int, chunk: int) -> bytes | None:
         """Predict for a minibatch. Raises BadData or Unwritable."""
@@ -200,7 +218,7 @@ class Predicting:
                 self._processing.add(predicted)
         if self._target.directory is None:
             return
-        flat = self._target.suffix == CSV
+        flat = self._target.is_flat
         self._rows.append(table(shard, records, good, kept, predicted, flat).cast(self._schema))
         if sum(rows.nbytes for rows in self._rows) >= _WRITTEN_BYTES:
             self._write(task)

@@ -18,9 +18,11 @@ from elasticdl.worker.settings import Beats
 from elasticdl.worker.tasking.machine import (
     ChunkDone,
     DoChunk,
+    LoadRows,
     MakeMetrics,
     MetricsMade,
     Outcome,
+    RowsLoaded,
     TaskEvent,
     TaskMember,
     TaskWork,
@@ -36,8 +38,11 @@ class TaskDoer(Protocol):
     def metrics(self, body: bytes) -> MetricValues:
         """Return the metrics of what all tasks have added up."""
 
+    def load(self) -> None:
+        """Put what all tasks have written into a table, once however often it is asked for."""
+
     def close(self) -> None:
-        """Read no more; a `do` that waits ends with Cancelled."""
+        """Read no more; a `do` or `load` that waits ends with Cancelled."""
 
 
 class EvaluationDoer:
@@ -53,6 +58,9 @@ class EvaluationDoer:
     def metrics(self, body: bytes) -> MetricValues:
         """Return the metrics of what all tasks have added up."""
         return self._evaluating.compute(ComputeMetrics(STATE, body)).values
+
+    def load(self) -> None:
+        """Do nothing: nothing is written."""
 
     def close(self) -> None:
         """Read no more."""
@@ -108,3 +116,6 @@ class TaskWorker:
                 return ChunkDone(task, chunk, self._doer.do(task, chunk))
             case MakeMetrics(body):
                 return MetricsMade(self._doer.metrics(body))
+            case LoadRows(task):
+                self._doer.load()
+                return RowsLoaded(task)

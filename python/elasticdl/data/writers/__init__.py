@@ -1,0 +1,1 @@
+"""What writes the rows of files into tables of databases."""

@@ -1,0 +1,103 @@
+"""A table of a database as a URL names it: `sqlite:///flights.db?table=train`. Nothing here opens one.
+
+Readers ask for the rows of such a table or of a query; predictions go to a table that is new.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import parse_qsl, urlencode
+
+from elasticdl.errors import BadSetting
+from elasticdl.spec.readers import DATABASES, FILE_DATABASES, database_file, scheme_of
+
+LOADS = "elasticdl_loads"
+"""Name of the project's own table in a database: a row for each table that a job has written."""
+_URL = "sqlite:///FILE?table=NAME, duckdb:///FILE?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME"
+
+
+@dataclass(frozen=True, slots=True)
+class OutputTable:
+    """Where predictions go.
+
+    Attributes:
+        url: of the database, without the table.
+        table: its name, perhaps after that of a schema and a dot.
+        name: what people call it: the whole URL, which has no password.
+    """
+
+    url: str
+    table: str
+    name: str
+
+    @property
+    def scheme(self) -> str:
+        """Return what kind of database it is."""
+        return scheme_of(self.url)
+
+    @property
+    def file(self) -> str:
+        """Return the database's file; empty if it is a server's."""
+        return database_file(self.url)
+
+    @property
+    def loads(self) -> str:
+        """Return the name of the project's own table, in the same schema, as SQL has it."""
+        return quoted_table(".".join([*self.table.split(".")[:-1], LOADS]))
+
+    @property
+    def quoted(self) -> str:
+        """Return its name as SQL has it."""
+        return quoted_table(self.table)
+
+
+def table_of(output: str) -> OutputTable | None:
+    """Read `--output` of a prediction; None if it is no URL, but a directory. Raises BadSetting."""
+    if not scheme_of(output):
+        return None
+    shown = without_password(output)
+    if scheme_of(output) not in DATABASES:
+        raise BadSetting(
+            f"--output: predictions go to a new directory of this file system, or to a table: {_URL}; received "
+            f"{shown.partition('?')[0]!r}"
+        )
+    url, _, rest = output.partition("?")
+    parameters = parse_qsl(rest, keep_blank_values=True)
+    if shown != output or any(name == "password" for name, _ in parameters):
+        raise BadSetting(
+            "--output: leave the password out of the URL, which settings, logs and journals keep; PostgreSQL takes it from PGPASSWORD "
+            "or ~/.pgpass, and in pods --populate_env_names=PGPASSWORD copies the variable"
+        )
+    tables = [value for name, value in parameters if name == "table"]
+    if len(tables) != 1 or not all(tables[0].split(".")):
+        raise BadSetting(f"--output: name one new table of {url}: {_URL}; received {output!r}")
+    if tables[0].split(".")[-1].lower() == LOADS:
+        raise BadSetting(f"--output: {LOADS} is the name of a table of ElasticDL's own; name another one")
+    others = [(name, value) for name, value in parameters if name != "table"]
+    if scheme_of(output) in FILE_DATABASES and (others or not database_file(output)):
+        raise BadSetting(
+            f"--output: a database of {scheme_of(output)} is a file and has no parameter but the table: "
+            f"{scheme_of(output)}:///FILE?table=NAME; received {output!r}"
+        )
+    return OutputTable(url + (f"?{urlencode(others)}" if others else ""), tables[0], output)
+
+
+def without_password(url: str) -> str:
+    """Return a URL as it may be shown."""
+    return re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:***@", url)
+
+
+def quoted_table(table: str) -> str:
+    """Return the name of a table, perhaps with that of its schema, as SQL has it."""
+    return ".".join(map(quoted, table.split(".")))
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL has it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def text(value: str) -> str:
+    """Return a text as SQL has it."""
+    return "'" + value.replace("'", "''") + "'"
