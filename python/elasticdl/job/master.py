@@ -112,7 +112,7 @@ def make_runner(
     if spec.kind is not JobKind.TRAIN:
         from elasticdl.master.running.tasking import TaskStrategy
 
-        return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA)))
+        return Runner(job, past, TaskStrategy(spec, place.name, derive(place.token(), Key.DATA), past))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
