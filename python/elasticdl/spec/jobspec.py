@@ -176,7 +176,7 @@ class JobSpec:
         what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
     )  # fmt: skip
     trained_model: str = setting(
-        kinds.path("FILE"), "", group="model",
+        kinds.path(), "", group="model",
         what="The trained model, as `train` writes it to --output; or name a checkpoint with --checkpoint_dir_for_init.",
         why="There is no model to guess.",
     )  # fmt: skip
