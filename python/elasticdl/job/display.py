@@ -159,6 +159,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += [("output", str(path)) for path in outputs]
     rows += [
         ("resumed from", str(summary.get("resumed_from", ""))),
+        ("weights of", str(summary.get("weights_of", ""))),
         ("last checkpoint", _checkpoint_text(summary)),
     ]
     return [(label, text) for label, text in rows if text]

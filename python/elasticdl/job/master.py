@@ -119,7 +119,7 @@ def make_runner(
         from elasticdl.master.running.tasking import TaskStrategy
 
         draft = predictions_draft(place, spec, derive(place.token(), Key.DATA))
-        return Runner(job, past, TaskStrategy(spec, place.name, draft))
+        return Runner(job, past, TaskStrategy(spec, place.name, draft, past))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))

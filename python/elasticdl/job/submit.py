@@ -239,7 +239,11 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
-    if spec.num_ps_pods:
+    if spec.kind is not JobKind.TRAIN:
+        from elasticdl.master.tasking import weights
+
+        weights.open_checkpoint(spec, verify=False)
+    elif spec.num_ps_pods:
         from elasticdl.master.ps import resuming as of_servers
 
         of_servers.check(spec)

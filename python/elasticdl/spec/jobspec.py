@@ -178,7 +178,8 @@ class JobSpec:
         what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
     )  # fmt: skip
     trained_model: str = setting(
-        kinds.path("FILE"), "", group="model", what="The trained model, as `train` writes it to --output.",
+        kinds.path(), "", group="model",
+        what="The trained model, as `train` writes it to --output; or name a checkpoint with --checkpoint_dir_for_init.",
         why="There is no model to guess.",
     )  # fmt: skip
 
@@ -411,8 +412,8 @@ class JobSpec:
     )  # fmt: skip
     checkpoint_dir_for_init: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="The checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any number of workers and "
-        "servers. num_epochs and max_step count from the very beginning.",
+        what="The checkpoint to train on from, to evaluate or to predict with, or a directory of checkpoints, of which the newest is "
+        "taken; with any number of workers and servers. num_epochs and max_step count from the very beginning.",
         why="A job begins anew unless somebody says otherwise.",
     )  # fmt: skip
     log_loss_steps: int = setting(
@@ -627,6 +628,10 @@ SETTINGS: dict[str, Setting] = {
 
 _OF_PREDICTION = frozenset({"prediction_data", "prediction_keep", "prediction_outputs_processor"})
 _OF_TRAINING_GROUPS = frozenset({"parameter servers"})
+_OF_CHECKPOINTS = frozenset(
+    {"optimizer", "callbacks", "eval_metrics_fn", "checkpoint_dir_for_init", "embedding_threshold"}
+)
+"""What is needed to make a trained model of a checkpoint."""
 _OF_TRAINING = frozenset(
     {
         "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
@@ -643,20 +648,21 @@ def settings_of(kind: JobKind) -> dict[str, Setting]:
         case JobKind.TRAIN:
             left_out = _OF_PREDICTION | {"trained_model"}
         case JobKind.EVALUATE:
-            left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"}
+            left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"} - _OF_CHECKPOINTS
         case JobKind.PREDICT:
-            left_out = (_OF_TRAINING | {"validation_data", "eval_metrics_fn"}) - {"output", "output_format"}
+            left_out = (_OF_TRAINING | {"validation_data"}) - {"output", "output_format"} - _OF_CHECKPOINTS
     return {
         name: setting
         for name, setting in SETTINGS.items()
-        if name not in left_out and (kind is JobKind.TRAIN or setting.group not in _OF_TRAINING_GROUPS)
+        if name not in left_out
+        and (kind is JobKind.TRAIN or name in _OF_CHECKPOINTS or setting.group not in _OF_TRAINING_GROUPS)
     }
 
 
 REQUIRED: dict[JobKind, tuple[str, ...]] = {
     JobKind.TRAIN: ("model_def", "training_data"),
-    JobKind.EVALUATE: ("model_def", "trained_model", "validation_data"),
-    JobKind.PREDICT: ("model_def", "trained_model", "prediction_data"),
+    JobKind.EVALUATE: ("model_def", "validation_data"),
+    JobKind.PREDICT: ("model_def", "prediction_data"),
 }
 """Settings without which no job of a kind can begin."""
 
@@ -723,6 +729,7 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    _check_weights(spec)
     _check_servers(spec)
     _check_evaluation(spec)
     _check_checkpoints(spec)
@@ -755,6 +762,19 @@ def check(spec: JobSpec) -> None:
         raise BadSetting(
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"
+        )
+
+
+def _check_weights(spec: JobSpec) -> None:
+    if spec.kind is JobKind.TRAIN:
+        return
+    if not spec.trained_model and not spec.checkpoint_dir_for_init:
+        raise BadSetting(
+            "--trained_model or --checkpoint_dir_for_init is required: what `elasticdl train` wrote to --output, or a checkpoint"
+        )
+    if spec.trained_model and spec.checkpoint_dir_for_init:
+        raise BadSetting(
+            "--checkpoint_dir_for_init: the weights are those of --trained_model already; leave one of the two out"
         )
 
 

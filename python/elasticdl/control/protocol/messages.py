@@ -296,6 +296,16 @@ class Data:
 
 
 @dataclass(frozen=True, slots=True)
+class UseCheckpoint:
+    """The checkpoint with whose weights a job evaluates or predicts, equal for all members; sent on every connection, also before `Enroll`.
+
+    `manifest`: where that of the checkpoint lies.
+    """
+
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
 class NewView:
     """The whole record; its digest is computed by both ends and compared by `hello`."""
 
@@ -388,6 +398,6 @@ class Failed(Verdict):
 
 
 MasterMessage = (
-    Welcome | Data | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Evicted | Released | Finished | Failed
-    | PsMasterMessage
+    Welcome | Data | UseCheckpoint | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Evicted | Released | Finished
+    | Failed | PsMasterMessage
 )  # fmt: skip
