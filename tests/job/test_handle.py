@@ -275,6 +275,15 @@ def test_a_job_in_pods_that_ends_without_a_result(
         elasticdl.job("job", namespace="default").wait()
 
 
+def test_a_job_in_pods_that_can_not_begin_says_what_to_do(pods: Pods) -> None:
+    pods.store, pods.suspended = None, True
+    job = elasticdl.job("job", namespace="default")
+    with pytest.raises(
+        JobFailed, match=r"its submission broke off\. .*elasticdl stop job --namespace=default"
+    ):
+        job.wait()
+
+
 def test_errors_of_a_cluster_are_those_that_python_knows(pods: Pods) -> None:
     with pytest.raises(
         BadInput, match="no job named 'jbo'; did you mean job\\?; `elasticdl list --namespace=default`"

@@ -57,7 +57,7 @@ def test_a_card_has_what_a_terminal_shows_and_the_curves() -> None:
     text = card(status(3), recording, ["worker-1-1 was lost"])
     for part in (
         "training", "width:25.0%", "epoch 1/2, step 3, loss 0.5000, 8.0 records/s, 1 of 2 workers, 1 of 1 servers, 1:00 left",
-        "worker-0-1 training, worker-1-1 starting (for 3 s), ps-0-1 serving", "last evaluation: val_loss 0.2500", "worker-1-1 was lost",
+        "worker-0-1 training, worker-1-1 starting (for 3 s), ps-0-1 serving", "last evaluation: val_loss 0.25", "worker-1-1 was lost",
         "loss 0.3333", "val_loss 0.25",
     ):  # fmt: skip
         assert part in text
@@ -101,6 +101,7 @@ def test_a_cell_has_one_output_that_changes_twice_a_second_at_most(outputs: list
     assert ["step 1," in texts[0], "step 3," in texts[1]] == [True, True]
     assert "     1.0 s  worker-0-1 has joined" in texts[0]
     assert ">failed<" in texts[2]
+    assert [" left<" in text for text in texts] == [True, True, False]
     assert "the data is gone" in texts[2]
 
 

@@ -27,6 +27,14 @@ def test_a_curve_goes_from_left_to_right_and_down_as_its_values_do() -> None:
     assert drawn[1][0] == drawn[2][0] / 2
 
 
+def test_the_longest_number_has_room() -> None:
+    labels = re.findall(
+        r'<text x="([\d.]+)"[^>]*>([^<]+)</text>', curve("loss", [(1, -1.234e-300), (2, -1.23e300)])
+    )
+    assert "-1.23e+300" in [text for _, text in labels]
+    assert 10 * 6.6 + float(labels[-1][0]) <= WIDTH
+
+
 @pytest.mark.parametrize("points", [[], [(1, 2.0)], [(1, 2.0), (2, math.nan)], [(3, 1.0), (3, 2.0)]])
 def test_without_two_points_there_is_no_line(points: list[tuple[int, float]]) -> None:
     assert curve("loss", points) == ""

@@ -46,7 +46,7 @@ def card(status: JobStatus, recording: Recording, lines: Sequence[str] = ()) -> 
         )
         parts.append(f"<div style='opacity:.7'>{escape(', '.join(shown))}</div>")
     if metrics := recording.last_metrics():
-        found = ", ".join(f"{name} {value:.4f}" for name, value in metrics.items())
+        found = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         parts.append(f"<div>last evaluation: {escape(found)}</div>")
     parts.append(_curves(recording))
     if lines:

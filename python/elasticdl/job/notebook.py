@@ -83,6 +83,8 @@ class NotebookDisplay:
         status = self._status
         if self._end is not None and status.state not in _ENDS.values():
             status = replace(status, state=_ENDS[self._end.kind], reason=self._end.text)
+        if self._end is not None:
+            status = replace(status, seconds_left=None)
         self._put(card(status, self._recording, self._lines))
 
     def _put(self, text: str) -> None:

@@ -6,9 +6,9 @@ import html
 import math
 from collections.abc import Sequence
 
-WIDTH, HEIGHT = 320, 90
+WIDTH, HEIGHT = 340, 90
 """Of a picture, in pixels."""
-_TOP, _BOTTOM, _RIGHT = 18.0, 16.0, 52.0
+_TOP, _BOTTOM, _RIGHT = 18.0, 16.0, 72.0
 """Room around the line for its name, for steps and for values, in pixels."""
 _TEXT = 'font-size="11" fill="currentColor"'
 
