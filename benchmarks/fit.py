@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +87,13 @@ def rows(sizes: Sizes = FULL) -> list[Row]:
         write_records(Path(folder) / "images.tfrecord", sizes.records)
         found = []
         for case in sizes.cases:
-            times: dict[str, list[float]] = {"ours": [], "fit": []}
+            passes: dict[str, list[Pass]] = {"ours": [], "fit": []}
             for _ in range(sizes.rounds):
-                for side, measured in times.items():
+                for side, measured in passes.items():
                     measured += measure(side, case, sizes.passes, folder)
-            found.append(Row(case, statistics.median(times["ours"]), statistics.median(times["fit"])))
+            found.append(
+                Row(case, *(statistics.median(one.step for one in side) for side in passes.values()))
+            )
     return found
 
 
@@ -107,8 +109,8 @@ def write_records(path: Path, records: int) -> None:
     )
 
 
-def measure(side: str, case: Case, passes: int, folder: str) -> list[float]:
-    """Run one process of one side; return the seconds of a step, of each pass."""
+def measure(side: str, case: Case, passes: int, folder: str) -> list[Pass]:
+    """Run one process of one side; return its passes."""
     command = [
         sys.executable,
         __file__,
@@ -131,7 +133,7 @@ def measure(side: str, case: Case, passes: int, folder: str) -> list[float]:
         raise RuntimeError(f"{side} took more than {PATIENCE:g} s: {error.stderr}") from None
     if done.returncode:
         raise RuntimeError(f"{side} failed:\n{done.stderr}")
-    return [float(seconds) for seconds in json.loads(done.stdout.splitlines()[-1])]
+    return [Pass(*seconds) for seconds in json.loads(done.stdout.splitlines()[-1])]
 
 
 def spec(case: Case, folder: Path) -> Any:
@@ -147,7 +149,15 @@ def spec(case: Case, folder: Path) -> Any:
     )
 
 
-def ours(case: Case, passes: int, folder: Path) -> list[float]:
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over the records: seconds of a step, and those of them for which it waits for its data."""
+
+    step: float
+    waits: float
+
+
+def ours(case: Case, passes: int, folder: Path) -> list[Pass]:
     """Time passes of one worker's data and model."""
     from elasticdl.keras import runtime
 
@@ -175,17 +185,19 @@ def ours(case: Case, passes: int, folder: Path) -> list[float]:
     times = []
     for epoch in range(passes + 1):
         keys = list(chunk_keys(ledger, epoch))
-        began = time.perf_counter()
+        waited, began = 0.0, time.perf_counter()
         for place, key in enumerate(keys):
             chunks.want(keys[place : place + 5])
             step += 1
+            asked = time.perf_counter()
             _, _, batch = chunks.get(key)
+            waited += time.perf_counter() - asked
             examples = adapter.compute(batch, step, 0).examples
             result[:] = np.asarray(adapter.accumulator())
             if not all_finite(result):
                 raise RuntimeError(f"step {step} is not finite")
             adapter.apply(result, examples)
-        times.append((time.perf_counter() - began) / len(keys))
+        times.append(Pass((time.perf_counter() - began) / len(keys), waited / len(keys)))
     chunks.close()
     return times[1:]
 
@@ -198,7 +210,7 @@ def chunk_keys(ledger: Any, epoch: int) -> Iterator[tuple[int, int, int]]:
             yield epoch, task.id, chunk
 
 
-def fit(case: Case, passes: int, folder: Path) -> list[float]:
+def fit(case: Case, passes: int, folder: Path) -> list[Pass]:
     """Time epochs of `model.fit`, as a plain script would write it."""
     import tensorflow as tf
 
@@ -208,14 +220,14 @@ def fit(case: Case, passes: int, folder: Path) -> list[float]:
     jit: Any = {"auto": "auto", "on": True, "off": False}[case.jit]
     model = user.model()
     model.compile(user.optimizer(), user.loss, jit_compile=jit)
-    dataset = user.feed(tf.data.TFRecordDataset(str(folder / "images.tfrecord")), "training", None)
-    dataset = dataset.batch(case.batch).prefetch(tf.data.AUTOTUNE)
+    records = tf.data.TFRecordDataset(str(folder / "images.tfrecord")).batch(case.batch)
+    dataset = user.feed(records, "training", None).prefetch(tf.data.AUTOTUNE)
     steps = sum(1 for _ in dataset)
     times = []
     for _ in range(passes + 1):
         began = time.perf_counter()
         model.fit(dataset, verbose=0)
-        times.append((time.perf_counter() - began) / steps)
+        times.append(Pass((time.perf_counter() - began) / steps, 0.0))  # Keras does not say what it waits for
     return times[1:]
 
 
@@ -244,7 +256,9 @@ def main() -> None:
     args = parser.parse_args()
     if args.side:
         side = ours if args.side == "ours" else fit
-        print(json.dumps(side(Case(args.batch, args.jit), args.passes, args.folder)))
+        print(
+            json.dumps([astuple(one) for one in side(Case(args.batch, args.jit), args.passes, args.folder)])
+        )
     else:
         print(table(rows()))
         print(

@@ -792,7 +792,7 @@ def wait_for_servers(place: JobPlace, workers: int) -> JobStatus:
 
 def table(found: list[Row]) -> str:
     """Return the rows as a Markdown table."""
-    lines = ["| parameter servers | ours | beside it | figure | must / aim |", "| --- " * 5 + "|"]
+    lines = ["| what | ours | beside it | figure | must / aim |", "| --- " * 5 + "|"]
     for row in found:
         bound = "" if row.aim > row.must else "≤ "
         lines.append(

@@ -104,12 +104,8 @@ def flights_orders(strategy: Any, coordinator: Any, path: Path, batch: int) -> d
     def examples() -> Any:
         with path.open(encoding="utf-8", newline="") as file:
             names, *rows = csv.reader(file)
-        made = feed(
-            tf.data.Dataset.from_tensor_slices(tf.constant(rows)),
-            "training",
-            SimpleNamespace(column_names=names),
-        )
-        return made.repeat().batch(batch).prefetch(tf.data.AUTOTUNE)
+        batches = tf.data.Dataset.from_tensor_slices(tf.constant(rows)).repeat().batch(batch)
+        return feed(batches, "training", SimpleNamespace(column_names=names)).prefetch(tf.data.AUTOTUNE)
 
     data = iter(coordinator.create_per_worker_dataset(examples))
     dense = [*kernels, *biases, last, offset]

@@ -28,9 +28,9 @@ def examples(path: Path, mode: str) -> tf.data.Dataset:
     """Return the examples of a CSV file in batches."""
     with path.open(encoding="utf-8", newline="") as file:
         names, *rows = csv.reader(file)
-    records = tf.data.Dataset.from_tensor_slices(tf.constant(rows))
-    made: tf.data.Dataset = deepfm_flights.feed(records, mode, SimpleNamespace(column_names=names))
-    return made.batch(BATCH)
+    chunks = tf.data.Dataset.from_tensor_slices(tf.constant(rows)).batch(BATCH)
+    made: tf.data.Dataset = deepfm_flights.feed(chunks, mode, SimpleNamespace(column_names=names))
+    return made
 
 
 def main() -> int:

@@ -71,7 +71,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.answered.append((self.command, self.path, self.headers.get("Range", "")))
         if path.is_dir():
             links = "".join(
-                f'<a href="/{child.relative_to(self.server.root)}">x</a>' for child in path.iterdir()
+                f'<a href="/{child.relative_to(self.server.root)}{"/" * child.is_dir()}">x</a>'
+                for child in path.iterdir()
             )
             self._send(200, links.encode(), {"Content-Type": "text/html"}, with_content)
             return

@@ -13,17 +13,21 @@ IDS = (1 << 63) - 1
 
 
 def feed(dataset, mode, metadata):
-    """Make ({"ids": …, "numbers": …}, label) of the rows of a file; an empty category is one of its own, an empty integer 0."""
+    """Make ({"ids": …, "numbers": …}, labels) of chunks of a file's rows; an empty category is one of its own, an empty integer 0."""
+    columns = [f"C{place}=" for place in range(1, 1 + FIELDS)]
 
-    def parse(row):
-        numbers, categories = row[1 : 1 + NUMBERS], row[1 + NUMBERS : 1 + NUMBERS + FIELDS]
+    def parse(rows):
+        numbers, categories = rows[:, 1 : 1 + NUMBERS], rows[:, 1 + NUMBERS : 1 + NUMBERS + FIELDS]
         numbers = tf.strings.to_number(tf.where(numbers == "", "0", numbers))
-        names = tf.strings.join([[f"C{place}=" for place in range(1, 1 + FIELDS)], categories])
+        names = tf.strings.join([tf.broadcast_to(columns, tf.shape(categories)), categories])
         features = {
-            "ids": tf.ensure_shape(tf.strings.to_hash_bucket_fast(names, IDS), (FIELDS,)),
+            "ids": tf.ensure_shape(tf.strings.to_hash_bucket_fast(names, IDS), (None, FIELDS)),
             # few are negative, and mean little
-            "numbers": tf.ensure_shape(tf.math.log1p(tf.maximum(numbers, 0.0)), (NUMBERS,)),
+            "numbers": tf.ensure_shape(tf.math.log1p(tf.maximum(numbers, 0.0)), (None, NUMBERS)),
         }
-        return features if mode == "prediction" else (features, tf.strings.to_number(row[0]))
+        return features if mode == "prediction" else (features, tf.strings.to_number(rows[:, 0]))
 
     return dataset.map(parse)
+
+
+feed.whole_chunks = True

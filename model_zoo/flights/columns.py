@@ -13,15 +13,19 @@ SCALES = {"distance": 1000.0, "temp": 50.0, "wind_speed": 10.0, "precip": 0.1, "
 
 
 def feed(dataset, mode, metadata):
-    """Make ({"ids": …, "numbers": …}, label) of the rows of a CSV file written by `make_data.py`."""
+    """Make ({"ids": …, "numbers": …}, labels) of chunks of rows of a CSV file written by `make_data.py`."""
     place = {name: index for index, name in enumerate(metadata.column_names)}
     # One operation for all names and one for all numbers: each costs more than its few bytes.
     named, numbered = [place[name] for name in NAMES], [place[name] for name in SCALES]
 
-    def parse(row):
-        names = tf.strings.join([NAMES, tf.gather(row, named)], "=")
-        numbers = tf.strings.to_number(tf.gather(row, numbered)) / list(SCALES.values())
+    def parse(rows):
+        values = tf.gather(rows, named, axis=1)
+        names = tf.strings.join([tf.broadcast_to(NAMES, tf.shape(values)), values], "=")
+        numbers = tf.strings.to_number(tf.gather(rows, numbered, axis=1)) / list(SCALES.values())
         features = {"ids": tf.strings.to_hash_bucket_fast(names, IDS), "numbers": numbers}
-        return features if mode == "prediction" else (features, tf.strings.to_number(row[place["late"]]))
+        return features if mode == "prediction" else (features, tf.strings.to_number(rows[:, place["late"]]))
 
     return dataset.map(parse)
+
+
+feed.whole_chunks = True

@@ -20,11 +20,14 @@ def optimizer(lr=0.05):
 
 
 def feed(dataset, mode, metadata):
-    def parse(row):
-        measures = tf.strings.to_number(row[:4], tf.float32)
-        return measures if mode == "prediction" else (measures, tf.strings.to_number(row[4], tf.int64))
+    def parse(rows):
+        measures = tf.strings.to_number(rows[:, :4], tf.float32)
+        return measures if mode == "prediction" else (measures, tf.strings.to_number(rows[:, 4], tf.int64))
 
     return dataset.map(parse)
+
+
+feed.whole_chunks = True
 
 
 def eval_metrics_fn():

@@ -1,7 +1,8 @@
 """ElasticDL: deep learning that survives the loss and the gain of workers at any moment.
 
-What people who write Python use: `train`, `evaluate`, `predict`, `Mode` (for `feed`) and the errors in `elasticdl.errors`. Importing the
-package imports nothing else, because every process of a job does it on the way to its first step.
+What people who write Python use: `train`, `evaluate`, `predict`, which run a job or return a `Job`, `job`, which finds one again, `Mode`
+(for `feed`) and the errors in `elasticdl.errors`. Importing the package imports nothing else, because every process of a job does it on the
+way to its first step.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ TYPE_CHECKING = False  # as type checkers know it, without the import of typing
 if TYPE_CHECKING:
     from typing import Any
 
+    from elasticdl.control.protocol.status import JobStatus, WorkerStatus
+    from elasticdl.job.handle import History, Job
+    from elasticdl.job.handle import find as job
     from elasticdl.job.submit import evaluate, predict, train
     from elasticdl.spec.jobspec import Mode
 
-__all__ = ["Mode", "evaluate", "predict", "train"]
+__all__ = ["History", "Job", "JobStatus", "Mode", "WorkerStatus", "evaluate", "job", "predict", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -23,6 +27,18 @@ def __getattr__(name: str) -> Any:
             from elasticdl.job import submit
 
             return getattr(submit, name)
+        case "job":
+            from importlib import import_module
+
+            return import_module("elasticdl.job")  # which can be called
+        case "History" | "Job":
+            from elasticdl.job import handle
+
+            return getattr(handle, name)
+        case "JobStatus" | "WorkerStatus":
+            from elasticdl.control.protocol import status
+
+            return getattr(status, name)
         case "Mode":
             from elasticdl.spec.jobspec import Mode
 

@@ -14,7 +14,7 @@
     ├── RingBroken          a ring lost a member; the view ends (never a program error)
     ├── Cancelled           a blocking call was cancelled from the control thread
     ├── TransferFailed      a state transfer broke off or did not verify
-    ├── MasterAway          the job's master does not answer: it starts again, or the job has ended
+    ├── MasterAway          the job's master, or its cluster, does not answer: it starts again, or the job has ended
     ├── JournalConflict     another master appended this record: this master is replaced
     └── AuditFailed         the audit's proof does not hold
 
@@ -97,7 +97,7 @@ class TransferFailed(ElasticDLError):
 
 
 class MasterAway(ElasticDLError):
-    """The job's master does not answer: it starts again, or the job has ended."""
+    """The job's master, or the cluster in which it is, does not answer: it starts again, or the job has ended."""
 
 
 class JournalConflict(ElasticDLError):

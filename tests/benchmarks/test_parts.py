@@ -116,7 +116,10 @@ def test_a_push_counts_as_settled_when_the_second_one_after_it_begins(tmp_path: 
 def test_an_unknown_part_is_refused() -> None:
     done = run("rings")
     assert done.returncode == 2
-    assert "there is no rings; parts are recovery, fit, ring, servers, masters, checkpoints" in done.stderr
+    assert (
+        "there is no rings; parts are recovery, fit, inputs, ring, servers, masters, jobs, checkpoints"
+        in done.stderr
+    )
 
 
 def test_a_peer_that_is_missing_is_said(

@@ -14,12 +14,11 @@ from pathlib import Path
 import pytest
 
 from elasticdl import cli
-from elasticdl.cli import jobs
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobStatus, WorkerStatus
 from elasticdl.control.transport.stream import ControlServer, ScaleWanted, ServerEvent, StopWanted
-from elasticdl.job import submit
+from elasticdl.job import asking, submit
 from elasticdl.job.launcher import Outcome
 from elasticdl.spec import refused
 from elasticdl.spec.edge import build, from_arguments
@@ -279,7 +278,7 @@ def test_stop_and_scale(run: Run, running: tuple[JobPlace, list[ServerEvent]]) -
 
 
 def test_a_master_that_is_away(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs, "_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(asking, "PATIENCE_SECONDS", 0.0)
     place = places.create(build(from_arguments({"model_def": "a.b", "training_data": "x", "job_name": "up"})))
     lock = place.hold()
     code, _, err = run("status", "up")

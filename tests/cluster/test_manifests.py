@@ -35,6 +35,7 @@ FULL = {
     "worker_resource_limit": "memory=8Gi",
     "oom_memory_limit": "12Gi",
     "master_pod_priority": "high",
+    "metrics_port": "9464",
     "worker_pod_priority": "0.5",
     "envs": "TF_CPP_MIN_LOG_LEVEL=2,GREETING=hello\\, world",
     "volume": "claim_name=data,mount_path=/data,sub_path=mnist,read_only=true;"
@@ -79,6 +80,14 @@ def objects() -> dict[str, list[dict[str, Any]]]:
             manifests.master_job(job),
             manifests.service(job, UID),
             manifests.secret(job, UID, b"token", identities),
+            *(
+                (
+                    manifests.metrics_secret(job, UID, b"token", b"authority"),
+                    networkpolicy.of_metrics(job, UID),
+                )
+                if job.metrics_port
+                else ()
+            ),
             manifests.settings(
                 job, UID, {"spec.json": "{}", "job.json": "{}"}, b"zoo" if name == "full" else b""
             ),
@@ -149,6 +158,15 @@ def test_pods_of_one_job_only_are_let_in() -> None:
     (rule,) = policy["spec"]["ingress"]
     assert rule == {"from": [{"podSelector": {"matchLabels": {"elasticdl.org/job-name": "test-mnist"}}}]}
     assert policy["spec"]["policyTypes"] == ["Ingress"]  # what they reach themselves stays open
+
+
+def test_everybody_is_let_in_to_the_figures_at_the_master_s_pod_only() -> None:
+    policy = networkpolicy.of_metrics(spec(FULL), UID)
+    master = manifests.labels("test-mnist", Role.MASTER, UID)
+    assert networkpolicy.selects(policy, master)
+    assert not networkpolicy.selects(policy, labels("test-mnist", own_policy=True))
+    assert not networkpolicy.selects(policy, master | {"elasticdl.org/job-name": "other"})
+    assert policy["spec"]["ingress"] == [{"ports": [{"port": 9464}]}]
 
 
 def test_the_policy_of_a_namespace_leaves_out_jobs_with_their_own() -> None:

@@ -415,7 +415,7 @@ def test_annotations_of_voc_beside_images(voc: Path, tmp_path: Path) -> None:
         ("Annotations/000.xml", "<html></html>", "begins with <html> instead of <annotation>"),
         ("Annotations/000.xml", "<annotation><object/></annotation>", "has an object without a name"),
         ("Annotations/009.xml", objects(), "names 009.jpg, which is not in"),
-        ("ImageSets/Main/train.txt", "007\n", "can't read .*007.xml: No such file"),
+        ("ImageSets/Main/train.txt", "007\n", "can't read .*007.xml: there is no such file"),
         ("ImageSets/Main/train.txt", "\n", "train.txt names no image"),
     ],
 )

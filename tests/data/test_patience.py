@@ -18,7 +18,7 @@ class Storage:
     error: Exception = field(default_factory=lambda: ConnectionError("refused"))
     now: float = 0.0
     tries: int = 0
-    notes: list[str] = field(default_factory=list)
+    notes: list[tuple[str, bool]] = field(default_factory=list)
     beats: int = 0
 
     def ask(self) -> str:
@@ -35,7 +35,9 @@ class Storage:
         self.now += seconds
 
     def patience(self, seconds: float) -> Patience:
-        return Patience(seconds, self.notes.append, self.beat, lambda: self.now, self.wait)
+        return Patience(
+            seconds, lambda *note: self.notes.append(note), self.beat, lambda: self.now, self.wait
+        )
 
 
 def test_storage_that_answers() -> None:
@@ -48,8 +50,8 @@ def test_storage_that_comes_back() -> None:
     storage = Storage(100)
     assert storage.patience(300).call("s3://bucket", storage.ask) == "content"
     assert storage.notes == [
-        "waiting for s3://bucket, for 300 s at most: ConnectionError: refused",
-        "s3://bucket answers again, after 106 s",
+        ("waiting for s3://bucket, for 300 s at most: ConnectionError: refused", True),
+        ("s3://bucket answers again, after 106 s", False),
     ]
     assert storage.tries == 12
     assert storage.beats == 106  # a sign of life each second

@@ -143,6 +143,39 @@ def test_the_users_exception_keeps_its_traceback(reader: Gate) -> None:
     assert caught.traceback[-1].name == "feed"
 
 
+@pytest.mark.parametrize(
+    ("fails", "where"),
+    [
+        ({13}, "record 13 of a"),
+        ({11, 12, 18}, "record 11 of a"),
+        (set(range(10, 20)), "among the records 10 to 19 of a"),
+        ({10, 19}, "record 10 of a"),
+    ],
+)
+def test_the_record_that_can_not_be_converted_is_found(reader: Gate, fails: set[int], where: str) -> None:
+    def feed(records: list[int]) -> None:
+        if fails.intersection(records):
+            raise BadData("no number")
+
+    ledger = Ledger([Shard("a", 0, 100)], records_per_task=10, minibatch_size=10, seed=0, shuffle=False)
+    source = ChunkSource(reader, ledger, feed, ahead=1)
+    source.get((0, 0, 0))
+    with pytest.raises(BadData, match=rf"no number \({where}\)$"):
+        source.get((0, 1, 0))
+    source.close()
+
+
+def test_records_that_fail_only_together_are_named_together(reader: Gate) -> None:
+    def feed(records: list[int]) -> None:
+        if len(records) == 2:
+            raise BadData("two")
+
+    source = ChunkSource(reader, LEDGER, feed, ahead=1)
+    with pytest.raises(BadData, match=r"two \(among the records 0 to 1 of a\)$"):
+        source.get(KEYS[0])
+    source.close()
+
+
 def test_bad_records_are_counted(reader: Gate, source: ChunkSource) -> None:
     reader.absent = {1, 4, 5}
     assert source.get(KEYS[0]) == (2, 1, (0,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -56,9 +57,20 @@ def arrow(path: Path) -> None:
         file.write_table(table(), max_chunksize=500)
 
 
+def gzipped(path: Path) -> None:
+    """Write 600 kB that can't be much smaller, in two members."""
+    rows = [f"{number},{hashlib.blake2b(b'%d' % number).hexdigest()}\n".encode() for number in range(MANY)]
+    half = MANY // 2
+    path.write_bytes(gzip.compress(b"".join(rows[:half])) + gzip.compress(b"".join(rows[half:])))
+
+
+def recordio(path: Path) -> None:
+    write_recordio(path, [b"%20d" % number for number in range(MANY)], chunk=10_001)
+
+
 Write = Callable[[Path], None]
 each_kind = pytest.mark.parametrize(
-    "write", [tfrecord, csv, jsonl, parquet, arrow], ids=lambda write: write.__name__
+    "write", [tfrecord, csv, jsonl, gzipped, parquet, arrow, recordio], ids=lambda write: write.__name__
 )
 
 
@@ -151,17 +163,21 @@ def test_a_file_that_changes(tmp_path: Path, server: Files) -> None:
 
 def test_a_server_that_comes_back(tmp_path: Path, server: Files) -> None:
     csv(server.root / "data")
-    notes: list[str] = []
+    notes: list[tuple[str, bool]] = []
 
     def wait(_: float) -> None:
         assert server.refused.is_set()
         server.status = 0
 
-    remote = opened(f"{server.url}/data", tmp_path, patience=Patience(60, notes.append, wait=wait))
+    remote = opened(
+        f"{server.url}/data", tmp_path, patience=Patience(60, lambda *note: notes.append(note), wait=wait)
+    )
     server.status = 503
     assert len(read(remote, 0, 100)) == 100
-    assert notes[0].startswith(f"waiting for {server.url}/data, for 60 s at most: ")
-    assert notes[1].startswith(f"{server.url}/data answers again")
+    (waiting, waits), (answers, waits_no_more) = notes
+    assert waiting.startswith(f"waiting for {server.url}/data, for 60 s at most: ")
+    assert answers.startswith(f"{server.url}/data answers again")
+    assert (waits, waits_no_more) == (True, False)
 
 
 @each_kind
@@ -184,7 +200,7 @@ def test_a_server_that_is_not_there(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "has no records: the file is empty"),
-        (gzip.compress(b"a,b\n", mtime=0), "is compressed .gzip., which only files of this machine may be"),
+        (gzip.compress(b"a,b\n" * 9000)[:-20], "data can't be decompressed .gzip."),
         (b"PAR1" + bytes(50), "data can't be read as a file of Parquet"),
         (b"a,b\n1,2,3\n4,5\n", None),
         (b"\xff\0\xff\0", "data is none of TFRecord"),
@@ -200,10 +216,54 @@ def test_files_that_are_wrong(tmp_path: Path, server: Files, content: bytes, mes
         opened(f"{server.url}/data", tmp_path)
 
 
-def test_recordio_on_a_server(tmp_path: Path, server: Files) -> None:
-    write_recordio(server.root / "data", [b"x"])
-    with pytest.raises(BadData, match="is RecordIO, which only files of this machine may be"):
-        opened(f"{server.url}/data", tmp_path)
+def test_a_compressed_task_is_one_request_for_a_part(tmp_path: Path, server: Files) -> None:
+    rows = (f"{number},{hashlib.blake2b(b'%d' % number).hexdigest()}\n" for number in range(20_000))
+    (server.root / "data").write_bytes(gzip.compress("".join(rows).encode()))
+    remote = opened(f"{server.url}/data", tmp_path)
+    for start in (12_000, 12_100, 19_900):
+        server.answered.clear()
+        assert [row[0] for row in read(remote, start, start + 100)] == list(
+            map(str, range(start, start + 100))
+        )
+        (asked,) = [wanted for _, _, wanted in server.answered if wanted] or ["bytes=0-0"]
+        first, _, last = asked.removeprefix("bytes=").partition("-")
+        assert int(last) - int(first) < (server.root / "data").stat().st_size * 0.7
+
+
+def test_recordio_is_fetched_by_tasks(tmp_path: Path, server: Files) -> None:
+    recordio(server.root / "data")
+    remote = opened(f"{server.url}/data", tmp_path, records_per_task=1000)
+    assert remote.block == 500
+    server.answered.clear()
+    assert read(remote, 2000, 3000) == [b"%20d" % number for number in range(2000, 3000)]
+    assert len([wanted for _, _, wanted in server.answered if wanted]) == 1
+    with pytest.raises(BadSetting, match="the RecordIO reader has no parameters"):
+        opened(f"{server.url}/data", tmp_path, {"header": True})
+
+
+def test_recordio_that_is_wrong(tmp_path: Path, server: Files) -> None:
+    recordio(server.root / "data")
+    content = bytearray((server.root / "data").read_bytes())
+    url = f"{server.url}/data"
+    content[-1] ^= 1
+    (server.root / "data").write_bytes(content)
+    reader = opened(url, tmp_path)
+    assert len(read(reader, 0, 500)) == 500
+    with pytest.raises(
+        BadData,
+        match=rf"record {MANY - 500} of {url} \(counted from 0\) is corrupt: the checksum of its chunk is wrong",
+    ):
+        read(reader, MANY - 500, MANY)
+    (server.root / "data").write_bytes(content[:-1])
+    with pytest.raises(BadData, match=f"{url} has changed"):
+        read(reader, 500, 1000)
+    with pytest.raises(BadData, match=f"{url} ends in the middle of record {MANY - 500}; the file was cut"):
+        opened(url, tmp_path / "again")
+    content[0] = 0
+    (server.root / "data").rename(server.root / "data.recordio")
+    (server.root / "data.recordio").write_bytes(content)
+    with pytest.raises(BadData, match=rf"record 0 of {url}.recordio .* no chunk begins here"):
+        opened(f"{url}.recordio", tmp_path)
 
 
 def test_what_is_not_there(tmp_path: Path, server: Files) -> None:

@@ -16,6 +16,8 @@ SPELLINGS = {
     "3-clause bsd license": "BSD-3-Clause",
     "bsd license": "BSD-3-Clause",
     "cc0": "CC0-1.0",
+    "isc license": "ISC",
+    "isc license (iscl)": "ISC",
     "mit license": "MIT",
     "mozilla public license 2.0 (mpl 2.0)": "MPL-2.0",
     "python software foundation license": "PSF-2.0",
@@ -43,6 +45,8 @@ def of_metadata(expression: str, text: str, classifiers: Sequence[str]) -> str:
     """
     if expression:
         return expression
+    if text == "UNKNOWN":  # as setuptools once wrote for nothing
+        text = ""
     known = [SPELLINGS.get(one.strip().lower(), "") for one in (text, *classifiers)]
     if re.fullmatch(r"[A-Za-z0-9.+-]+", text) and not known[0]:
         return text

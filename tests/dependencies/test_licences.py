@@ -48,6 +48,7 @@ def test_what_is_no_expression_is_no_permission(expression: str) -> None:
         ("", "Copyright of somebody\nAll rights", ["BSD License"], "BSD-3-Clause"),
         ("", "", ["DFSG approved", "MIT License"], "MIT"),
         ("", "", ["GNU General Public License v3 (GPLv3)"], ""),
+        ("", "UNKNOWN", ["ISC License (ISCL)"], "ISC"),
         ("", "as you like", [], ""),
     ],
 )

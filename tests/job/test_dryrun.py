@@ -64,6 +64,13 @@ def test_all_objects_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert found == list(yaml.safe_load_all(printed(capsys)))
 
 
+def test_what_prometheus_needs_is_printed_where_it_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    found = list(yaml.safe_load_all(printed(capsys, "--metrics_port=9464")))
+    of_metrics = [body for body in found if body["metadata"]["name"] == "test-job-metrics"]
+    assert [body["kind"] for body in of_metrics] == ["NetworkPolicy", "Secret"]
+    assert of_metrics[1]["stringData"] == {"ca.crt": "made at submission", "token": "made at submission"}
+
+
 def test_a_pod_of_each_role_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     *_, worker, server = yaml.safe_load_all(printed(capsys, "--num_ps_pods=2"))
     assert [one["metadata"]["name"] for one in (worker, server)] == [

@@ -23,7 +23,7 @@ from elasticdl.data.readers.writing import write_recordio
 from tests.httpfiles import Files, serving
 
 from .conftest import Job, Start
-from .test_faults import ZOO, at_step, kill, training
+from .test_faults import ZOO, at_step, kill, seen, training
 
 RECORDS, EPOCHS = 600, 2
 
@@ -238,6 +238,10 @@ def test_each_row_of_a_database_is_trained_once(
         ("sqlite:///nowhere.db?table=train", "there is no database 'nowhere.db' (looked from"),
         ("sqlite:///my.db", "say which rows of"),
         ("sqlite:///my.db?table=tain", "the database says: no such table: tain"),
+        (
+            "postgresql://me@127.0.0.1:1/db?table=t",
+            "postgresql://me@127.0.0.1:1/db?table=t: the database says",
+        ),
     ],
 )
 def test_databases_that_are_wrong(begin: Start, tmp_path: Path, data: str, message: str) -> None:
@@ -267,6 +271,12 @@ def test_each_row_on_a_server_is_trained_once(
     check(begin(training_data=f"{server.url}/data/"), tmp_path)
 
 
+def waits(job: Job) -> str:
+    """Return the reason of the first status that says that the job waits."""
+    states = (one for one in seen(job) if isinstance(one, JobStatus) and one.state == "waiting")
+    return next(states).reason
+
+
 def test_a_server_that_is_silent_for_a_while(begin: Start, tmp_path: Path, server: Files) -> None:
     jsonl(server.root / "data" / "1", table(0, ROWS))
     job = begin(training_data=f"{server.url}/data/1", stall_seconds=2)
@@ -281,12 +291,22 @@ def test_a_server_that_is_silent_for_a_while(begin: Start, tmp_path: Path, serve
     )  # longer than a worker may be without progress
     waiting.start()
     (tmp_path / "go").touch()
+    assert f"is waiting for {server.url}/data/1, for 300 s at most" in waits(job)
     result = job.wait().succeeded()
     waiting.join()
     assert result.summary["members"]["lost"] == 0
     assert f"waiting for {server.url}/data/1, for 300 s at most" in result.err
     assert f"{server.url}/data/1 answers again" in result.err
     assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [ROWS] * PASSES
+
+
+def test_each_record_of_recordio_on_a_server_is_trained_once_with_parameter_servers(
+    begin: Start, tmp_path: Path, server: Files
+) -> None:
+    rows = [f"{number},{2 * number}".encode() for number in range(ROWS)]
+    write_recordio(server.root / "data" / "1", rows[:610], chunk=400)
+    write_recordio(server.root / "data" / "2", rows[610:], chunk=300)
+    check(begin(training_data=f"{server.url}/data/", feed="feed_bytes", num_ps_pods=2), tmp_path)
 
 
 def test_a_server_that_is_gone(begin: Start, tmp_path: Path, server: Files) -> None:
@@ -301,8 +321,10 @@ def test_a_server_that_is_gone(begin: Start, tmp_path: Path, server: Files) -> N
     (tmp_path / "go").touch()
     result = job.wait()
     assert result.code == 1, result.err
-    assert f"{server.url}/data/1 has not answered for" in result.summary["reason"]
-    assert "--storage_seconds" in result.err
+    assert result.summary["reason"].startswith(f"{server.url}/data/1 has not answered for ")
+    assert result.summary["reason"].endswith("; --storage_seconds says how long a job waits for it")
+    assert result.summary["reason"] in result.err
+    assert not list(tmp_path.glob("state/**/logs/worker-*-2*"))  # nobody has waited once more
 
 
 @pytest.mark.parametrize(
@@ -380,10 +402,27 @@ def test_images_that_are_wrong(begin: Start, tmp_path: Path) -> None:
     assert result.code == 2, result.err
     assert f"the image {tmp_path}/data/7.gif" in result.err
     assert "is corrupt: it ends too early" in result.err
+    image(tmp_path / "data", 7)
+    path = tmp_path / "data.json"
+    path.write_text(path.read_text().replace("[0, 0, 3, 4]", "[0, 0, 0, 4]", 1))
+    result = begin(**BOXES, audit="").wait()
+    assert result.code == 2, result.err
+    assert "is corrupt: its box [0, 0, 0, 4] has no area (in annotation 0 of data.json)" in result.err
     (tmp_path / "data" / "7.gif").unlink()
     result = begin(**BOXES, audit="").wait()
     assert result.code == 2, result.err
     assert "names 7.gif, which is not in" in result.err
+
+
+def test_validation_data_with_other_columns(begin: Start, tmp_path: Path) -> None:
+    parquet(tmp_path / "data" / "1", table(0, ROWS))
+    jsonl(tmp_path / "heldout", table(0, ROWS).drop_columns(["double"]))
+    result = begin(validation_data=tmp_path / "heldout", output=tmp_path / "model.npz").wait()
+    assert result.code == 2, result.err
+    assert (
+        "the column 'double' of training_data is float64, and in validation_data it is missing" in result.err
+    )
+    assert not (tmp_path / "model.npz").exists()
 
 
 def test_validation_data_with_other_classes(begin: Start, tmp_path: Path) -> None:

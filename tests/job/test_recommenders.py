@@ -38,9 +38,9 @@ def loss_on(file: Path, model: Any) -> float:
         feed = importlib.import_module("flights.columns").feed
     finally:
         sys.path.remove(str(ZOO))
-    records = tf.data.Dataset.from_tensor_slices(tf.constant(rows))
+    chunks = tf.data.Dataset.from_tensor_slices(tf.constant(rows)).batch(256)
     model.compile(loss="binary_crossentropy")
-    examples = feed(records, "evaluation", SimpleNamespace(column_names=names)).batch(256)
+    examples = feed(chunks, "evaluation", SimpleNamespace(column_names=names))
     return float(model.evaluate(examples, verbose=0))
 
 

@@ -9,15 +9,18 @@ import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import elasticdl
 from elasticdl.cluster.cluster import Role
+from elasticdl.cluster.kubernetes.api import Api
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local import processes as local
 from elasticdl.errors import BadInput, BadModel, BadSetting, Interrupted, JobFailed
 from elasticdl.job import launcher, podrun, podsubmit, submit
+from elasticdl.job.podjob import PodJob
 from elasticdl.spec.edge import build, from_arguments
 
 from .conftest import ELASTICDL, ROOT, orphans
@@ -124,12 +127,22 @@ def test_train_runs_a_job_with_an_image_in_pods(
             elasticdl.train(**IN_PODS)
 
 
-def test_train_submits_a_detached_job_to_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(podsubmit, "submit", lambda spec: SimpleNamespace(name=spec.job_name))
+def test_train_submits_a_job_to_its_cluster_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    api = cast(Api, SimpleNamespace(namespace="default"))
+    monkeypatch.setattr(podsubmit, "submit", lambda spec: PodJob(api, spec.job_name))
     monkeypatch.setattr(podrun, "check_model_file", lambda spec: None)
-    assert elasticdl.train(**IN_PODS, detach=True) == {"job": "job", "status": "running"}
-    with pytest.raises(BadSetting, match="--detach leaves none"):
-        elasticdl.train(**IN_PODS, detach=True, summary="summary.json")
+    job = elasticdl.train(**IN_PODS, wait=False)
+    assert (job.name, job.namespace) == ("job", "default")
+    with pytest.raises(BadSetting, match=r"--detach \(in Python wait=False\) leaves none"):
+        elasticdl.train(**IN_PODS, wait=False, summary="summary.json")
+
+
+def test_python_does_not_wait_by_wait_alone() -> None:
+    with pytest.raises(
+        BadSetting, match=r"detach= is for the command line; elasticdl\.train\(…, wait=False\)"
+    ):
+        elasticdl.train(**LEAST, detach=True)
+    assert places.places() == []
 
 
 def test_a_summary_that_can_not_be_written_is_refused_before_a_job_in_pods() -> None:
@@ -163,7 +176,7 @@ def test_the_place_says_that_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_local_cannot_be_detached() -> None:
     with pytest.raises(BadInput, match="use AllreduceStrategy with --num_workers=1"):
-        elasticdl.train(**LEAST, distribution_strategy="Local", detach=True)
+        elasticdl.train(**LEAST, distribution_strategy="Local", wait=False)
     assert places.places() == []
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import threading
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from elasticdl.data.readers.writing import encode_example
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.adapter import KerasAdapter
+from elasticdl.keras.feed import FeedPipeline
 from elasticdl.worker.contract.records import Columns
 from elasticdl.worker.raised import program_error
 from tests.keras.conftest import records
@@ -346,3 +351,137 @@ def test_a_record_that_the_traced_feed_can_not_read(adapter: Make) -> None:
     ):
         made.convert([b"1,2,3,4", b"x,2,3,4"])
     assert made.convert(records(2)).examples == 2
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "model-file.md"
+
+
+def whole(parse: str, after: str = "") -> str:
+    """Return a feed of whole chunks: its `parse` gets the chunk's records."""
+    lines = textwrap.indent(textwrap.dedent(parse), " " * 8)
+    return (
+        f"def feed(dataset, mode, metadata):\n    def parse(records):\n{lines}\n    return dataset.map(parse){after}\n"
+        "feed.whole_chunks = True\n"
+    )
+
+
+OF_ROWS = """
+values = tf.strings.to_number(tf.io.decode_csv(records, [""] * 4))
+return tf.transpose(values[:3]), values[3][:, None]
+"""
+"""What the usual feed makes of records, of all of a chunk at once."""
+
+
+def test_a_whole_chunk_is_parsed_at_once_to_the_same_bits(adapter: Make) -> None:
+    made, plain = adapter(whole(OF_ROWS)), adapter()
+    assert made._pipeline.spec == plain._pipeline.spec
+    for count in (8, 3, 1):
+        batch, expected = made.convert(records(count)), plain.convert(records(count))
+        assert batch.examples == count
+        for mine, other in zip(batch.data, expected.data, strict=True):
+            np.testing.assert_array_equal(mine, other)
+    loss = made.compute(made.convert(records(8)), 1, 0).loss
+    assert loss == plain.compute(plain.convert(records(8)), 1, 0).loss
+
+
+def test_rows_and_columns_of_a_whole_chunk(adapter: Make) -> None:
+    rows = [["1", "2", "3", "4"], ["5", "6", "7", "8"]]
+    of_strings = "numbers = tf.strings.to_number(tf.ensure_shape(records, [None, 4]))\nreturn numbers[:, :3], numbers[:, 3:]"
+    batch = adapter(whole(of_strings), sample=rows).convert(rows)
+    np.testing.assert_array_equal(batch.data[0], [[1, 2, 3], [5, 6, 7]])
+    of_columns = """
+    bags = tf.reduce_sum(records["bag"], axis=1) + tf.cast(records["words"].row_lengths(), tf.float32)
+    length = tf.strings.length(records["name"]) + tf.strings.length(records["raw"])
+    features = tf.stack([records["number"], records["pair"][:, 1], bags], axis=1)
+    return features, tf.cast(length, tf.float32)[:, None]
+    """
+    made, plain = adapter(whole(of_columns), sample=columns(5)), adapter(OF_COLUMNS, sample=columns(5))
+    for count in (7, 1):
+        mine, other = made.convert(columns(count)), plain.convert(columns(count))
+        for place in (0, 1):
+            np.testing.assert_array_equal(mine.data[place], other.data[place])
+
+
+def test_a_whole_chunk_may_be_taken_apart_shuffled_and_put_together(adapter: Make) -> None:
+    made = adapter(whole(OF_ROWS, ".unbatch().shuffle(100).batch(100)"))
+    batch, plain = made.convert(records(8)), adapter().convert(records(8))
+    assert batch.examples == 8
+    assert sorted(map(tuple, batch.data[0].numpy())) == sorted(map(tuple, plain.data[0].numpy()))
+
+
+def test_ragged_and_sparse_features_and_sample_weights_of_a_whole_chunk(
+    model_file: Callable[..., tuple],
+) -> None:
+    """Each has the chunk's rows, however many values these have."""
+    source = whole("""
+    words = tf.strings.split(records, ",")
+    numbers = tf.strings.to_number(words)
+    features = {"ragged": numbers, "sparse": numbers.to_sparse()}
+    first = numbers.to_tensor()[:, 0]
+    return features, first[:, None], first
+    """)
+    user, _ = model_file(source)
+    pipeline = FeedPipeline(user.feed, "training", None, user.path)
+    for rows in ([b"1,2", b"3", b"4,5,6"], [b"1"]):
+        batch = pipeline(rows)
+        features, labels, weights = batch.data
+        assert batch.examples == len(rows)
+        assert features["ragged"].to_list() == [[float(value) for value in row.split(b",")] for row in rows]
+        assert features["sparse"].shape[0] == len(labels) == len(weights) == len(rows)
+    ragged, sparse = pipeline.spec[0]["ragged"], pipeline.spec[0]["sparse"]
+    assert ragged.is_compatible_with(features["ragged"])
+    assert (ragged.shape[0], sparse.shape[0]) == (None, None)
+
+
+def test_a_whole_chunk_in_prediction_and_evaluation(model_file: Callable[..., tuple]) -> None:
+    user, spec = model_file(whole(OF_ROWS))
+    expected = FeedPipeline(user.feed, "training", None, user.path)(records(5))
+    predicts = FeedPipeline(user.feed, "prediction", None, user.path)
+    batch = predicts(records(5))
+    assert len(batch.data) == len(predicts.spec) == 1
+    np.testing.assert_array_equal(batch.data[0], expected.data[0])
+    made = KerasAdapter(user, spec, None)
+    made.prepare(records(8))
+    evaluator = made.evaluator(None)
+    evaluator.prepare(records(8))
+    assert evaluator.evaluate(evaluator.convert(records(5))) == 5
+
+
+ONE = r"expected with feed.whole_chunks a tf.data.Dataset of one element, .* as many rows as the chunk has records$"
+
+
+@pytest.mark.parametrize(
+    ("parse", "after", "message"),
+    [
+        (OF_ROWS, ".unbatch()", r"\(float32 \[3\], float32 \[1\]\)"),
+        (OF_ROWS, ".repeat(2)", "more than one element for a chunk of 8 records"),
+        (OF_ROWS, ".filter(lambda x, y: x[0][0] > 100)", "no element for a chunk of 8 records"),
+        (OF_ROWS, ".batch(1)", r"\(float32 \[1, 8, 3\], float32 \[1, 8, 1\]\) for a chunk of 8 records"),
+        (OF_ROWS, ".map(lambda x, y: (x[1:], y[1:]))", r"\(float32 \[7, 3\], float32 \[7, 1\]\) for a chunk of 8 records"),
+        (OF_ROWS, ".map(lambda x, y: (x, y[1:]))", r"\(float32 \[8, 3\], float32 \[7, 1\]\) for a chunk of 8 records"),
+        (OF_ROWS, ".map(lambda x, y: (x, tf.reduce_mean(y)))", r"\(float32 \[None, 3\], float32 \[\]\)"),
+        (OF_ROWS, ".map(lambda x, y: x)", r"structure float32 \[None, 3\]"),
+    ],
+)  # fmt: skip
+def test_what_a_feed_of_whole_chunks_must_not_do(adapter: Make, parse: str, after: str, message: str) -> None:
+    with pytest.raises(BadData, match=rf"model_file_.*: feed returned .*{message}; {ONE}"):
+        adapter(whole(parse, after))
+
+
+def test_whole_chunks_is_true_or_false(adapter: Make) -> None:
+    with pytest.raises(BadModel, match=r"model_file_.*: feed.whole_chunks is 'yes'; expected True or False"):
+        adapter("feed.whole_chunks = 'yes'")
+
+
+def test_the_guides_example_of_whole_chunks(adapter: Make) -> None:
+    example = re.search(
+        r"^### Whole chunks\n.*?^```python\n(.*?)^```", GUIDE.read_text(encoding="utf-8"), re.M | re.S
+    )
+    assert example is not None
+    images = [bytes([i] * 784) for i in range(8)]
+    rows = [encode_example({"image": image, "label": i % 3}) for i, image in enumerate(images)]
+    model = "def custom_model():\n    return keras.Sequential([keras.Input((28, 28)), keras.layers.Flatten(), keras.layers.Dense(3)])\n"
+    loss = "loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)\n"
+    batch = adapter(example[1] + model + loss, sample=rows).convert(rows[:5])
+    np.testing.assert_array_equal(batch.data[0][4], np.full((28, 28), np.float32(4) / np.float32(255)))
+    np.testing.assert_array_equal(batch.data[1], [0, 1, 2, 0, 1])

@@ -55,7 +55,9 @@ def test_preparing_has_no_lasting_effect(adapter: Make) -> None:
 def test_states_of_other_models_are_refused(adapter: Make) -> None:
     made = adapter(CONVOLUTION)
     digest = made.digest()
-    with pytest.raises(TransferFailed, match="the state has 4 arrays, this model and its optimizer have 6"):
+    with pytest.raises(
+        TransferFailed, match=r"does not fit this model and its optimizer: expected .*, received "
+    ):
         made.load(adapter().image())
     image = made.image()
     with pytest.raises(TransferFailed, match=f"the state has {image.body.nbytes - 4} bytes"):

@@ -74,7 +74,7 @@ def make(model_file: Any, tmp_path: Path) -> Make:
         model.save(path)
         make.model = model  # type: ignore[attr-defined]
         user, spec = model_file(source, kind=kind, **settings)
-        return KerasTrained(user, spec, None)
+        return KerasTrained(user, spec, None, path)
 
     return make
 

@@ -104,10 +104,10 @@ def test_flights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = tf.data.Dataset.from_tensor_slices(tf.constant(flights(400)))
     model = room.custom_model()
     model.compile(room.optimizer(lr=0.1), room.loss, metrics=[*room.eval_metrics_fn().values()])
-    examples = room.feed(rows, "training", metadata).batch(50).cache()
+    examples = room.feed(rows.batch(50), "training", metadata).cache()
     losses = model.fit(examples, epochs=30, verbose=0, shuffle=False).history["loss"]
     assert losses[-1] < 0.7 * losses[0]
-    features = room.feed(rows, "prediction", metadata).batch(400)
+    features = room.feed(rows.batch(400), "prediction", metadata)
     assert model.predict(features, verbose=0).shape == (400, 1)
 
 
@@ -116,14 +116,13 @@ def test_criteo(monkeypatch: pytest.MonkeyPatch) -> None:
     keras.utils.set_random_seed(0)
     room = importlib.import_module("criteo.deepfm_criteo")
     rows = tf.data.Dataset.from_tensor_slices(tf.constant(clicks(400)))
-    ((features, _),) = room.feed(rows.take(2), "training", None).batch(2)
+    ((features, _),) = room.feed(rows.batch(2).take(1), "training", None)
     assert features["numbers"].shape == (2, 13)
     # an empty category of one column is not that of another, and what is equal in two rows has one id
     assert len(set(features["ids"][0].numpy().tolist())) == 26
     assert features["ids"][0, 25] == features["ids"][1, 25]
     model = room.custom_model(ids=5000, units=32)
     model.compile(room.optimizer(lr=0.1), room.loss)
-    losses = model.fit(room.feed(rows, "training", None).batch(50).cache(), epochs=8, verbose=0).history[
-        "loss"
-    ]
+    examples = room.feed(rows.batch(50), "training", None).cache()
+    losses = model.fit(examples, epochs=8, verbose=0).history["loss"]
     assert losses[-1] < 0.7 * losses[0]

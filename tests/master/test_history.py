@@ -103,6 +103,16 @@ def test_steps_that_are_given_up_are_counted() -> None:
     assert history.summary(2.0)["redone_steps"] == 1
 
 
+def test_who_waits_for_storage() -> None:
+    history = EventHistory(0.0)
+    for name in ("worker-0-1", "worker-1-1", "worker-2-1", ""):
+        history.tell(HistoryEvent(replace(event(EventKind.WAITING, 1.0, name), text=f"waiting for {name}")))
+    history.tell(HistoryEvent(event(EventKind.ANSWERED, 2.0, "worker-0-1")))
+    history.tell(HistoryEvent(event(EventKind.ENDED, 3.0, "worker-1-1")))
+    history.tell(HistoryEvent(event(EventKind.MASTER, 3.0)))
+    assert history.waiting == {"worker-2-1": "waiting for worker-2-1"}
+
+
 def test_a_bad_record_that_several_workers_met_counts_once() -> None:
     history = EventHistory(0.0)
     for text in ("record 3 of a", "record 4 of a", "record 3 of a"):

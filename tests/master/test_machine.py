@@ -1096,7 +1096,7 @@ def test_errors_are_counted_per_worker(relaunches: int, fails: bool) -> None:
         assert isinstance(control.journal[-1], FailedRecord)
 
 
-@pytest.mark.parametrize("kind", ["bad-input", "nan"])
+@pytest.mark.parametrize("kind", ["bad-input", "nan", "storage"])
 def test_errors_that_come_back_in_every_life_fail_the_job_at_once(kind: str) -> None:
     control = progressed("a", "b")
     control.say("b", error(kind))

@@ -16,6 +16,7 @@ from elasticdl.errors import BadData
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.recordforms import record_from_json, record_to_json
 from elasticdl.master.core.records import (
+    CheckpointRecord,
     EpochRecord,
     ErrorRecord,
     EvaluatedRecord,
@@ -84,6 +85,7 @@ RECORDS: st.SearchStrategy[Record] = st.one_of(
     ),
     st.builds(SnapshotRecord, NUMBERS.map(ViewId), STATES, POSITIONS, st.text(), NUMBERS, st.booleans()),
     st.builds(ResumedStateRecord, NUMBERS, st.text(), STATES, POSITIONS, st.booleans()),
+    st.builds(CheckpointRecord, st.text()),
     st.builds(WantedRecord, NUMBERS),
     st.builds(ErrorRecord, st.text(), st.text()),
     st.builds(StoppingRecord, st.text()),
@@ -123,7 +125,7 @@ def test_compaction_changes_nothing_that_the_journal_says(records: list[Record],
     whole, short = read_journal(records), read_journal(compact(records), len(records))
     assert replace(short, known=()) == replace(whole, known=())
     assert sorted(short.known) == sorted(whole.known)
-    assert len(compact(records)) <= 11 + len(whole.errors) + len(whole.evaluated)
+    assert len(compact(records)) <= 12 + len(whole.errors) + len(whole.evaluated)
 
 
 def test_ids_that_ever_stood_in_a_view_are_kept_in_order_of_age() -> None:

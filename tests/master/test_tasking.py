@@ -19,6 +19,7 @@ from elasticdl.control.protocol.messages import (
     TaskKind,
     TaskLeased,
     TaskResult,
+    UseCheckpoint,
 )
 from elasticdl.control.protocol.psmessages import Enroll, Enrolled, FoundModel, Leave, Settled
 from elasticdl.control.protocol.tasking import NO_VIEW, STATE
@@ -26,7 +27,7 @@ from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.onepass import OnePass
 from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import events
-from elasticdl.master.core.records import EpochRecord, FinishedRecord, ShardsRecord
+from elasticdl.master.core.records import CheckpointRecord, EpochRecord, FinishedRecord, Record, ShardsRecord
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.tasking.machine import Settings, TaskMaster
 
@@ -40,6 +41,8 @@ class Job:
     kind: TaskKind
     now: float = 0.0
     table: str = ""
+    checkpoint: str = ""
+    records: tuple[Record, ...] = (EpochRecord(1), ShardsRecord(SHARDS, ()))
 
     def __post_init__(self) -> None:
         def size(metrics: str) -> int:
@@ -58,11 +61,11 @@ class Job:
             result_size=size,
             draft="parts",
             table=self.table,
+            checkpoint=self.checkpoint,
         )
         self.master = TaskMaster(settings)
         self.said: list[events.Instruction] = []
-        records = (EpochRecord(1), ShardsRecord(SHARDS, ()))
-        self.give(events.JournalRead(records, len(records)))
+        self.give(events.JournalRead(self.records, len(self.records)))
 
     def give(self, event: events.Event) -> list[events.Instruction]:
         self.master, out = self.master.handle(self.now, event)
@@ -115,6 +118,24 @@ def test_each_worker_gets_one_task_at_a_time_and_the_metrics_come_last(job: Job)
     assert job.master.journal.evaluated[STATE].values == (("val_loss", 0.5),)
     assert all(isinstance(job.told(n)[-1], Finished) for n in (1, 2))
     assert any(isinstance(one, events.Publish) for one in job.said)
+
+
+def test_every_worker_hears_of_the_checkpoint_that_is_journalled() -> None:
+    job = Job(TaskKind.PREDICT, checkpoint="/c/checkpoint-3/manifest.json")
+    member = MemberId("m1")
+    job.give(events.ConnectionOpened(1, member, "worker-1-1"))
+    assert UseCheckpoint("/c/checkpoint-3/manifest.json") in job.told(1), (
+        "its model is built before it enrolls"
+    )
+    assert job.leased(1) == []
+    job.hear(1, Enroll(member, "worker-1-1", "", 0, None, (), 0, False))
+    assert sum(isinstance(one, UseCheckpoint) for one in job.told(1)) == 1
+    # Another one may be the newest when a master begins again.
+    journal = (*job.records, CheckpointRecord("/c/checkpoint-3/manifest.json"))
+    later = Job(TaskKind.PREDICT, checkpoint="/c/checkpoint-4/manifest.json", records=journal)
+    later.join(1)
+    assert UseCheckpoint("/c/checkpoint-3/manifest.json") in later.told(1)
+    assert later.leased(1) == [0]
 
 
 REPORT = Report(ViewId(0), ViewId(0), None, None, frozenset(), False)

@@ -24,7 +24,8 @@ from elasticdl.master.core.records import (
 )
 
 if TYPE_CHECKING:
-    from tests.simulation.world import SavedPart, World
+    from tests.simulation.processes import SavedPart
+    from tests.simulation.world import World
 
 Lineage = tuple[int, ...]
 """A state of the model: the view that named the initial weights, then the view that committed each step."""

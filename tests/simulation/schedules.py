@@ -7,7 +7,8 @@ import os
 import random
 from collections.abc import Callable, Iterator
 
-from tests.simulation.world import Plan, World
+from tests.simulation.plan import Plan
+from tests.simulation.world import World
 
 
 def plan_of(seed: int) -> Plan:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation import mistakes
+from tests.simulation.mistakes import looking
 from tests.simulation.world import World
 
 SCHEDULES = 400
 """Within so many schedules each mistake must show."""
 
 
-@pytest.mark.parametrize("mistake", mistakes.MISTAKES, ids=lambda mistake: mistake.__name__)
+@pytest.mark.parametrize("mistake", looking.MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_a_mistake_is_found(mistake: type[World]) -> None:
-    found = mistakes.find(mistake, SCHEDULES)
+    found = looking.find(mistake, SCHEDULES)
     assert found is not None, f"{SCHEDULES} schedules did not show {mistake.__name__}: {mistake.__doc__}"
 
 
-@pytest.mark.parametrize("mistake", mistakes.MISTAKES, ids=lambda mistake: mistake.__name__)
+@pytest.mark.parametrize("mistake", looking.MISTAKES, ids=lambda mistake: mistake.__name__)
 def test_the_schedules_that_look_for_a_mistake_show_nothing_without_it(mistake: type[World]) -> None:
-    focus = mistakes.focus_of(mistake)
+    focus = looking.focus_of(mistake)
     for seed in range(12):
         World(seed, focus.plan(seed)).run()

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-from tests.simulation import mistakes, schedules
+from tests.simulation import schedules
+from tests.simulation.mistakes import looking
+from tests.simulation.mistakes.members import DonorGoesOn
 from tests.simulation.oracle import Violation
 
 BATCH = 200
@@ -32,9 +34,9 @@ def test_a_schedule_replays_event_by_event() -> None:
 
 
 def test_a_failing_schedule_replays_with_the_same_violation() -> None:
-    found = mistakes.find(mistakes.DonorGoesOn, 50)
+    found = looking.find(DonorGoesOn, 50)
     assert found is not None
-    assert mistakes.find(mistakes.DonorGoesOn, found[0] + 1) == found
+    assert looking.find(DonorGoesOn, found[0] + 1) == found
 
 
 def test_replay_does_not_depend_on_the_hash_seed() -> None:

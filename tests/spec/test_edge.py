@@ -408,7 +408,11 @@ def test_absolute(here: Path) -> None:
 def test_the_package_offers_a_few_names() -> None:
     import elasticdl
 
-    assert elasticdl.__all__ == ["Mode", "evaluate", "predict", "train"]
+    assert elasticdl.__all__ == [
+        *("History", "Job", "JobStatus", "Mode", "WorkerStatus"),
+        *("evaluate", "job", "predict", "train"),
+    ]
+    assert all(callable(getattr(elasticdl, name)) for name in elasticdl.__all__)
     assert (elasticdl.Mode.TRAINING, elasticdl.Mode.EVALUATION, elasticdl.Mode.PREDICTION) == (
         "training",
         "evaluation",
@@ -424,6 +428,10 @@ def test_a_port_is_one_of_this_machine() -> None:
     assert "65535" in refusal(status_port="65536")
     said = refusal(status_port="8400", image_name="image")
     assert "--open" in said
+    assert job(metrics_port="9464", image_name="image").metrics_port == 9464
+    assert "--status_port" in refusal(metrics_port="9464")
+    for port in ("80", "65536"):
+        assert "from 1,024 to 65,535" in refusal(metrics_port=port, image_name="image")
 
 
 def test_tensorboard_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

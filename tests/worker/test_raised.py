@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import elasticdl
-from elasticdl.errors import BadData, BadModel
+from elasticdl.errors import BadData, BadModel, StorageAway
 from elasticdl.worker.raised import own_frames, program_error, why
 
 PACKAGE = Path(elasticdl.__file__).parent
@@ -65,6 +65,12 @@ def test_a_link_to_the_package_is_the_package(tmp_path: Path) -> None:
     (tmp_path / "installed").symlink_to(PACKAGE)
     error = raised(tmp_path / "installed" / "keras" / "loss.py")
     assert "loss" not in [frame.name for frame in own_frames(error)]
+
+
+def test_storage_that_is_away_is_no_error_of_the_program() -> None:
+    error = program_error(StorageAway("s3://bucket has not answered for 300 s"), "epoch 1")
+    assert (error.kind, error.signature, error.chunk) == ("storage", "StorageAway", "epoch 1")
+    assert error.traceback == "s3://bucket has not answered for 300 s"
 
 
 def test_bad_input_is_recognised_by_what_caused_it(tmp_path: Path) -> None:

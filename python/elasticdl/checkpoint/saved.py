@@ -6,8 +6,9 @@ as a block has, and a block is then put together from one of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,11 +18,51 @@ from elasticdl.catalog.tablereader import rows_of_block
 from elasticdl.checkpoint.manifest import Manifest
 from elasticdl.errors import BadData
 
+if TYPE_CHECKING:
+    from elasticdl._core import Catalog as CoreCatalog
+
 Floats = npt.NDArray[np.float32]
 Ids = npt.NDArray[np.int64]
 
 _HELD = 32 << 20
 """Bytes of rows that are sorted together."""
+
+
+def core_of(manifest: Manifest, catalog: Catalog) -> CoreCatalog:
+    """Return the model of a checkpoint as the core takes it. Raises BadData for one that it does not know."""
+    try:
+        return catalog.core()
+    except ValueError as error:
+        folder = manifest.sections[0][0].parent
+        raise BadData(f"{folder}: the checkpoint's model can't be used: {error}") from None
+
+
+def contents(
+    manifest: Manifest, core: CoreCatalog
+) -> Iterator[tuple[list[tuple[Ids, Floats]], dict[int, Floats]]]:
+    """Yield of each slot the ids that have a row and their weights, flat, table by table, and the variables that have a value, flat.
+
+    Raises BadData if a slot is damaged.
+    """
+    for file, section in manifest.sections:
+        place = (section.offset, section.length, section.crc)
+        try:
+            tables, variables = core.read_slot(str(file), section.slot, place)
+        except ValueError as error:
+            raise BadData(f"the checkpoint can't be read: {error}") from None
+        yield (
+            [(np.frombuffer(ids, np.int64), np.frombuffer(rows, np.float32)) for ids, rows in tables],
+            {variable: np.frombuffer(value, np.float32) for variable, value in variables},
+        )
+
+
+def check_values(catalog: Catalog, values: Collection[int], checkpoint: str) -> None:
+    """Look whether all variables have a value. Raises BadData."""
+    missing = [one.name for number, one in enumerate(catalog.variables) if number not in values]
+    if missing:
+        raise BadData(
+            f"{checkpoint}: the checkpoint has no value of {', '.join(missing)}: nothing had been trained"
+        )
 
 
 class Saved:
@@ -38,25 +79,15 @@ class Saved:
         self.catalog = Catalog.from_json(manifest.model)
         self.values: dict[int, Floats] = {}
         """Of variables that have one, by number, flat."""
-        try:
-            self._core = self.catalog.core()
-        except ValueError as error:
-            raise BadData(
-                f"{manifest.sections[0][0].parent}: the checkpoint's model can't be used: {error}"
-            ) from None
+        self._core = core_of(manifest, self.catalog)
         self._room = room
         self._rows = rows
         self._held: dict[int, list[npt.NDArray[np.void]]] = {}
         self._bytes = 0
-        for file, section in manifest.sections:
-            place = (section.offset, section.length, section.crc)
-            try:
-                tables, variables = self._core.read_slot(str(file), section.slot, place)
-            except ValueError as error:
-                raise BadData(f"the checkpoint can't be read: {error}") from None
-            self.values.update((variable, np.frombuffer(value, np.float32)) for variable, value in variables)
+        for tables, variables in contents(manifest, self._core):
+            self.values.update(variables)
             for table, (ids, weights) in enumerate(tables):
-                self._take(table, np.frombuffer(ids, np.int64), np.frombuffer(weights, np.float32))
+                self._take(table, ids, weights)
         self._sort()
 
     def matrix(self, table: int, rows: int) -> Iterator[Floats]:

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from elasticdl.cluster.local.place import JobPlace
-    from elasticdl.control.transport.client import JobClient
     from elasticdl.job.podjob import PodJob
-
-Answer = TypeVar("Answer")
-
-_PATIENCE_SECONDS = 10.0
-_RETRY_SECONDS = 0.1
 
 _namespace = click.option(
     "--namespace", metavar="NAME", help="The job is on Kubernetes, in this namespace; else on this machine."
@@ -58,6 +50,7 @@ def status(job: str, opens: bool, namespace: str | None) -> int:
             click.echo(line)
         return 0
     from elasticdl.cluster.local import place as places
+    from elasticdl.job.asking import ask
 
     place = places.find(job)
     if not place.running():
@@ -68,7 +61,7 @@ def status(job: str, opens: bool, namespace: str | None) -> int:
         display.print_traceback(summary, sys.stdout)
         display.print_summary(summary)
         return 0
-    for line in display.status_lines(_ask(place, lambda client: client.status())):
+    for line in display.status_lines(ask(place, lambda client: client.status())):
         click.echo(line)
     return 0
 
@@ -153,13 +146,14 @@ def stop(job: str, namespace: str | None) -> int:
     is 0 however it ended.
     """
     from elasticdl.cluster.local import place as places
+    from elasticdl.job.asking import ask
 
     if namespace:
         from elasticdl.job.podrun import stop as stop_pods
 
         stop_pods(_pod_job(job, namespace), click.echo)
         return 0
-    click.echo(_ask(places.find(job), lambda client: client.stop("stopped by `elasticdl stop`")))
+    click.echo(ask(places.find(job), lambda client: client.stop("stopped by `elasticdl stop`")))
     return 0
 
 
@@ -189,6 +183,7 @@ def scale(job: str, num_workers: int | None, num_ps_pods: int | None, namespace:
     from elasticdl.cluster.local import place as places
     from elasticdl.control.protocol.status import how_many
     from elasticdl.errors import BadSetting
+    from elasticdl.job.asking import ask
 
     if num_workers is None and num_ps_pods is None:
         raise BadSetting("say how many the job is to have: --num_workers=N, --num_ps_pods=N or both")
@@ -196,7 +191,7 @@ def scale(job: str, num_workers: int | None, num_ps_pods: int | None, namespace:
         _pod_job(job, namespace).ask_to_scale(num_workers, num_ps_pods)
         click.echo(f"{job} has been asked for {how_many(num_workers, num_ps_pods)}")
         return 0
-    click.echo(_ask(places.find(job), lambda client: client.scale(num_workers, num_ps_pods)))
+    click.echo(ask(places.find(job), lambda client: client.scale(num_workers, num_ps_pods)))
     return 0
 
 
@@ -237,7 +232,6 @@ def chaos(
 def _open_page(job: str, namespace: str | None) -> int:
     """Open a job's page; one that no master serves is served here until Ctrl-C."""
     from elasticdl.cluster.local import place as places
-    from elasticdl.errors import BadSetting
     from elasticdl.job import browsing, page
 
     if namespace:
@@ -246,19 +240,10 @@ def _open_page(job: str, namespace: str | None) -> int:
         serve_pods(_pod_job(job, namespace), click.echo)
         return 0
     place = places.find(job)
-    if not place.running():
+    address = page.await_address(place)
+    if address is None:
         page.serve_ended(place, click.echo)
         return 0
-    until = (
-        time.monotonic() + 2 * _PATIENCE_SECONDS
-    )  # a page comes after the first step, or some seconds later
-    while (address := page.address(place)) is None:
-        if time.monotonic() > until:
-            raise BadSetting(
-                f"the job {place.name} has no page: its master is starting, or could not open one; "
-                f"`elasticdl logs --role=master {place.name}` says why"
-            )
-        time.sleep(_RETRY_SECONDS)
     click.echo(address)
     browsing.show(address, place.path)
     return 0
@@ -269,19 +254,3 @@ def _pod_job(name: str, namespace: str) -> PodJob:
     from elasticdl.job.podjob import find
 
     return find(connect(namespace), name)
-
-
-def _ask(place: JobPlace, question: Callable[[JobClient], Answer]) -> Answer:
-    """Ask a job's master; one that is just starting, for the first time or again, is waited for."""
-    from elasticdl.control.transport.client import JobClient
-    from elasticdl.errors import MasterAway
-
-    until = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            with JobClient(place.control_address, place.token()) as client:
-                return question(client)
-        except MasterAway:
-            if time.monotonic() > until:
-                raise
-        time.sleep(_RETRY_SECONDS)

@@ -33,11 +33,15 @@ def audit(directory: str) -> int:
 @click.option("--model_def", metavar="NAME", help="The model that was trained, as in `train`.")
 @click.option("--framework", metavar="NAME", help="As in `train`.")
 @click.option("--model_params", metavar="K=V;…", help="As in `train`.")
+@click.option("--optimizer", metavar="SYMBOL", help="As in `train`.")
+@click.option("--callbacks", metavar="SYMBOL", help="As in `train`.")
+@click.option("--eval_metrics_fn", metavar="SYMBOL", help="As in `train`.")
 @click.option("--embedding_threshold", metavar="BYTES", help="As in `train`.")
 def export(checkpoint: str, output: str, output_format: str | None, **model: str | None) -> int:
-    """Turn a checkpoint of parameter servers, or the newest in a directory, into a standard model.
+    """Turn a checkpoint, or the newest in a directory, into a standard model.
 
-    Tables may be larger than memory. Beside the output as much room is needed again as the trained rows take.
+    It is the model that a job would have written that had ended there. Tables of parameter servers may be larger than memory. Beside the
+    output as much room is needed again as their trained rows take.
 
     \b
     Example:

@@ -141,9 +141,32 @@ class ChunkSource:
             try:
                 return _Made(len(wanted), bad, self._convert(records) if len(records) else None)
             except BadInput as error:
-                first, last = min(wanted), max(wanted)
-                raise type(error)(
-                    f"{error} (among the records {first} to {last} of {task.shard.name})"
-                ) from error
+                culprit = self._culprit(task, wanted)
+                where = (
+                    f"among the records {min(wanted)} to {max(wanted)}"
+                    if culprit is None
+                    else f"record {culprit}"
+                )
+                raise type(error)(f"{error} ({where} of {task.shard.name})") from error
         except BaseException as error:  # whatever it is, the one who waits must hear of it
             return _Made(0, 0, None, error)
+
+    def _culprit(self, task: Task, wanted: Sequence[int]) -> int | None:
+        """Return a record that can't be converted alone, found by halves; None if that is so of all, or only of several together."""
+        any_good = False
+        while len(wanted) > 1:
+            half = len(wanted) // 2
+            if self._converts(task, wanted[:half]):
+                any_good, wanted = True, wanted[half:]
+            else:
+                any_good, wanted = any_good or self._converts(task, wanted[half:]), wanted[:half]
+        return wanted[0] if any_good and not self._converts(task, wanted) else None
+
+    def _converts(self, task: Task, wanted: Sequence[int]) -> bool:
+        try:
+            records = self._reader.read(task, wanted)
+            if len(records):
+                self._convert(records)
+        except Exception:  # it is tried only to narrow down an error that is reported
+            return False
+        return True

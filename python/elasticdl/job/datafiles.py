@@ -5,7 +5,6 @@ Not for readers of the model file, which only workers run.
 
 from __future__ import annotations
 
-import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from elasticdl.data.readers.reader import BadRecords, Reader
     from elasticdl.spec.jobspec import JobSpec
 
-_log = logging.getLogger(__name__)
-
 MOST_IN_PODS = 32 << 20
 """Bytes of a table that each pod makes for itself if there is no place for it that all of them see."""
 
@@ -32,7 +29,7 @@ def open_job_data(
     origin: str,
     bad_records: BadRecords | None = None,
     progress: Callable[[int, int], None] | None = None,
-    note: Callable[[str], object] = _log.warning,
+    note: Callable[[str, bool], object] = lambda text, waits: None,
     alive: Callable[[], object] = lambda: None,
 ) -> Reader:
     """Open training or validation data; `note` and `alive`: as of `Patience`. Raises BadData, BadSetting or StorageAway."""
@@ -74,6 +71,41 @@ def remove_tables(place: Place, spec: JobSpec) -> None:
 def _cached(place: Place, spec: JobSpec) -> Path:
     # The name is unique among the jobs that there are, not among all that there were.
     return Path(spec.data_cache) / f"{place.name}-{place.submitted_at:.0f}"
+
+
+def check_columns(training: Reader, validation: Reader) -> None:
+    """Check that `feed` can read validation data as it reads training data. Raises BadData.
+
+    Columns of numbers may differ in their types, and rows of strings, which are read by position, in their names; what is there besides
+    in validation data is of no matter.
+    """
+    one, other = (
+        dict(getattr(reader.metadata, "column_dtypes", {}) or {}) for reader in (training, validation)
+    )
+    if bool(one) != bool(other):
+        has, lacks = ("training_data", "validation_data") if one else ("validation_data", "training_data")
+        raise BadData(
+            f"{has} has the columns {_shown(tuple(one or other))}, and {lacks} has none; both need to be of one kind"
+        )
+    if {*one.values(), *other.values()} <= {"string"}:
+        if len(one) == len(other):
+            return
+        raise BadData(
+            f"training_data has {len(one)} columns, {_shown(tuple(one))}, and validation_data {len(other)}, {_shown(tuple(other))}; both "
+            "need the same columns"
+        )
+    for name, dtype in one.items():
+        if name not in other or _sort(dtype) != _sort(other[name]):
+            raise BadData(
+                f"the column {name!r} of training_data is {dtype}, and in validation_data it is {other.get(name, 'missing')}; both need "
+                "the same columns"
+            )
+
+
+def _sort(dtype: str) -> str:
+    """Return what a column has, whatever the type of its numbers."""
+    kind, bracket, rest = dtype.partition("[")
+    return (kind if kind in ("string", "binary") else "number") + bracket + (rest if "][" in dtype else "")
 
 
 def check_classes(training: Reader, validation: Reader) -> None:

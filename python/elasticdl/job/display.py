@@ -32,6 +32,8 @@ _SHOWN = frozenset(
         EventKind.FINISHED,
         EventKind.MASTER,
         EventKind.NOTE,
+        EventKind.WAITING,
+        EventKind.ANSWERED,
         EventKind.UNSAVED,
         EventKind.BAD_RECORD,
         EventKind.IDLE_STEP,
@@ -157,6 +159,7 @@ def summary_rows(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         rows += [("output", str(path)) for path in outputs]
     rows += [
         ("resumed from", str(summary.get("resumed_from", ""))),
+        ("weights of", str(summary.get("weights_of", ""))),
         ("last checkpoint", _checkpoint_text(summary)),
     ]
     return [(label, text) for label, text in rows if text]
@@ -310,8 +313,21 @@ def _ask(question: str, stream: IO[str]) -> str:
     return sys.stdin.readline().strip()
 
 
+def in_notebook() -> bool:
+    """Tell whether this program runs in a notebook, which shows HTML. Imports nothing."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    # That of a terminal has none.
+    return getattr(shell, "kernel", None) is not None
+
+
 def open_display(started: float, every: int, stream: TextIO | None = None) -> Display:
-    """Return the display that suits the stream (standard error if none is given)."""
+    """Return the display that suits the stream; if none is given, a notebook's output, else standard error."""
+    if stream is None and in_notebook():
+        from elasticdl.job.notebook import NotebookDisplay
+        from elasticdl.page.recording import Recording
+
+        return NotebookDisplay(Recording(started), started)
     stream = sys.stderr if stream is None else stream
     if not stream.isatty():
         return PlainDisplay(stream, started, every)

@@ -43,8 +43,11 @@ def objects(spec: JobSpec) -> list[Object]:
     spec = podsubmit.prepare(spec)
     archive = podsubmit.packed_zoo(spec)
     empty = {role: Identity(b"", b"", b"") for role in (Role.MASTER, Role.WORKER)}
-    secret = manifests.secret(spec, UID_TO_COME, b"", empty)
-    secret["stringData"] = dict.fromkeys(secret.pop("data"), _MADE)
+    secrets = [manifests.secret(spec, UID_TO_COME, b"", empty)]
+    if spec.metrics_port:
+        secrets.append(manifests.metrics_secret(spec, UID_TO_COME, b"", b""))
+    for secret in secrets:
+        secret["stringData"] = dict.fromkeys(secret.pop("data"), _MADE)
     texts = podsubmit.texts_of(spec, UID_TO_COME, _ADDRESS, 0.0, b"", own_policy=True)
     if archive:
         texts[0]["data"][podplace.ZOO_ARCHIVE] = f"the model zoo, {len(archive):,} bytes when packed"
@@ -52,8 +55,9 @@ def objects(spec: JobSpec) -> list[Object]:
         manifests.master_job(spec, Protection(account=True, policy=True)),
         *rbac.of_job(spec, UID_TO_COME),
         networkpolicy.of_job(spec, UID_TO_COME),
+        *((networkpolicy.of_metrics(spec, UID_TO_COME),) if spec.metrics_port else ()),
         manifests.service(spec, UID_TO_COME),
-        secret,
+        *secrets,
         *texts,
         *(
             manifests.process_pod(spec, UID_TO_COME, ProcessName(role, 0, 1), own_policy=True)

@@ -121,10 +121,10 @@ def sum_up(place: JobPlace, spec: JobSpec, end: JobEnded, first_step: float | No
         end: how the master ended.
         first_step: when the first step was seen, in seconds since the Unix epoch, or None.
     """
-    own = {"status": STATUS_OF_CODE[end.code], "reason": end.reason}
+    own = {"status": STATUS_OF_CODE[end.code], "reason": end.reason, "exit_code": end.code}
     summary: dict[str, Any] = {"job": place.name, **own, **(place.summary() or {})}
     if summary["status"] != own["status"]:
-        summary |= {**own, "exit_code": end.code}
+        summary |= own
     summary.setdefault("seconds", round(time.time() - place.submitted_at, 3))
     if first_step is not None:
         summary.setdefault("seconds_to_first_step", round(first_step - place.submitted_at, 3))
@@ -152,7 +152,18 @@ class Stoppable(Protocol):
 class Watch:
     """A thread that shows a job to people: what the master tells, again from where it was after a restart of the master."""
 
-    def __init__(self, place: JobPlace, display: Callable[[], Display]) -> None:
+    def __init__(self, place: JobPlace, display: Callable[[], Display], since: float = 0.0) -> None:
+        """Show what the master of `place` tells, on a display that is made once there is time for it.
+
+        Args:
+            place: the job's place.
+            display: makes the display.
+            since: events until then, in seconds since the Unix epoch, are known.
+
+        Raises BadSetting once the job has ended.
+        """
+        self.since = since
+        """The time of the last event that was shown."""
         self.first_step: float | None = None
         self.failure = ""
         """Why the job has failed, as the master told it."""
@@ -161,7 +172,8 @@ class Watch:
         self._make = display
         self._display: Display | None = None
         self._early: list[str] = []
-        self._lock = threading.Lock()  # the display, and `_early`
+        self._is_closed = False
+        self._lock = threading.Lock()  # the display, `_early`, `_is_closed` and `since`
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
@@ -178,12 +190,21 @@ class Watch:
                 with contextlib.suppress(OSError):  # a terminal that was closed
                     self._display.notice(text)
 
+    def leave(self) -> None:
+        """Show nothing more of a job that continues."""
+        self._stopped.set()
+        self._close()
+
     def close(self) -> None:
         """Show what is still on its way, then nothing more."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(_DRAW_SECONDS)
+        self._close()
+
+    def _close(self) -> None:
         with self._lock:
+            self._is_closed = True
             if self._display is None and self._early:
                 self._display = self._make()
                 for text in self._early:
@@ -198,22 +219,21 @@ class Watch:
         quiet.start()
         quiet.join()
         with self._lock:
+            if self._is_closed:
+                return
             self._display = self._make()
             for text in self._early:
                 self._display.notice(text)
-        from elasticdl.control.protocol.status import JobEvent
         from elasticdl.control.transport.client import JobClient
         from elasticdl.errors import BadSetting, MasterAway
 
-        since = 0.0
         while True:
             last_time = self._stopped.is_set()
             try:
                 with JobClient(self._place.control_address, self._token) as client:
-                    for seen in client.watch(since):
-                        if isinstance(seen, JobEvent):
-                            since = max(since, seen.time)
-                        self._show(seen)
+                    for seen in client.watch(self.since):
+                        if not self._show(seen):
+                            return
             except MasterAway:
                 pass
             except BadSetting as error:
@@ -222,7 +242,8 @@ class Watch:
             if last_time or self._stopped.wait(_RETRY_SECONDS):
                 return
 
-    def _show(self, seen: Any) -> None:
+    def _show(self, seen: Any) -> bool:
+        """Show a status or an event; return whether more is wanted."""
         from elasticdl.control.protocol.status import JobEvent
 
         if self.first_step is None and (
@@ -230,13 +251,17 @@ class Watch:
         ):
             self.first_step = seen.time if isinstance(seen, JobEvent) else time.time()
         with self._lock:
+            if self._is_closed:
+                return False
             assert self._display is not None
             if isinstance(seen, JobEvent):
                 if seen.kind == EventKind.FAILED:
                     self.failure = seen.text
+                self.since = max(self.since, seen.time)
                 self._display.event(seen)
             else:
                 self._display.status(seen)
+        return True
 
 
 def _import_quietly() -> None:

@@ -25,8 +25,14 @@ from elasticdl.cluster.local.processes import LocalCluster
 from elasticdl.control.transport.coredumps import forbid_core_dumps
 from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadInput, ElasticDLError, JournalConflict
-from elasticdl.job.datafiles import check_classes, open_job_data, predictions_draft, remove_tables
-from elasticdl.job.page import MasterPage
+from elasticdl.job.datafiles import (
+    check_classes,
+    check_columns,
+    open_job_data,
+    predictions_draft,
+    remove_tables,
+)
+from elasticdl.job.page import MasterFigures, MasterPage
 from elasticdl.master.core.events import DataFound
 from elasticdl.master.core.filepages import FilePages
 from elasticdl.master.core.journal import REPLACED, Journal, Pages
@@ -98,7 +104,7 @@ def make_runner(
         journal,
         store,
         monitor=lambda: _monitor(place),
-        open_data=lambda progress: open_data(place, spec, progress),
+        open_data=lambda progress, note: open_data(place, spec, progress, note),
         facts=lambda: _facts(spec),
         observers=observers,
     )
@@ -113,13 +119,18 @@ def make_runner(
         from elasticdl.master.running.tasking import TaskStrategy
 
         draft = predictions_draft(place, spec, derive(place.token(), Key.DATA))
-        return Runner(job, past, TaskStrategy(spec, place.name, draft))
+        return Runner(job, past, TaskStrategy(spec, place.name, draft, past))
     from elasticdl.master.running.allreduce import AllReduceStrategy
 
     return Runner(job, past, AllReduceStrategy(spec, place.name, snapshots, past))
 
 
-def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None]) -> DataFound | None:
+def open_data(
+    place: Place,
+    spec: JobSpec,
+    progress: Callable[[int, int], None],
+    note: Callable[[str, bool], None],
+) -> DataFound | None:
     """Index the data and say what it is; None if the model file has a reader of its own, which only workers run.
 
     In pods it is known only now whether the table to which predictions go can be made.
@@ -131,13 +142,14 @@ def open_data(place: Place, spec: JobSpec, progress: Callable[[int, int], None])
         from elasticdl.data.readers.patience import Patience
         from elasticdl.data.writers.tableload import check
 
-        check(table, Patience(spec.storage_seconds, logging.warning))
+        check(table, Patience(spec.storage_seconds, note))
     if check_model_file(spec).custom_reader:
         return None
-    main = open_job_data(place, spec, spec.data, progress=progress)
+    main = open_job_data(place, spec, spec.data, progress=progress, note=note)
     if spec.kind is not JobKind.TRAIN or not spec.validation_data:
         return DataFound(shards_of(main), ())
-    validation = open_job_data(place, spec, spec.validation_data, progress=progress)
+    validation = open_job_data(place, spec, spec.validation_data, progress=progress, note=note)
+    check_columns(main, validation)
     check_classes(main, validation)
     return DataFound(shards_of(main), shards_of(validation))
 
@@ -263,7 +275,8 @@ def _run_in_pod() -> int:
         print(error, file=sys.stderr, flush=True)
         time.sleep(AGAIN_SECONDS)
         return BROKEN
-    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.store))
+    show = (lambda recording: MasterFigures(place, spec, recording)) if spec.metrics_port else None
+    return pod.finish(_run(place, spec, pod.cluster, pod.pages, pod.store, show))
 
 
 def _log_from(spec: JobSpec) -> None:

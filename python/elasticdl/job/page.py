@@ -1,6 +1,7 @@
 """The page of a job: served by the master of a local one, and by the command that asks for it where no master can.
 
-The master's page has an address and tokens, which lie in the job's folder for its owner. A page of a command ends with the command.
+The master's page has an address and tokens, which lie in the job's folder for its owner. A page of a command ends with the command. A
+master in a pod serves figures for Prometheus alone.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import logging
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import JobEvent, JobStatus
-from elasticdl.control.transport.keys import Key
+from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadSetting
 from elasticdl.files import reading
 from elasticdl.files.drafts import replace_file
@@ -27,6 +29,8 @@ from elasticdl.page.recording import Recording
 from elasticdl.spec.jobspec import JobSpec
 
 if TYPE_CHECKING:
+    from elasticdl.cluster.kubernetes.podplace import PodPlace
+    from elasticdl.page.figures import FiguresServer
     from elasticdl.page.server import Logs, PageServer
 
 _log = logging.getLogger(__name__)
@@ -36,6 +40,9 @@ _LATEST_SECONDS = 5.0
 """After which a job without a step gets its page, too: people want to see what it waits for."""
 _START_SECONDS = 2.0
 """For which the end of a job waits for a page that is just being started."""
+_AWAIT_SECONDS = 20.0
+"""For which a page is waited for: it comes after the first step, or some seconds after the job has begun."""
+_RETRY_SECONDS = 0.1
 _LINE_BYTES = 400
 """Of a line of a log, generously."""
 _MOST_BYTES = 1 << 20
@@ -61,15 +68,25 @@ class LocalLogs:
         return found[-lines:] if begin == 0 else found[1:][-lines:]
 
 
-class MasterPage:
-    """The page of a local job, in its master's process, which observes the job to know when there is time for a page."""
+class Server(Protocol):
+    """What a master serves."""
 
-    def __init__(self, place: JobPlace, spec: JobSpec, recording: Recording) -> None:
+    def part(self) -> None:
+        """Let those who look see how the job has ended."""
+
+    def close(self) -> None:
+        """Stop serving."""
+
+
+class LateServer:
+    """Something that a master serves of its job, which it observes to know when there is time for it."""
+
+    what = "page"
+
+    def __init__(self, recording: Recording) -> None:
         """Serve on threads of its own, once the first step is made: until then every core belongs to the workers, which start."""
-        self._place = place
-        self._port = spec.status_port
         self._recording = recording
-        self._server: PageServer | None = None
+        self._server: Server | None = None
         self._due = threading.Event()
         self._closed = False
         self.progress(recording.step, None)
@@ -109,7 +126,21 @@ class MasterPage:
             if self._closed:
                 server.close()
         except Exception as error:  # no thread of a master may end by an error, and no job by its page
-            _log.warning("the job has no page: %s", error)
+            _log.warning("the job has no %s: %s", self.what, error)
+
+    def _serve(self) -> Server:
+        """Begin to serve."""
+        raise NotImplementedError
+
+
+class MasterPage(LateServer):
+    """The page of a local job."""
+
+    def __init__(self, place: JobPlace, spec: JobSpec, recording: Recording) -> None:
+        """Serve the job of a place."""
+        self._place = place
+        self._port = spec.status_port
+        super().__init__(recording)
 
     def _serve(self) -> PageServer:
         from elasticdl.page.server import PageServer, Tokens
@@ -128,17 +159,47 @@ class MasterPage:
         return server
 
 
+class MasterFigures(LateServer):
+    """The figures of a job on Kubernetes for Prometheus, which its master serves where its Service leads to."""
+
+    what = "figures for Prometheus"
+
+    def __init__(self, place: PodPlace, spec: JobSpec, recording: Recording) -> None:
+        """Serve the job of a pod."""
+        self._place = place
+        self._port = spec.metrics_port
+        super().__init__(recording)
+
+    def _serve(self) -> FiguresServer:
+        from elasticdl.page.figures import FiguresServer
+
+        place = self._place
+        token = derive(place.token(), Key.METRICS).hex()
+        return FiguresServer(self._recording, token, (place.address, self._port), place.secret_folder)
+
+
 def serve_ended(place: JobPlace, say: Callable[[str], None]) -> None:
     """Serve the page of a job that has ended, from what it left in its folder, until Ctrl-C."""
+    serve_here(recording_at_the_end(place), LocalLogs(place), place.path, say)
+
+
+def kept_recording(place: JobPlace) -> Recording:
+    """Return what the folder of a local job has of it: its events, and its curves until some seconds ago."""
     from elasticdl.master.reporting.statusstore import FileStatusStore
 
     store, recording = FileStatusStore(place), Recording(place.submitted_at)
     with contextlib.suppress(ValueError):
         recording.recall(store.recall_curves())
-    for told in store.recall():
+    for told in store.peek():
         recording.event(told.event)
+    return recording
+
+
+def recording_at_the_end(place: JobPlace) -> Recording:
+    """Return all that a local job left that has ended."""
+    recording = kept_recording(place)
     recording.status(status_at_the_end(place.name, place.spec(), place.summary() or {}))
-    serve_here(recording, LocalLogs(place), place.path, say)
+    return recording
 
 
 def serve_here(
@@ -158,12 +219,9 @@ def serve_here(
         until: returns when the page is to end, if that is before Ctrl-C.
     """
     from elasticdl.job import browsing
-    from elasticdl.page.server import PageServer, Tokens
 
-    tokens = Tokens(secrets.token_hex(32), secrets.token_hex(32))
-    server = PageServer(recording, logs, tokens)
+    server, address = open_here(recording, logs)
     try:
-        address = f"{server.address}/#token={tokens.page}"
         say(address)
         say("the page is served until Ctrl-C")
         browsing.show(address, folder)
@@ -171,6 +229,15 @@ def serve_here(
             until()
     finally:
         server.close()
+
+
+def open_here(recording: Recording, logs: Logs) -> tuple[PageServer, str]:
+    """Begin to serve a page from this process; return its server, and its address with a token of its own."""
+    from elasticdl.page.server import PageServer, Tokens
+
+    tokens = Tokens(secrets.token_hex(32), secrets.token_hex(32))
+    server = PageServer(recording, logs, tokens)
+    return server, f"{server.address}/#token={tokens.page}"
 
 
 def status_at_the_end(name: str, spec: JobSpec, summary: Mapping[str, Any]) -> JobStatus:
@@ -203,6 +270,21 @@ def address(place: JobPlace) -> str | None:
         return f"{reading.text(reading.field(body, 'address'))}/#token={reading.text(reading.field(body, 'token'))}"
     except (OSError, ValueError):
         return None
+
+
+def await_address(place: JobPlace) -> str | None:
+    """Return the address of a job's page once it has one, None if the job ends before. Raises BadSetting if there is none in time."""
+    until = time.monotonic() + _AWAIT_SECONDS
+    while place.running():
+        if (found := address(place)) is not None:
+            return found
+        if time.monotonic() > until:
+            raise BadSetting(
+                f"the job {place.name} has no page: its master is starting, or could not open one; "
+                f"`elasticdl logs --role=master {place.name}` says why"
+            )
+        time.sleep(_RETRY_SECONDS)
+    return None
 
 
 def _port_before(path: Path) -> int:

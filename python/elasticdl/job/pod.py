@@ -28,6 +28,7 @@ _WARNINGS = frozenset(
         EventKind.IDLE_STEP,
         EventKind.LOST,
         EventKind.UNSAVED,
+        EventKind.WAITING,
     }
 )
 _INDEX = "JOB_COMPLETION_INDEX"

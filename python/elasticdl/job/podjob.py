@@ -7,6 +7,7 @@ it wants, it says by annotations of the Job. So a client needs no way to the pod
 from __future__ import annotations
 
 import contextlib
+import math
 import queue
 import re
 import threading
@@ -24,6 +25,7 @@ from elasticdl.errors import BadSetting, JobFailed
 from elasticdl.files import reading
 from elasticdl.master.reporting.history import event_from_line
 from elasticdl.master.reporting.statusstore import CURVES, EVENTS, STATUS, SUMMARY, TOLD
+from elasticdl.spec.edge import nearest
 from elasticdl.spec.jobspec import JobSpec, from_text
 from elasticdl.spec.machine import check_scale
 
@@ -79,6 +81,10 @@ class PodJob:
     def namespace(self) -> str:
         """Return where the job lives."""
         return self._api.namespace
+
+    def anew(self) -> PodJob:
+        """Return the same job as if nobody had looked at it yet: its next look has all events."""
+        return PodJob(self._api, self.name)
 
     def exists(self) -> bool:
         """Tell whether the cluster knows the job. Raises Unreachable."""
@@ -179,12 +185,12 @@ class PodJob:
         """
         if self.look().summary is not None:
             raise JobFailed(f"the job {self.name} has ended")
-        check_scale(self._spec(), workers, servers)
+        check_scale(self.spec(), workers, servers)
         wanted = {manifests.WORKERS: workers, manifests.SERVERS: servers}
         self._annotate({name: str(number) for name, number in wanted.items() if number is not None})
 
-    def _spec(self) -> JobSpec:
-        """Return the job's settings."""
+    def spec(self) -> JobSpec:
+        """Return the job's settings. Raises JobFailed, Unreachable."""
         try:
             texts = self._api.get("ConfigMap", manifests.Names(self.name).spec)["data"]
         except ApiError as error:
@@ -414,8 +420,11 @@ def find(api: Api, name: str) -> PodJob:
     job = PodJob(api, name)
     if not job.exists():
         _check_namespace(api)
+        near = ""
+        with contextlib.suppress(ApiError):  # this user may not list jobs
+            near = nearest(name, [known for known, _, _ in jobs(api)])
         raise BadSetting(
-            f"the namespace {api.namespace} has no job named {name!r}; `elasticdl list --namespace={api.namespace}` shows all"
+            f"the namespace {api.namespace} has no job named {name!r}{near}; `elasticdl list --namespace={api.namespace}` shows all"
         )
     return job
 
@@ -451,13 +460,18 @@ def jobs(api: Api) -> list[tuple[str, str, str]]:
 _T = TypeVar("_T")
 
 
-def patiently(ask: Callable[[], _T], say: Callable[[str], None]) -> _T:
-    """Return what the cluster answers; one that does not answer is waited for, and `say` is called when that takes long."""
+def patiently(ask: Callable[[], _T], say: Callable[[str], None], end: float = math.inf) -> _T:
+    """Return what the cluster answers; one that does not answer is waited for, and `say` is called when that takes long.
+
+    Raises TimeoutError if nothing has come at `end`, on the monotonic clock.
+    """
     until, said = time.monotonic() + _SILENT_SECONDS, False
     while True:
         try:
             answer = ask()
         except Unreachable as error:
+            if time.monotonic() >= end:
+                raise TimeoutError(str(error)) from error
             if not said and time.monotonic() >= until:
                 said = True
                 say(f"{error}; the job continues without it, and this command waits")
@@ -468,10 +482,15 @@ def patiently(ask: Callable[[], _T], say: Callable[[str], None]) -> _T:
             return answer
 
 
-def watch(job: PodJob, show: Callable[[Seen], None], say: Callable[[str], None]) -> Mapping[str, Any]:
-    """Show a job until it has ended, or can't begin by itself, and return its summary; `say` hears of a cluster that does not answer."""
+def watch(
+    job: PodJob, show: Callable[[Seen], None], say: Callable[[str], None], end: float = math.inf
+) -> Mapping[str, Any]:
+    """Show a job until it has ended, or can't begin by itself, and return its summary; `say` hears of a cluster that does not answer.
+
+    Raises TimeoutError if that has not come at `end`, on the monotonic clock.
+    """
     while True:
-        seen = patiently(job.look, say)
+        seen = patiently(job.look, say, end)
         show(seen)
         if seen.summary is not None:
             return job.explained(seen.summary)
@@ -479,6 +498,8 @@ def watch(job: PodJob, show: Callable[[Seen], None], say: Callable[[str], None])
             return job.explained(
                 {"job": job.name, "status": "stuck", "reason": seen.waits_for, "exit_code": 1}
             )
+        if time.monotonic() >= end:
+            raise TimeoutError(f"the job {job.name} runs still")
         time.sleep(LOOK_SECONDS)
 
 

@@ -58,18 +58,23 @@ class Following:
             self._recording.status(seen.status)
 
 
-def serve_pods(
-    job: PodJob,
-    say: Callable[[str], None],
-    until: Callable[[], object] = lambda: threading.Event().wait(),
-) -> None:
-    """Serve a job's page from this process until Ctrl-C, or until `until` returns. Raises Unreachable, ApiError, JobFailed."""
+def kept_recording(job: PodJob) -> Recording:
+    """Return what the objects of a job have of it: its curves, and its last events. Raises Unreachable, ApiError, JobFailed."""
+    recording = Recording(job.submitted_at())
+    Following(recording).take(job.anew().look())
+    return recording
+
+
+def follow(job: PodJob, say: Callable[[str], None], stopped: threading.Event) -> Recording:
+    """Return a recording into which a thread brings what is seen of a job, until its end or until it is `stopped`.
+
+    `say` hears of a cluster that does not answer. Raises Unreachable, ApiError, JobFailed.
+    """
     recording = Recording(job.submitted_at())
     following = Following(recording)
     following.take(job.look())
-    stopped = threading.Event()
 
-    def follow() -> None:
+    def look_again() -> None:
         while not stopped.wait(2 * LOOK_SECONDS):
             try:
                 seen = patiently(job.look, say)
@@ -80,7 +85,18 @@ def serve_pods(
             if seen.summary is not None:
                 return
 
-    threading.Thread(target=follow, name="follow", daemon=True).start()
+    threading.Thread(target=look_again, name="follow", daemon=True).start()
+    return recording
+
+
+def serve_pods(
+    job: PodJob,
+    say: Callable[[str], None],
+    until: Callable[[], object] = lambda: threading.Event().wait(),
+) -> None:
+    """Serve a job's page from this process until Ctrl-C, or until `until` returns. Raises Unreachable, ApiError, JobFailed."""
+    stopped = threading.Event()
+    recording = follow(job, say, stopped)
     try:
         with tempfile.TemporaryDirectory(prefix="elasticdl-") as folder:
             serve_here(recording, PodLogs(job), Path(folder), say, until)

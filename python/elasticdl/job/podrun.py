@@ -35,13 +35,7 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
     display = open_display(began, spec.log_loss_steps)
     display.notice(f"{job.name} has been submitted to the namespace {spec.namespace}")
     try:
-        summary = _watch(job, display, spec)
-        if summary["status"] == "stuck":
-            advice = (
-                f"The job is still there: remove it with `elasticdl stop {job.name} --namespace={job.namespace}`, mend what is wrong "
-                "and submit it again; `elasticdl doctor` with the same settings tells more"
-            )
-            summary = {**summary, "reason": f"{summary['reason']}. {advice}"}
+        summary = advised(job, _watch(job, display))
         if spec.summary:
             _keep(Path(spec.summary), summary, display)
     finally:
@@ -49,6 +43,17 @@ def run(spec: JobSpec) -> Mapping[str, Any]:
     print_log_end(summary)
     print_end(summary)
     return summary
+
+
+def advised(job: PodJob, summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the summary of a job, if it is stuck with what to do about it."""
+    if summary["status"] != "stuck":
+        return summary
+    advice = (
+        f"The job is still there: remove it with `elasticdl stop {job.name} --namespace={job.namespace}`, mend what is wrong "
+        "and submit it again; `elasticdl doctor` with the same settings tells more"
+    )
+    return {**summary, "reason": f"{summary['reason']}. {advice}"}
 
 
 def _keep(path: Path, summary: Mapping[str, Any], display: Display) -> None:
@@ -70,7 +75,8 @@ def check(spec: JobSpec) -> None:
     """Check the summary's place, and the model file if it is here. Raises BadInput."""
     if spec.summary and spec.detach:
         raise BadSetting(
-            "--summary is written by the command that watches the job, and --detach leaves none; `elasticdl status` shows it"
+            "--summary is written by the command that watches the job, and --detach (in Python wait=False) leaves none; "
+            "`elasticdl status` shows it"
         )
     edge.check_summary(spec)
     if Path(spec.model_zoo).is_dir():
@@ -150,7 +156,8 @@ def _once(say: Callable[[str], None], what: Callable[[Seen], str], seconds: floa
     return show
 
 
-def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
+def shown_on(display: Display) -> Callable[[Seen], None]:
+    """Return what shows looks at a job on a display, and for what the job waits."""
     show_waiting = _waiting(display.notice)
 
     def show(seen: Seen) -> None:
@@ -160,7 +167,11 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
         if seen.status is not None:
             display.status(seen.status)
 
-    asked = False
+    return show
+
+
+def _watch(job: PodJob, display: Display) -> Mapping[str, Any]:
+    show, asked = shown_on(display), False
     while True:
         try:
             if asked:
@@ -173,12 +184,18 @@ def _watch(job: PodJob, display: Display, spec: JobSpec) -> Mapping[str, Any]:
             if not asked and _wants_stop(job, display):
                 asked = True
                 continue
-            return _left_alone(job, "the job ends at its next step" if asked else "the job continues")
+            return left_alone(job, "the job ends at its next step" if asked else "the job continues")
         except SignedOut as error:
-            return _left_alone(job, f"{error}; the job continues. Sign in to the cluster again")
+            return signed_out(job, error)
 
 
-def _left_alone(job: PodJob, why: str) -> Mapping[str, Any]:
+def signed_out(job: PodJob, error: SignedOut) -> Mapping[str, Any]:
+    """Return what stands for the summary of a job that this user may not look at any more."""
+    return left_alone(job, f"{error}; the job continues. Sign in to the cluster again")
+
+
+def left_alone(job: PodJob, why: str) -> Mapping[str, Any]:
+    """Return what stands for the summary of a job that continues without the one who has watched it."""
     return {
         "job": job.name,
         "status": "detached",

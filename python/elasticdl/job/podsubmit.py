@@ -12,6 +12,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.kubernetes import manifests, podplace
 from elasticdl.cluster.kubernetes.api import Api, ApiError, Object, Unreachable, connect
 from elasticdl.cluster.kubernetes.certificates import make_identities
@@ -48,7 +49,10 @@ def submit(spec: JobSpec, api: Api | None = None) -> PodJob:
             api.create(body)
         service = api.create(manifests.service(spec, uid))
         token = secrets.token_bytes(_TOKEN_BYTES)
-        api.create(manifests.secret(spec, uid, token, make_identities()))
+        identities = make_identities()
+        api.create(manifests.secret(spec, uid, token, identities))
+        if spec.metrics_port:
+            api.create(manifests.metrics_secret(spec, uid, token, identities[Role.MASTER].authority))
         address, own_policy = service["spec"]["clusterIP"], facts.protection.policy
         for body in texts_of(spec, uid, address, time.time(), archive, own_policy=own_policy):
             api.create(body)
@@ -120,6 +124,10 @@ def _check(spec: JobSpec) -> None:
     for flag, image in (("image_name", spec.image_name), ("worker_image", spec.worker_image)):
         if image:
             check_image(flag, image)
+    if spec.metrics_port in (podplace.CONTROL_PORT, podplace.HEART_PORT):
+        raise BadSetting(
+            f"--metrics_port: the job itself needs the ports {podplace.CONTROL_PORT} and {podplace.HEART_PORT}; 9464 is usual for figures"
+        )
     if spec.distribution_strategy is Strategy.LOCAL:
         raise BadSetting(
             "--distribution_strategy: Local trains in the process that starts it, and not on Kubernetes; leave it out, "

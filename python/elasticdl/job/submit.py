@@ -8,14 +8,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from elasticdl.cluster.local import place as places
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.errors import BadInput, Interrupted, JobFailed
+from elasticdl.errors import BadInput, BadSetting, Interrupted, JobFailed
 from elasticdl.files.permissions import private
 from elasticdl.job import launcher
 from elasticdl.job.launcher import Outcome
@@ -25,52 +26,103 @@ from elasticdl.spec.jobspec import JobKind, JobSpec, Strategy
 from elasticdl.spec.machine import check_descriptors, check_servers, check_workers
 from elasticdl.spec.modelfile import check_model_file
 
+if TYPE_CHECKING:
+    from elasticdl.job.handle import Job
+
 _LOOK_SECONDS = 0.02
 
 
-def train(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
-    """Train a model, wait, and return the summary.
+@overload
+def train(
+    spec: JobSpec | None = None, /, *, wait: Literal[True] = True, **settings: object
+) -> dict[str, Any]: ...
+@overload
+def train(spec: JobSpec | None = None, /, *, wait: Literal[False], **settings: object) -> Job: ...
+def train(spec: JobSpec | None = None, /, *, wait: bool = True, **settings: object) -> dict[str, Any] | Job:
+    """Train a model, wait, and return the summary; with `wait=False` return a `Job` at once.
 
-    The settings are those of `elasticdl train --help`, as keyword arguments; text is read as on the command line. With
-    `detach=True` the job runs on by itself and the summary only has its name.
+    The settings are those of `elasticdl train --help`, as keyword arguments; text is read as on the command line. A job that is not
+    waited for continues when this program ends.
 
     Raises BadInput before anything is started, or for what only running shows; JobFailed; Interrupted after Ctrl-C.
     """
-    return _summary_of(replace_settings(spec, settings))
+    return _begin(replace_settings(spec, settings), wait=wait)
 
 
-def evaluate(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
+@overload
+def evaluate(
+    spec: JobSpec | None = None, /, *, wait: Literal[True] = True, **settings: object
+) -> dict[str, Any]: ...
+@overload
+def evaluate(spec: JobSpec | None = None, /, *, wait: Literal[False], **settings: object) -> Job: ...
+def evaluate(
+    spec: JobSpec | None = None, /, *, wait: bool = True, **settings: object
+) -> dict[str, Any] | Job:
     """Evaluate a trained model, wait, and return the summary, of which `metrics` has the values by name.
 
     The settings are those of `elasticdl evaluate --help`; the rest is as with `train`.
     """
-    return _summary_of(replace_settings(spec, settings, JobKind.EVALUATE))
+    return _begin(replace_settings(spec, settings, JobKind.EVALUATE), wait=wait)
 
 
-def predict(spec: JobSpec | None = None, /, **settings: object) -> dict[str, Any]:
+@overload
+def predict(
+    spec: JobSpec | None = None, /, *, wait: Literal[True] = True, **settings: object
+) -> dict[str, Any]: ...
+@overload
+def predict(spec: JobSpec | None = None, /, *, wait: Literal[False], **settings: object) -> Job: ...
+def predict(spec: JobSpec | None = None, /, *, wait: bool = True, **settings: object) -> dict[str, Any] | Job:
     """Predict with a trained model, wait, and return the summary; the predictions are in the directory `output`.
 
     The settings are those of `elasticdl predict --help`; the rest is as with `train`.
     """
-    return _summary_of(replace_settings(spec, settings, JobKind.PREDICT))
+    return _begin(replace_settings(spec, settings, JobKind.PREDICT), wait=wait)
 
 
-def _summary_of(spec: JobSpec) -> dict[str, Any]:
-    """Run a job, or start it if it is to be left alone, and return its summary. Raises what `train` raises."""
+def _begin(spec: JobSpec, *, wait: bool) -> dict[str, Any] | Job:
+    """Start a job, and wait for it or not. Raises what `train` raises."""
+    if spec.detach:
+        raise BadSetting(
+            f"detach= is for the command line; elasticdl.{spec.kind}(…, wait=False) returns a Job at once"
+        )
+    if wait:
+        return _summary_of(spec)
+    from elasticdl.job.backends import LocalBackend, PodBackend
+    from elasticdl.job.handle import Job
+
+    spec = replace(spec, detach=True)
     if spec.on_kubernetes:
         from elasticdl.job import podrun
 
-        if spec.detach:
-            return {"job": podrun.submit(spec).name, "status": "running"}
+        return Job(PodBackend(podrun.submit(spec)))
+    return Job(LocalBackend(detach(spec)))
+
+
+def _summary_of(spec: JobSpec) -> dict[str, Any]:
+    """Run a job and return its summary. Raises what `train` raises."""
+    if spec.on_kubernetes:
+        from elasticdl.job import podrun
+
         summary = dict(podrun.run(spec))
         code = summary["exit_code"]
-        logs = f"`elasticdl logs {spec.job_name} --namespace={spec.namespace}`"
-    elif spec.detach:
-        return {"job": detach(spec).name, "status": "running"}
+        logs = f"elasticdl logs {spec.job_name} --namespace={spec.namespace}"
     else:
         outcome = submit(spec)
         summary, code = outcome.summary, outcome.code
-        logs = f"`elasticdl logs {outcome.place.name}`"
+        logs = f"elasticdl logs {outcome.place.name}"
+    return done_or_raise(summary, code, logs)
+
+
+def done_or_raise(summary: dict[str, Any], code: int, logs: str) -> dict[str, Any]:
+    """Return the summary of a job that ended with a result.
+
+    Args:
+        summary: of the job.
+        code: 0 done, 1 failed, 2 bad input, 130 interrupted.
+        logs: the command that shows its logs.
+
+    Raises BadInput, JobFailed or Interrupted for all others.
+    """
     reason = str(summary.get("reason", ""))
     match code:
         case 0:
@@ -80,7 +132,7 @@ def _summary_of(spec: JobSpec) -> dict[str, Any]:
         case 130:
             raise Interrupted(reason)
         case _:
-            raise JobFailed(f"{reason}; {logs} shows more")
+            raise JobFailed(f"{reason}; `{logs}` shows more")
 
 
 def replace_settings(
@@ -137,7 +189,7 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
     """Start a job with a launcher of its own, which lives on when this process ends."""
     if spec.distribution_strategy is Strategy.LOCAL:
         raise BadInput(
-            "--detach: the Local strategy trains in this process; use AllreduceStrategy with --num_workers=1"
+            "--detach (in Python wait=False): the Local strategy trains in this process; use AllreduceStrategy with --num_workers=1"
         )
     place, lock = prepare(spec, submitted_at)
     try:
@@ -154,6 +206,8 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
         # So that the next command finds the job at work. Its launcher may also have ended by then, one way or the other.
         while not place.listening() and process.poll() is None:
             time.sleep(_LOOK_SECONDS)
+        # Nobody else of a program that lives on takes note of its end.
+        threading.Thread(target=process.wait, name="launcher", daemon=True).start()
     except BaseException:
         place.remove()
         raise
@@ -185,7 +239,11 @@ def prepare(spec: JobSpec, submitted_at: float | None = None) -> tuple[JobPlace,
 
 
 def _check_checkpoints(spec: JobSpec) -> None:
-    if spec.num_ps_pods:
+    if spec.kind is not JobKind.TRAIN:
+        from elasticdl.master.tasking import weights
+
+        weights.open_checkpoint(spec, verify=False)
+    elif spec.num_ps_pods:
         from elasticdl.master.ps import resuming as of_servers
 
         of_servers.check(spec)

@@ -25,7 +25,15 @@ from elasticdl.cluster.kubernetes import podplace
 from elasticdl.cluster.local.parentdeath import watch_parent
 from elasticdl.cluster.local.place import Place, own_place
 from elasticdl.cluster.local.processes import PROCESS_ENVIRONMENT
-from elasticdl.control.protocol.messages import Data, Failed, FoundShards, MemberMessage, Note, Verdict
+from elasticdl.control.protocol.messages import (
+    Data,
+    Failed,
+    FoundShards,
+    MemberMessage,
+    Note,
+    UseCheckpoint,
+    Verdict,
+)
 from elasticdl.control.protocol.psmessages import Model
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, ViewId
@@ -58,7 +66,7 @@ if TYPE_CHECKING:
     from elasticdl.worker.allreduce.runner import AllReduceWorker
     from elasticdl.worker.contract.allreduce import Adapter
     from elasticdl.worker.contract.ps import PsAdapter
-    from elasticdl.worker.contract.trained import TrainedModel
+    from elasticdl.worker.contract.trained import TrainedModel, Weights
     from elasticdl.worker.contract.usermodel import UserModel
     from elasticdl.worker.ps.runner import PsWorker
     from elasticdl.worker.tasking.predicting import Predicting
@@ -90,6 +98,8 @@ class WorkerProcess:
         self._data: Future[Data] = Future()
         self._model: Future[str] = Future()
         """What the job has on parameter servers, as the master says it."""
+        self._checkpoint: Future[str] = Future()
+        """Manifest of the checkpoint with whose weights the job evaluates or predicts, as the master says it."""
         self._bad_records: BadRecords | None = None
         """Those that built-in readers leave out."""
         self._found: FoundShards | None = None
@@ -121,11 +131,14 @@ class WorkerProcess:
             case StreamReceived(Model(catalog)) if not self._model.done():
                 self._model.set_result(catalog)
                 self._give(Received(Model(catalog)))
+            case StreamReceived(UseCheckpoint(manifest)):
+                if not self._checkpoint.done():
+                    self._checkpoint.set_result(manifest)
             case StreamReceived(message):
-                if isinstance(message, Verdict) and not self._data.done():
-                    self._data.set_exception(Cancelled(getattr(message, "reason", "")))
-                if isinstance(message, Verdict) and not self._model.done():
-                    self._model.set_exception(Cancelled(getattr(message, "reason", "")))
+                awaited: tuple[Future[Any], ...] = (self._data, self._model, self._checkpoint)
+                for one in awaited if isinstance(message, Verdict) else ():
+                    if not one.done():
+                        one.set_exception(Cancelled(getattr(message, "reason", "")))
                 self._give(Received(message))
             case StreamOpened():
                 with self._lock:
@@ -251,7 +264,8 @@ class WorkerProcess:
                 framework.ps_adapter(user, spec, reader.metadata, process), readers, form, place
             )
         if spec.kind is not JobKind.TRAIN:
-            return self._build_tasking(framework.trained(user, spec, reader.metadata), reader, user)
+            model = framework.trained(user, spec, reader.metadata, self._weights())
+            return self._build_tasking(model, reader, user)
         adapter = framework.adapter(user, spec, reader.metadata, process)
         return self._build(adapter, readers, self._schedule(), form, place)
 
@@ -296,7 +310,7 @@ class WorkerProcess:
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
             reader = open_job_data(
-                self._place, spec, origin, bad_records, note=self._note, alive=self._heart.alive
+                self._place, spec, origin, bad_records, note=self._tell_storage, alive=self._heart.alive
             )
             check_unchanged(reader, shards)
             return reader
@@ -308,6 +322,9 @@ class WorkerProcess:
 
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note(EventKind.BAD_RECORD, ViewId(0), 0, f"skips {what}"))
+
+    def _tell_storage(self, text: str, waits: bool) -> None:
+        self._stream.send(Note(EventKind.WAITING if waits else EventKind.ANSWERED, ViewId(0), 0, text))
 
     def _note(self, text: str) -> bool:
         return self._stream.send(Note(EventKind.NOTE, ViewId(0), 0, text))
@@ -437,6 +454,13 @@ class WorkerProcess:
             leaving=self._leaving,
         )
 
+    def _weights(self) -> Weights:
+        from elasticdl.worker.tasking.weights import weights_of_checkpoint
+
+        if self._spec.trained_model:
+            return Path(self._spec.trained_model)
+        return weights_of_checkpoint(Path(self._checkpoint.result()), self._place.path / "rows")
+
     def _build_tasking(self, model: TrainedModel, reader: Reader, user: UserModel) -> TaskWorker:
         from elasticdl.data.plan.evaluation import EvaluationPlan
         from elasticdl.data.plan.order import pass_of
@@ -473,7 +497,7 @@ class WorkerProcess:
             from elasticdl.data.readers.patience import Patience
             from elasticdl.data.writers.tableload import TableLoad
 
-            patience = Patience(spec.storage_seconds, self._note, self._heart.alive)
+            patience = Patience(spec.storage_seconds, self._tell_storage, self._heart.alive)
             load = TableLoad(table, mark_of(key), patience)
         target = Target(directory, spec.output_format or PARQUET, spec.prediction_keep, load)
         return Predicting(model, reader, plan, target, self._bad_records, processing)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
@@ -19,7 +18,7 @@ from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.stateimage import StateImage
 from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
 from elasticdl.errors import BadInput, BadModel
-from elasticdl.keras.building import make_model, make_optimizer
+from elasticdl.keras.building import built_optimizer, make_model
 from elasticdl.keras.callbacks import GroupCallbacks
 from elasticdl.keras.evaluation import KerasEvaluator, OwnWeights
 from elasticdl.keras.export import export
@@ -68,7 +67,7 @@ class KerasAdapter:
         self.model, batch, outputs = make_model(user, self._spec.seed, self._pipeline, sample)
         spec = self._pipeline.spec
         assert spec is not None, "feed has been traced"
-        self.optimizer = self._made_optimizer()
+        self.optimizer = built_optimizer(user, self.model)
         self._step = TrainingStep(
             self.model,
             self.optimizer,
@@ -106,17 +105,6 @@ class KerasAdapter:
             ) from error
         finally:
             self.zero()
-
-    def _made_optimizer(self) -> Any:
-        optimizer = make_optimizer(self._user)
-        if self.model.dtype_policy.name == "mixed_float16" and not isinstance(
-            optimizer, keras.optimizers.LossScaleOptimizer
-        ):
-            optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as Model.compile does
-        if not self.model.trainable_variables:
-            raise BadModel(f"{self._user.path}: the model has no trainable variables")
-        optimizer.build(self.model.trainable_variables)
-        return optimizer
 
     def _xla(self) -> bool:
         """Decide on XLA: on CPUs it is several times slower where convolutions are, so only accelerators get it unasked."""

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from elasticdl.errors import BadData, BadModel
-from elasticdl.keras.feed import EXPECTED, Batch, FeedPipeline, show
+from elasticdl.keras.feed import Batch, FeedPipeline, show
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -44,6 +44,19 @@ def make_optimizer(user: UserModel) -> Any:
     return _made(user, user.optimizer, keras.optimizers.Optimizer, "a Keras optimizer", {})
 
 
+def built_optimizer(user: UserModel, model: Any) -> Any:
+    """Return the user's optimizer with its variables for a model, as a group trains with it. Raises BadModel."""
+    optimizer = make_optimizer(user)
+    if model.dtype_policy.name == "mixed_float16" and not isinstance(
+        optimizer, keras.optimizers.LossScaleOptimizer
+    ):
+        optimizer = keras.optimizers.LossScaleOptimizer(optimizer)  # as Model.compile does
+    if not model.trainable_variables:
+        raise BadModel(f"{user.path}: the model has no trainable variables")
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
 def _made(user: UserModel, function: Any, kind: type, expected: str, keywords: Mapping[str, Any]) -> Any:
     name = getattr(function, "__name__", repr(function))
     try:
@@ -73,7 +86,7 @@ def _call(user: UserModel, model: Any, batch: Batch, pipeline: FeedPipeline) -> 
         )
         raise BadData(
             f"{user.path}: the model can't take what feed gives (expected features {expected}, received {received}): "
-            f"{describe(error, user.path)}\nfeed has to return {EXPECTED}; None stands for the examples of a batch"
+            f"{describe(error, user.path)}\nfeed has to return {pipeline.expected}; None stands for the examples of a batch"
         ) from error
 
 

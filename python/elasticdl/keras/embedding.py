@@ -12,13 +12,16 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
+from pathlib import Path
 from typing import Any, Protocol
 
 import keras
+import numpy as np
+import numpy.typing as npt
 import tensorflow as tf
 
 from elasticdl.catalog.catalog import Initial, InitialKind, Table
-from elasticdl.errors import BadModel
+from elasticdl.errors import BadData, BadModel
 
 _FLOAT = 4
 
@@ -70,6 +73,18 @@ def is_looking_up() -> bool:
 def rows_of_table(layer: PsLayer, ids: Any) -> Any:
     """Return the rows of int64 ids of any shape from where `looking_up` says."""
     return _lookups.get().look_up(layer, ids)
+
+
+def check_range(path: Path, layer: PsLayer, ids: npt.NDArray[np.int64]) -> None:
+    """Look whether a layer has all these ids; `path`: of the model file. Raises BadData."""
+    if not len(ids) or layer.input_dim is None:
+        return
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= layer.input_dim:
+        wrong = low if low < 0 else high
+        raise BadData(
+            f"{path}: the embedding {layer.name} has the ids 0 to {layer.input_dim - 1}, received {wrong}"
+        )
 
 
 WHOLE_TABLE = (

@@ -2,7 +2,7 @@
 
 It reads no files and knows no steps. The function is traced over a dataset of one chunk's records and gives that chunk's single
 batch, so no queue stands between caller and pipeline, an error of the user's code belongs to the chunk that caused it, and every
-thread may call it.
+thread may call it. A feed that asks for whole chunks (`feed.whole_chunks = True`) gets the chunk as one element, and returns one.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ import tensorflow as tf
 from tensorflow.core.framework import attr_value_pb2
 from tensorflow.python.autograph.core import ag_ctx
 
-from elasticdl.errors import BadData
+from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.compiled import Compiled
 from elasticdl.spec.jobspec import Mode
 from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.modelfile import describe
 from elasticdl.worker.raised import raised_by_python
 
-EXPECTED = "a tf.data.Dataset of (features, labels), one element per example"
+_EXAMPLES = "a tf.data.Dataset of (features, labels), one element per example"
+_CHUNK = "with feed.whole_chunks a tf.data.Dataset of one element, (features, labels), with as many rows as the chunk has records"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +50,19 @@ class FeedPipeline:
     """The compiled `feed`. `__call__` may be used from several threads once the first call has returned."""
 
     def __init__(self, feed: Callable[..., Any], mode: str, metadata: Any, path: Path) -> None:
-        """`path`: the user's file, for messages."""
+        """`path`: the user's file, for messages. Raises BadModel if `feed.whole_chunks` is neither True nor False."""
         self._feed = feed
+        self._whole = getattr(feed, "whole_chunks", False)
+        if not isinstance(self._whole, bool):
+            raise BadModel(f"{path}: feed.whole_chunks is {self._whole!r}; expected True or False")
         self._mode = mode
         self._metadata = metadata
         self._path = path
         self._traced: Any = None
         self.spec: tuple[Any, ...] | None = None
         """What `feed` gives, with an unknown number of examples: the signature of everything that takes a batch."""
+        self.expected = _CHUNK if self._whole else _EXAMPLES
+        """What `feed` has to return, for messages."""
 
     def __call__(self, records: Records) -> Batch:
         """Return the batch that `feed` makes of `records`.
@@ -85,9 +91,17 @@ class FeedPipeline:
             if not raised_by_python(error):
                 if not isinstance(error, tf.errors.InvalidArgumentError):
                     raise
-                if "Dataset was empty" in error.message:
+                empty, several = (
+                    what in error.message for what in ("Dataset was empty", "more than one element")
+                )
+                if self._whole and (empty or several):
+                    raise BadData(
+                        f"{self._path}: feed returned {'no' if empty else 'more than one'} element for a chunk of {len(records)} "
+                        f"records; expected {self.expected}"
+                    ) from None
+                if empty:
                     return Batch(0, None)
-                if "more than one element" in error.message:
+                if several:
                     raise BadData(
                         f"{self._path}: feed made more examples than the {len(records)} records it was given; "
                         "it may shuffle, filter and map, but not repeat"
@@ -95,36 +109,53 @@ class FeedPipeline:
             raise BadData(
                 f"{self._path}: feed failed on a chunk of {len(records)} records: {describe(error, self._path)}"
             ) from error
+        if self._whole and not all(_is_of(len(records), part) for part in tf.nest.flatten(data)):
+            raise BadData(
+                f"{self._path}: feed returned {show(data)} for a chunk of {len(records)} records; expected {self.expected}"
+            )
         return Batch(int(tf.nest.flatten(data)[0].shape[0]), data)
 
     def _trace(self, records: Any) -> Any:
         # Datasets convert their functions as they do outside of a traced function; `feed` itself is run as it is.
+        dataset_of = tf.data.Dataset.from_tensors if self._whole else tf.data.Dataset.from_tensor_slices
         with ag_ctx.ControlStatusCtx(ag_ctx.Status.UNSPECIFIED), self._without_endless_loops():
-            dataset = self._feed(tf.data.Dataset.from_tensor_slices(records), self._mode, self._metadata)
+            dataset = self._feed(dataset_of(records), self._mode, self._metadata)
         if not isinstance(dataset, tf.data.Dataset):
-            raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {EXPECTED}")
+            raise BadData(f"{self._path}: feed returned {type(dataset).__name__}; expected {self.expected}")
         element, predicts = dataset.element_spec, self._mode == Mode.PREDICTION
         has_labels = isinstance(element, tuple) and len(element) in (2, 3)
         if not has_labels and not predicts:
             raise BadData(
-                f"{self._path}: feed returned elements of the structure {show(element)}; expected {EXPECTED}"
+                f"{self._path}: feed returned elements of the structure {show(element)}; expected {self.expected}"
             )
-        if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
-            raise BadData(
-                f"{self._path}: feed batched its examples: it returned {show(element)}; expected {EXPECTED}"
-            )
-        batches = dataset.batch(_count(records))
-        batch = batches.get_single_element()
+        if self._whole:
+            batch, spec = dataset.get_single_element(), self._of_any_number(dataset)
+        else:
+            if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset", "_PaddedBatchDataset"):
+                raise BadData(
+                    f"{self._path}: feed batched its examples: it returned {show(element)}; expected {self.expected}"
+                )
+            batches = dataset.batch(_count(records))
+            batch, spec = batches.get_single_element(), batches.element_spec
         graph = tf.compat.v1.get_default_graph()
         if predicts:
             self._check_order(graph)
         _run_inline(graph)
         if not predicts:
-            self.spec = batches.element_spec
+            self.spec = spec
             return batch
         # Labels that it has all the same are left out.
-        self.spec = batches.element_spec[:1] if has_labels else (batches.element_spec,)
+        self.spec = spec[:1] if has_labels else (spec,)
         return batch[:1] if has_labels else (batch,)
+
+    def _of_any_number(self, chunks: Any) -> Any:
+        """Return the spec of a dataset of whole chunks as it is with any number of examples. Raises BadData for scalars."""
+        try:
+            return chunks.unbatch().batch(1).element_spec
+        except ValueError as error:  # scalars, or tensors whose numbers of rows are known and differ
+            raise BadData(
+                f"{self._path}: feed returned {show(chunks.element_spec)}; expected {self.expected}"
+            ) from error
 
     def _check_order(self, graph: Any) -> None:
         """Raise BadData if `feed` shuffles, so that nobody would know which record a prediction is of."""
@@ -178,6 +209,11 @@ def _any_number_of(tensor: Any) -> Any:
     if isinstance(tensor, tf.RaggedTensor):
         return tf.RaggedTensorSpec([None, *tensor.shape[1:]], tensor.dtype, ragged_rank=1)
     return tf.TensorSpec([None, *tensor.shape[1:]], tensor.dtype)
+
+
+def _is_of(records: int, part: Any) -> bool:
+    """Tell whether a part of what `feed` returned has so many rows; sample weights may be None."""
+    return part is None or (part.shape.rank != 0 and part.shape[0] == records)
 
 
 def _count(tensors: Any) -> Any:

@@ -14,7 +14,7 @@ from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import TrainedModel
+from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
 
@@ -89,11 +89,17 @@ class KerasFramework:
 
         return KerasPsAdapter(user, spec, metadata, process)
 
-    def trained(self, user: UserModel, spec: JobSpec, metadata: Any) -> TrainedModel:
-        """Return the model of a .keras file."""
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
+        """Return the model of a .keras file or a checkpoint."""
         from elasticdl.keras.trained import KerasTrained
 
-        return KerasTrained(user, spec, metadata)
+        return KerasTrained(user, spec, metadata, weights)
+
+    def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
+        """Write the model of a group's state. Raises BadModel or OSError."""
+        from elasticdl.keras.finished import export_state
+
+        export_state(user, spec, state, path, kind)
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog. Raises BadModel if it is another one."""

@@ -14,5 +14,10 @@ def monitored(user: UserModel, spec: JobSpec) -> dict[str, str]:
     """Return names with `min`, `max`, or nothing where that can't be told. Raises BadModel for what are no metrics."""
     if not (spec.validation_data and spec.evaluate_at_epoch_end):
         return LOSS_ALONE
+    return monitored_in_evaluations(user)
+
+
+def monitored_in_evaluations(user: UserModel) -> dict[str, str]:
+    """Return the names that there are if the model is evaluated at the end of each epoch. Raises BadModel for what are no metrics."""
     own = {one.name: direction_of(one.metric) for one in user_metrics(user)}
     return {**LOSS_ALONE, LOSS: "min", **own}

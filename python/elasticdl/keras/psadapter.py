@@ -19,11 +19,19 @@ from elasticdl.catalog.catalog import Catalog, Variable, first_difference
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.cluster.cluster import FIRST_WORKER, ProcessName
-from elasticdl.errors import BadData, BadInput, BadModel
+from elasticdl.errors import BadInput, BadModel
 from elasticdl.files.output import made_beside
 from elasticdl.keras import internals
 from elasticdl.keras.building import make_model, make_optimizer
-from elasticdl.keras.embedding import WHOLE_TABLE, Recorded, looking_up, names_of, server_side, table_of
+from elasticdl.keras.embedding import (
+    WHOLE_TABLE,
+    Recorded,
+    check_range,
+    looking_up,
+    names_of,
+    server_side,
+    table_of,
+)
 from elasticdl.keras.evaluation import KerasEvaluator
 from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch as FeedBatch
@@ -172,7 +180,7 @@ class KerasPsAdapter:
         of_table: list[list[Ids]] = [[] for _ in self._step.layers]
         lookups = ids_of(batch.data[0])
         for table, ids in lookups:
-            self._check_range(table, ids)
+            check_range(self._user.path, self._step.layers[table], ids)
             of_table[table].append(ids)
         batches = [Batch(self._core, table, np.concatenate(ids).data) for table, ids in enumerate(of_table)]
         starts = [0] * len(batches)
@@ -182,16 +190,6 @@ class KerasPsAdapter:
             places.append(tf.constant(inverses[table][starts[table] : starts[table] + len(ids)]))
             starts[table] += len(ids)
         return PsBatch(batch.examples, batches, (batch.data, places))
-
-    def _check_range(self, table: int, ids: Ids) -> None:
-        if not len(ids):
-            return
-        low, high, layer = int(ids.min()), int(ids.max()), self._step.layers[table]
-        if layer.input_dim is not None and (low < 0 or high >= layer.input_dim):
-            wrong = low if low < 0 else high
-            raise BadData(
-                f"{self._user.path}: the embedding {layer.name} has the ids 0 to {layer.input_dim - 1}, received {wrong}"
-            )
 
     def first_values(self) -> Sequence[npt.NDArray[np.float32]]:
         """Return the first value of each variable of the catalog, flat."""

@@ -13,8 +13,9 @@ from elasticdl.catalog.catalog import Catalog
 from elasticdl.catalog.tablereader import TableReader
 from elasticdl.errors import BadModel
 from elasticdl.keras.building import new_model
-from elasticdl.keras.embedding import PsLayer, Recorded, looking_up, names_of, server_side
+from elasticdl.keras.embedding import Recorded, looking_up, server_side
 from elasticdl.keras.export import export
+from elasticdl.keras.matching import tables_of, variables_of
 from elasticdl.keras.streaming import Matrix
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
@@ -45,9 +46,14 @@ class RestoredModel:
                 raise BadModel(
                     f"{user.path}: the model can't be called: {describe(error, user.path)}"
                 ) from error
-        layers = list({id(layer): layer for layer in recorded.layers}.values())
-        self._layers = self._tables(user, dict(zip(names_of(layers), layers, strict=True)))
-        self._variables = self._dense(user)
+        self._layers = tables_of(user, catalog, recorded.layers)
+        for layer in self._layers:
+            if layer.input_dim is None:
+                raise BadModel(
+                    f"{user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its rows; "
+                    "write --output_format=parquet"
+                )
+        self._variables = variables_of(user, catalog, self._model)
 
     def rows(self) -> dict[int, int]:
         """Return how many rows each table's matrix has."""
@@ -66,45 +72,6 @@ class RestoredModel:
         ]
         export(self._model, path, kind, (), matrices)
 
-    def _tables(self, user: UserModel, layers: Mapping[str, PsLayer]) -> list[PsLayer]:
-        wanted = {table.name: table for table in self._catalog.tables}
-        if layers.keys() != wanted.keys():
-            raise BadModel(
-                f"{user.path}: the checkpoint has the tables {_list(wanted)}, and the model {_list(layers)}; give the --model_def, "
-                "--model_params and --embedding_threshold of the job that wrote it"
-            )
-        for name, table in wanted.items():
-            layer = layers[name]
-            if layer.output_dim != table.width:
-                raise BadModel(
-                    f"{user.path}: a row of the table {name} has {table.width} weights in the checkpoint, and {layer.output_dim} in the "
-                    "model; give the --model_def and --model_params of the job that wrote it"
-                )
-            if layer.input_dim is None:
-                raise BadModel(
-                    f"{user.path}: the embedding {layer.name} has ids of any range, so no matrix of a Keras model can hold its rows; "
-                    "write --output_format=parquet"
-                )
-        return [layers[table.name] for table in self._catalog.tables]
-
-    def _dense(self, user: UserModel) -> list[Any]:
-        there: dict[str, list[Any]] = {}
-        for variable in (*self._model.trainable_variables, *self._model.non_trainable_variables):
-            there.setdefault(variable.path, []).append(variable)
-        found = []
-        for wanted in self._catalog.variables:
-            alike = there.get(wanted.name)
-            variable = alike.pop(0) if alike else None
-            shape = None if variable is None else tuple(variable.shape)
-            if variable is None or shape != wanted.shape:
-                raise BadModel(
-                    f"{user.path}: the checkpoint has the variable {wanted.name} of shape {wanted.shape}, and the model "
-                    f"{'has none of that name' if variable is None else f'one of {shape}'}; give the --model_def, --model_params and "
-                    "--embedding_threshold of the job that wrote it"
-                )
-            found.append(variable)
-        return found
-
 
 def _spec(symbol: Any) -> Any:
     if symbol.sparse:
@@ -112,7 +79,3 @@ def _spec(symbol: Any) -> Any:
     if symbol.ragged:
         return tf.RaggedTensorSpec(symbol.shape, symbol.dtype)
     return tf.TensorSpec(symbol.shape, symbol.dtype)
-
-
-def _list(names: Any) -> str:
-    return ", ".join(sorted(names)) or "none"

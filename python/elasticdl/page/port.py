@@ -1,4 +1,4 @@
-"""Where a job's page listens: on this machine only, because connections from elsewhere need TLS beneath."""
+"""Where a job's page listens: on this machine only, because connections from elsewhere need TLS beneath. Figures have it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,15 @@ def listen(port: int) -> socket.socket:
             f"--status_port: the port {port} of this machine can't be had ({error.strerror}); name another one, or leave it out for any "
             "free one"
         ) from error
+
+
+def listen_at(host: str, port: int, setting: str) -> socket.socket:
+    """Return a socket that listens at an address. Raises BadSetting, naming the setting, if it can't be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise BadSetting(f"{setting}: the port {port} at {host} can't be had ({error.strerror})") from error
 
 
 def check_port(port: int) -> None:

@@ -192,7 +192,7 @@ class Recording:
                 "goodput": shares.goodput,
                 "evaluation_seconds": shares.evaluating,
                 "seconds_since_first_step": shares.elapsed,
-                "last_event": self._events[-1].time if self._events else 0.0,
+                "last_event": self._last_time(),
                 "timeline": self._timeline.version,
             }
 
@@ -206,11 +206,34 @@ class Recording:
         with self._lock:
             return {"series": {name: curve.rows() for name, curve in self._curves.items()}}
 
+    def metric_points(self) -> dict[str, list[Point]]:
+        """Return the curves of the loss and of metrics of evaluations, by name."""
+        with self._lock:
+            return {
+                name: points
+                for name, curve in self._curves.items()
+                if name not in (RATE, WORKERS) and (points := curve.points())
+            }
+
+    def last_metrics(self) -> dict[str, float]:
+        """Return the metrics of the last evaluation, by name; empty if there has been none."""
+        with self._lock:
+            last = next((one for one in reversed(self._events) if one.kind == EventKind.EVALUATED), None)
+        return {} if last is None else dict(last.values)
+
+    def last_time(self) -> float:
+        """Return the time of the last event, in seconds since the Unix epoch; 0 if there has been none."""
+        with self._lock:
+            return self._last_time()
+
     def events_after(self, since: float) -> list[JobEvent]:
         """Return the events later than `since`, in seconds since the Unix epoch."""
         with self._lock:
             events = list(self._events)
         return events[bisect.bisect_right(events, since, key=lambda event: event.time) :]
+
+    def _last_time(self) -> float:
+        return self._events[-1].time if self._events else 0.0
 
     def _shares(self) -> Shares:
         evaluates = self._status is not None and self._status.state == "evaluating"

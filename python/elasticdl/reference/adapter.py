@@ -33,6 +33,18 @@ from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelstate import ModelState
 
+_STEPS, _SLOT = "steps", "/slot_"
+"""Names of the optimizer's arrays: the second follows the name of what it is for, and a number follows it."""
+
+
+def without_optimizer(arrays: Arrays) -> Arrays:
+    """Return those of a state that an export has: parameters, tables and statistics."""
+    return {
+        name: value
+        for name, value in arrays.items()
+        if name != _STEPS and name.rpartition(_SLOT)[0] not in arrays
+    }
+
 
 class Variable:
     """A named array that can be replaced, as `ModelState` takes it."""
@@ -76,12 +88,12 @@ class ReferenceAdapter:
         self._statistics = {name: Variable(name, value) for name, value in self._model.statistics().items()}
         self._slots = {
             name: [
-                Variable(f"{name}/slot_{slot}", np.zeros_like(one.value))
+                Variable(f"{name}{_SLOT}{slot}", np.zeros_like(one.value))
                 for slot in range(self._optimizer.slots)
             ]
             for name, one in self._trained.items()
         }
-        self._steps = Variable("steps", np.zeros(1, np.int64))
+        self._steps = Variable(_STEPS, np.zeros(1, np.int64))
         slots = [slot for slots in self._slots.values() for slot in slots]
         self._state = ModelState([*self._trained.values(), *self._statistics.values(), *slots, self._steps])
         self.dtype: npt.DTypeLike = np.result_type(*(one.value for one in self._flat_variables()))

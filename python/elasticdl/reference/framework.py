@@ -11,12 +11,12 @@ from elasticdl.cluster.cluster import ProcessName
 from elasticdl.reference.adapter import ReferenceAdapter
 from elasticdl.reference.psadapter import ReferencePsAdapter
 from elasticdl.reference.restored import RestoredModel
-from elasticdl.reference.trained import ReferenceTrained
+from elasticdl.reference.trained import ReferenceTrained, export_state
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import TrainedModel
+from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import load
 
@@ -61,9 +61,13 @@ class ReferenceFramework:
         """Return the adapter of a worker with parameter servers."""
         return ReferencePsAdapter(user, spec, metadata)
 
-    def trained(self, user: UserModel, spec: JobSpec, metadata: Any) -> TrainedModel:
-        """Return the model of an .npz file."""
-        return ReferenceTrained(user, spec, metadata)
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
+        """Return the model of an .npz file or a checkpoint."""
+        return ReferenceTrained(user, metadata, weights)
+
+    def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
+        """Write the model of a group's state. Raises BadModel or OSError."""
+        export_state(user, state, path)
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:
         """Return the model of a checkpoint's catalog; all its tables are on servers, whatever their size. Raises BadModel."""

@@ -31,6 +31,10 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 _NAME_LIMIT = 63
 DATA = ("training_data", "validation_data", "prediction_data")
 """Settings that name data."""
+_SAVED_MODEL = "saved_model.pb"
+"""What every SavedModel directory has."""
+_WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
+"""Settings of which one says with which weights a job evaluates or predicts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +99,8 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
         if name not in SETTINGS:
             raise BadSetting(f"{raw.where} is not a setting{nearest(name, known)}")
         value = _read(SETTINGS[name], raw)
+        if kind is not JobKind.TRAIN and raw.in_file and _other_weights(given, name):
+            continue  # the file is that of the training, which may have gone on from a checkpoint
         if name in own:
             values[name] = value
         elif not raw.in_file:
@@ -109,6 +115,12 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
         values.setdefault("num_workers", WorkerRange(1, 1))
     spec = JobSpec(kind=kind, **values)
     return _named(spec, given["job_name"].where if "job_name" in given else "--job_name")
+
+
+def _other_weights(given: Mapping[str, Given], name: str) -> bool:
+    """Tell whether a setting says where weights are, and a flag says it by another one."""
+    flags = (other for other in _WEIGHTS if other in given and not given[other].in_file)
+    return name in _WEIGHTS and any(other != name for other in flags)
 
 
 def notes(given: Mapping[str, Given]) -> list[str]:
@@ -167,9 +179,10 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
 
 def _check_trained_model(path: str) -> None:
     file = Path(path)
-    if file.is_dir():
+    if file.is_dir() and not (file / _SAVED_MODEL).exists():
         raise BadSetting(
-            f"--trained_model: {path!r} is a directory; name the one file that `elasticdl train --output=FILE` writes"
+            f"--trained_model: {path!r} is a directory, and no SavedModel; name what `elasticdl train` wrote to --output, or a checkpoint "
+            "with --checkpoint_dir_for_init"
         )
     if not file.exists():
         raise BadSetting(f"--trained_model: {path!r} does not exist (looked from {Path.cwd()})")

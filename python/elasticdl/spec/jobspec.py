@@ -23,7 +23,8 @@ from elasticdl.spec.setting import Setting, setting, setting_of
 
 FORMAT = 2
 """Format number of `spec.json`."""
-_HIGHEST_PORT = 65535
+_LOWEST_PORT, _HIGHEST_PORT = 1024, 65535
+"""Ports of processes without privileges."""
 PARQUET = "parquet"
 """Output format of tables and variables on parameter servers, whatever the framework, and of predictions."""
 CSV = "csv"
@@ -177,7 +178,8 @@ class JobSpec:
         what="Class whose process(predictions, worker_id) gets what was predicted, if defined.", why="The name that model files use.",
     )  # fmt: skip
     trained_model: str = setting(
-        kinds.path("FILE"), "", group="model", what="The trained model, as `train` writes it to --output.",
+        kinds.path(), "", group="model",
+        what="The trained model, as `train` writes it to --output; or name a checkpoint with --checkpoint_dir_for_init.",
         why="There is no model to guess.",
     )  # fmt: skip
 
@@ -410,8 +412,8 @@ class JobSpec:
     )  # fmt: skip
     checkpoint_dir_for_init: str = setting(
         kinds.path("DIR"), "", group="output",
-        what="The checkpoint to go on from, or a directory of checkpoints, of which the newest is taken; with any number of workers and "
-        "servers. num_epochs and max_step count from the very beginning.",
+        what="The checkpoint to train on from, to evaluate or to predict with, or a directory of checkpoints, of which the newest is "
+        "taken; with any number of workers and servers. num_epochs and max_step count from the very beginning.",
         why="A job begins anew unless somebody says otherwise.",
     )  # fmt: skip
     log_loss_steps: int = setting(
@@ -560,8 +562,14 @@ class JobSpec:
         "the address.",
         why="Several jobs run on one machine; a fixed port is for Prometheus, and for tunnels.",
     )  # fmt: skip
+    metrics_port: int = setting(
+        kinds.integer(0, zero="none"), 0, group="process",
+        what="Port at which the Service of a job on Kubernetes has its figures for Prometheus, by https; 0 or none: they are not served. A "
+        "local job has them at its page.",
+        why="A cluster without Prometheus needs no open port.",
+    )  # fmt: skip
     detach: bool = setting(
-        kinds.flag(), False, group="process", what="Leave the job running and return at once.",
+        kinds.flag(), False, group="process", what="Leave the job running and return at once; in Python `wait=False`.",
         why="People want to watch a job that they have just started.",
     )  # fmt: skip
 
@@ -620,6 +628,10 @@ SETTINGS: dict[str, Setting] = {
 
 _OF_PREDICTION = frozenset({"prediction_data", "prediction_keep", "prediction_outputs_processor"})
 _OF_TRAINING_GROUPS = frozenset({"parameter servers"})
+_OF_CHECKPOINTS = frozenset(
+    {"optimizer", "callbacks", "eval_metrics_fn", "checkpoint_dir_for_init", "embedding_threshold"}
+)
+"""What is needed to make a trained model of a checkpoint."""
 _OF_TRAINING = frozenset(
     {
         "loss", "optimizer", "callbacks", "training_data", "evaluation_steps", "evaluate_at_epoch_end", "num_epochs", "max_step",
@@ -636,20 +648,21 @@ def settings_of(kind: JobKind) -> dict[str, Setting]:
         case JobKind.TRAIN:
             left_out = _OF_PREDICTION | {"trained_model"}
         case JobKind.EVALUATE:
-            left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"}
+            left_out = (_OF_TRAINING | _OF_PREDICTION) - {"loss"} - _OF_CHECKPOINTS
         case JobKind.PREDICT:
-            left_out = (_OF_TRAINING | {"validation_data", "eval_metrics_fn"}) - {"output", "output_format"}
+            left_out = (_OF_TRAINING | {"validation_data"}) - {"output", "output_format"} - _OF_CHECKPOINTS
     return {
         name: setting
         for name, setting in SETTINGS.items()
-        if name not in left_out and (kind is JobKind.TRAIN or setting.group not in _OF_TRAINING_GROUPS)
+        if name not in left_out
+        and (kind is JobKind.TRAIN or name in _OF_CHECKPOINTS or setting.group not in _OF_TRAINING_GROUPS)
     }
 
 
 REQUIRED: dict[JobKind, tuple[str, ...]] = {
     JobKind.TRAIN: ("model_def", "training_data"),
-    JobKind.EVALUATE: ("model_def", "trained_model", "validation_data"),
-    JobKind.PREDICT: ("model_def", "trained_model", "prediction_data"),
+    JobKind.EVALUATE: ("model_def", "validation_data"),
+    JobKind.PREDICT: ("model_def", "prediction_data"),
 }
 """Settings without which no job of a kind can begin."""
 
@@ -716,6 +729,7 @@ def check(spec: JobSpec) -> None:
             f"--num_workers: the Local strategy trains with one member in this process, received {spec.num_workers}; "
             "leave num_workers out, or use --distribution_strategy=AllreduceStrategy"
         )
+    _check_weights(spec)
     _check_servers(spec)
     _check_evaluation(spec)
     _check_checkpoints(spec)
@@ -726,6 +740,15 @@ def check(spec: JobSpec) -> None:
     if spec.status_port and spec.on_kubernetes:
         raise BadSetting(
             "--status_port: the page of a job on Kubernetes is shown by `elasticdl status JOB --namespace=NAME --open`; leave it out"
+        )
+    if spec.metrics_port and not spec.on_kubernetes:
+        raise BadSetting(
+            "--metrics_port: a local job has its figures at /metrics of its page, whose port is --status_port; leave it out"
+        )
+    if spec.metrics_port and not _LOWEST_PORT <= spec.metrics_port <= _HIGHEST_PORT:
+        raise BadSetting(
+            f"--metrics_port: pods may listen at ports from {_LOWEST_PORT:,} to {_HIGHEST_PORT:,}, received {spec.metrics_port}; "
+            "9464 is usual for figures"
         )
     if spec.oom_memory_limit:
         limit = spec.worker_resource_limit.get("memory", "")
@@ -739,6 +762,19 @@ def check(spec: JobSpec) -> None:
         raise BadSetting(
             "--output_format: parquet is for the tables of parameter servers, of which this job has none; leave it out, or train with "
             "--num_ps_pods"
+        )
+
+
+def _check_weights(spec: JobSpec) -> None:
+    if spec.kind is JobKind.TRAIN:
+        return
+    if not spec.trained_model and not spec.checkpoint_dir_for_init:
+        raise BadSetting(
+            "--trained_model or --checkpoint_dir_for_init is required: what `elasticdl train` wrote to --output, or a checkpoint"
+        )
+    if spec.trained_model and spec.checkpoint_dir_for_init:
+        raise BadSetting(
+            "--checkpoint_dir_for_init: the weights are those of --trained_model already; leave one of the two out"
         )
 
 

@@ -91,6 +91,7 @@ def of_protection(spec: JobSpec, uid: str, facts: Facts) -> list[Object]:
     return [
         *(account if facts.protection.account else ()),
         *((networkpolicy.of_job(spec, uid),) if facts.protection.policy else ()),
+        *((networkpolicy.of_metrics(spec, uid),) if facts.protection.policy and spec.metrics_port else ()),
     ]
 
 

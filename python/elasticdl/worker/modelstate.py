@@ -7,7 +7,8 @@ fit leaves the model as it was.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -50,15 +51,12 @@ class ModelState:
     def check(self, image: StateImage) -> None:
         """Raise TransferFailed if the image is not of this model."""
         theirs = image.meta.get("arrays")
-        if not isinstance(theirs, list) or len(theirs) != len(self._arrays):
-            count = len(theirs) if isinstance(theirs, list) else "no"
-            raise TransferFailed(
-                f"the state has {count} arrays, this model and its optimizer have {len(self._arrays)}"
-            )
-        for mine, other in zip(self._arrays, theirs, strict=True):
+        if not isinstance(theirs, list):
+            raise TransferFailed("the state has no arrays")
+        for mine, other in zip_longest(self._arrays, theirs):
             if mine != other:
                 raise TransferFailed(
-                    f"the state does not fit this model: expected {_show(mine)}, received {_show(other)}"
+                    f"the state does not fit this model and its optimizer: expected {_show(mine)}, received {_show(other)}"
                 )
         if image.body.nbytes != self.size:
             raise TransferFailed(
@@ -68,13 +66,8 @@ class ModelState:
     def load(self, image: StateImage) -> None:
         """Replace the variables' values. Raises TransferFailed, with nothing replaced, if the image is not of this model."""
         self.check(image)
-        start = 0
-        for variable, array in zip(self._variables, self._arrays, strict=True):
-            piece = image.body[start : start + array["bytes"]]
-            start += array["bytes"]
-            # copied: a slice may be unaligned, and TensorFlow may keep what it is given
-            values = np.frombuffer(piece.tobytes(), _numpy_type(array["dtype"]))
-            variable.assign(values.reshape(array["shape"]))
+        for variable, values in zip(self._variables, _values(self._arrays, image), strict=True):
+            variable.assign(values)
 
     def digest(self) -> str:
         """Return the BLAKE2b digest of the image's body, without making one."""
@@ -82,6 +75,29 @@ class ModelState:
         for variable in self._variables:
             digest.update(memoryview(_bytes(variable)))
         return digest.hexdigest()
+
+
+def arrays_of(image: StateImage) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a state by name, copied. Raises TransferFailed if it does not describe its bytes."""
+    arrays: Any = image.meta.get("arrays")
+    try:
+        found = {
+            str(array["name"]): value for array, value in zip(arrays, _values(arrays, image), strict=True)
+        }
+        if len(found) == len(arrays) and sum(array["bytes"] for array in arrays) == image.body.nbytes:
+            return found
+    except (TypeError, ValueError, KeyError):
+        pass
+    raise TransferFailed("the state does not describe its arrays")
+
+
+def _values(arrays: Sequence[Any], image: StateImage) -> Iterator[npt.NDArray[Any]]:
+    start = 0
+    for array in arrays:
+        piece = image.body[start : start + array["bytes"]]
+        start += array["bytes"]
+        # copied: a slice may be unaligned, and TensorFlow may keep what it is given
+        yield np.frombuffer(piece.tobytes(), _numpy_type(array["dtype"])).reshape(array["shape"])
 
 
 def _describe(variable: Any) -> dict[str, Any]:
@@ -100,6 +116,8 @@ def _bytes(variable: Any) -> Any:
 
 
 def _show(array: Any) -> str:
+    if array is None:
+        return "no further array"
     return (
         f"{array.get('name')} {array.get('dtype')} {array.get('shape')}"
         if isinstance(array, dict)

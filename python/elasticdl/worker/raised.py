@@ -14,7 +14,7 @@ import textwrap
 import traceback
 from pathlib import Path
 
-from elasticdl.errors import BadInput, Unwritable
+from elasticdl.errors import BadInput, StorageAway, Unwritable
 from elasticdl.worker.events import ProgramError
 
 _log = logging.getLogger(__name__)
@@ -48,6 +48,8 @@ def program_error(error: BaseException, chunk: str = "") -> ProgramError:
     """
     if isinstance(error, Unwritable):
         return ProgramError("unwritable", error.what, chunk, str(error))
+    if isinstance(error, StorageAway):
+        return ProgramError("storage", type(error).__name__, chunk, str(error))
     _log.debug("the program has failed", exc_info=error)
     cause = error
     while isinstance(cause, BadInput) and cause.__cause__ is not None:

@@ -32,6 +32,8 @@ WORKERS, SERVERS = "elasticdl.org/workers", "elasticdl.org/servers"
 more, and how many workers and parameter servers are wanted."""
 OWN_POLICY = "elasticdl.org/own-network-policy"
 """Label of the pods of jobs that have a NetworkPolicy of their own."""
+_METRICS = "metrics"
+"""Name of the port at which a master has its figures."""
 PROGRESS = "elasticdl.org/progress"
 """Annotation of the Job with one line about how it stands."""
 
@@ -89,6 +91,11 @@ class Names:
     def events(self) -> str:
         """Return the name of the ConfigMap with what has happened."""
         return f"{self.job}-events"
+
+    @property
+    def metrics(self) -> str:
+        """Return the name of what Prometheus needs: the Secret with token and authority, and the NetworkPolicy that lets it in."""
+        return f"{self.job}-metrics"
 
     @property
     def account(self) -> str:
@@ -302,6 +309,8 @@ def probe_pod(pod: Object, name: str, seconds: int) -> Object:
 def service(spec: JobSpec, uid: str) -> Object:
     """Return the Service behind which the master is found, wherever it runs."""
     ports = {"control": podplace.CONTROL_PORT, "heart": podplace.HEART_PORT}
+    if spec.metrics_port:
+        ports[_METRICS] = spec.metrics_port
     body = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -334,6 +343,19 @@ def secret(spec: JobSpec, uid: str, token: bytes, identities: Mapping[Role, Iden
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": owned(spec, Names(spec.job_name).secret, uid),
+        "type": "Opaque",
+        "immutable": True,
+        "data": {name: b64encode(content).decode() for name, content in sorted(files.items())},
+    }
+
+
+def metrics_secret(spec: JobSpec, uid: str, token: bytes, authority: bytes) -> Object:
+    """Return the Secret with what Prometheus needs, and nothing else of the job: the token of figures, and the authority in PEM."""
+    files = {"token": derive(token, Key.METRICS).hex().encode(), "ca.crt": authority}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": owned(spec, Names(spec.job_name).metrics, uid),
         "type": "Opaque",
         "immutable": True,
         "data": {name: b64encode(content).decode() for name, content in sorted(files.items())},
@@ -431,6 +453,8 @@ def _pod_spec(spec: JobSpec, role: Role, process: str, memory: int = 0) -> Objec
             "readOnlyRootFilesystem": True,
         },
     }
+    if role is Role.MASTER and spec.metrics_port:
+        container["ports"] = [{"name": _METRICS, "containerPort": spec.metrics_port}]
     return {
         "restartPolicy": "Never",
         # The first process of a container ignores a signal that it has not asked for: a master would outlive its pod's deletion by the

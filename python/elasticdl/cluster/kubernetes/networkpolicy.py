@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from elasticdl.cluster.cluster import Role
 from elasticdl.cluster.kubernetes import manifests
 from elasticdl.cluster.kubernetes.manifests import Object
 from elasticdl.spec.jobspec import JobSpec
@@ -22,6 +23,14 @@ def of_job(spec: JobSpec, uid: str) -> Object:
     """Return the policy of one job: only its own pods reach its pods."""
     protected, let_in = ({"matchLabels": {_JOB: spec.job_name}} for _ in range(2))
     return _policy(manifests.owned(spec, spec.job_name, uid), protected, let_in)
+
+
+def of_metrics(spec: JobSpec, uid: str) -> Object:
+    """Return the policy that lets everybody reach the figures of one job, at its master's pod; they want a token."""
+    master = {"matchLabels": {_JOB: spec.job_name, "elasticdl.org/role": Role.MASTER.value}}
+    body = _policy(manifests.owned(spec, manifests.Names(spec.job_name).metrics, uid), master, {})
+    body["spec"]["ingress"] = [{"ports": [{"port": spec.metrics_port}]}]
+    return body
 
 
 def of_namespace(namespace: str) -> Object:

@@ -179,6 +179,10 @@ class JobPlace:
                 f"the job {self.name} has ended; `elasticdl logs {self.name}` shows how"
             ) from None
 
+    def has_token(self) -> bool:
+        """Tell whether the token is there still: the launcher removes it when the job ends."""
+        return (self.path / "token").exists()
+
     def key(self, key: Key) -> bytes:
         """Derive a key from the job's token. Raises BadSetting once the job has ended."""
         return derive(self.token(), key)
@@ -315,10 +319,12 @@ def find(name: str) -> JobPlace:
     for choice in (exact, running, candidates):
         if choice:
             return choice[-1]
+    from elasticdl.spec.edge import nearest  # which no process of a job needs
+
     names = [place.name for place in places()]
     known = f"there are {', '.join(names[-5:])}" if names else "there are no jobs"
     raise BadSetting(
-        f"no job is named {name!r}; {known} (`elasticdl list` shows all); one on Kubernetes is found with --namespace"
+        f"no job is named {name!r}{nearest(name, names)}; {known} (`elasticdl list` shows all); one on Kubernetes is found with --namespace"
     )
 
 

@@ -43,6 +43,7 @@ from elasticdl.control.protocol.messages import (
     TaskKind,
     TaskLeased,
     TaskResult,
+    UseCheckpoint,
     Welcome,
 )
 from elasticdl.control.protocol.psmessages import (
@@ -138,6 +139,7 @@ _TO_MEMBER: dict[type, str] = {
     EndTraining: "end_training",
     TaskLeased: "task_leased",
     GateOpen: "gate_open",
+    UseCheckpoint: "use_checkpoint",
 }
 _NOT_PLAIN = frozenset(
     {

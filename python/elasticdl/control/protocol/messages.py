@@ -109,8 +109,8 @@ class Progress:
 
 NOTES = frozenset(
     {
-        EventKind.BAD_RECORD, EventKind.COMMITTED_FIRST, EventKind.DIGEST, EventKind.HEALED, EventKind.HEALING,
-        EventKind.IDLE_STEP, EventKind.NOTE, EventKind.SEALED, EventKind.SERVING,
+        EventKind.ANSWERED, EventKind.BAD_RECORD, EventKind.COMMITTED_FIRST, EventKind.DIGEST, EventKind.HEALED,
+        EventKind.HEALING, EventKind.IDLE_STEP, EventKind.NOTE, EventKind.SEALED, EventKind.SERVING, EventKind.WAITING,
     }
 )  # fmt: skip
 """Kinds of notes; events of the others are the master's own."""
@@ -209,8 +209,9 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class ProgramFailed:
-    """A program error (D10): kind (`program`, `bad-input`, `nan`, `unwritable`), the chunk if any, the traceback (at most 64 KiB).
+    """A program error (D10): kind, the chunk if any, the traceback (at most 64 KiB).
 
+    `kind` is `program`, `bad-input`, `nan`, `unwritable` or `storage`.
     `step` is the last one that the member committed, 0 if none: the master may not have heard of it yet.
     `signature` is the exception's type and last frame in the user's code, to recognise the same error in a second life.
     """
@@ -292,6 +293,16 @@ class Data:
 
     shards: tuple[Shard, ...]
     validation: tuple[Shard, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UseCheckpoint:
+    """The checkpoint with whose weights a job evaluates or predicts, equal for all members; sent on every connection, also before `Enroll`.
+
+    `manifest`: where that of the checkpoint lies.
+    """
+
+    manifest: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +398,6 @@ class Failed(Verdict):
 
 
 MasterMessage = (
-    Welcome | Data | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Evicted | Released | Finished | Failed
-    | PsMasterMessage
+    Welcome | Data | UseCheckpoint | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Evicted | Released | Finished
+    | Failed | PsMasterMessage
 )  # fmt: skip

@@ -43,8 +43,8 @@ class JobStatus:
 
     Attributes:
         job_name: its name.
-        state: `starting`, `training`, `evaluating` (training continues after it), `waiting` (below its minimum, or no member),
-            `stopping`, `finished`, `failed`.
+        state: `starting`, `training`, `evaluating` (training continues after it), `waiting` (below its minimum, no member, or storage
+            that does not answer), `stopping`, `finished`, `failed`.
         reason: one sentence, why it is in this state.
         view: current view id, 0 = none.
         step: last committed step known.
@@ -156,6 +156,10 @@ class EventKind(StrEnum):
     """The job has ended with a result."""
     FAILED = "failed"
     """It has ended without one."""
+    WAITING = "waiting"
+    """A process waits for storage that does not answer."""
+    ANSWERED = "answered"
+    """The storage has answered again."""
     NOTE = "note"
     """Anything else that is worth a line."""
 

@@ -10,13 +10,13 @@ import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from elasticdl.data.readers.imageorigins import ImageParams
-from elasticdl.data.readers.imagesources import ImageRows, Sizes, numbered
+from elasticdl.data.readers.imagesources import ImageRows, Sizes, numbered, text_of
+from elasticdl.data.readers.imagetrees import Tree
 from elasticdl.errors import BadData
 from elasticdl.files import folders, reading
 
@@ -24,38 +24,38 @@ COLUMNS = [("boxes", pa.list_(pa.float32())), ("classes", pa.list_(pa.int64()))]
 Box = tuple[float, float, float, float]
 
 
-def coco(root: Path, path: Path, params: ImageParams) -> ImageRows:
+def coco(tree: Tree, path: str, params: ImageParams) -> ImageRows:
     """List the images of a COCO file, with the boxes of their objects; crowds, which are none, are left out. Raises BadData.
 
     Format: https://cocodataset.org/#format-data (object detection).
     """
-    content = _loaded(path)
+    file = tree.named(path)
+    (read,) = tree.contents([path])
+    content = _loaded(file, read)
     names = {
         entry["id"]: str(entry["name"])
-        for entry in _entries(content, "categories", {"id": (int,), "name": (str,)}, path)
+        for entry in _entries(content, "categories", {"id": (int,), "name": (str,)}, file)
     }
     if not names:
-        raise BadData(f"{path} has no categories; is it a COCO file of instances?")
+        raise BadData(f"{file} has no categories; is it a COCO file of instances?")
     if len(set(names.values())) < len(names):
-        raise BadData(f"{path} has two categories of one name")
+        raise BadData(f"{file} has two categories of one name")
     ordered = [names[key] for key in sorted(names)]
     # Without `classes` the order is that of the categories' ids, which is what others do with COCO.
     classes = (
-        numbered(ordered, params, str(path))
-        if params.classes
-        else {name: at for at, name in enumerate(ordered)}
+        numbered(ordered, params, file) if params.classes else {name: at for at, name in enumerate(ordered)}
     )
     numbers = {key: classes[name] for key, name in names.items()}
     images = {
-        entry["id"]: entry for entry in _entries(content, "images", {"id": _ID, "file_name": (str,)}, path)
+        entry["id"]: entry for entry in _entries(content, "images", {"id": _ID, "file_name": (str,)}, file)
     }
     if not images:
-        raise BadData(f"{path} has no images")
+        raise BadData(f"{file} has no images")
     objects: dict[Any, list[Mapping[str, Any]]] = {key: [] for key in images}
     for entry in _entries(
-        content, "annotations", {"image_id": _ID, "category_id": (int,), "bbox": (list,)}, path
+        content, "annotations", {"image_id": _ID, "category_id": (int,), "bbox": (list,)}, file
     ):
-        what = f"{path}: the annotation {entry.get('id', '(without id)')}"
+        what = f"{file}: the annotation {entry.get('id', '(without id)')}"
         if entry["image_id"] not in images:
             raise BadData(f"{what} is of the image {entry['image_id']!r}, which is not among its images")
         if entry["category_id"] not in numbers:
@@ -65,7 +65,7 @@ def coco(root: Path, path: Path, params: ImageParams) -> ImageRows:
         if not entry.get("iscrowd"):
             objects[entry["image_id"]].append(entry)
     rows = ImageRows(COLUMNS, class_names=list(classes))
-    sizes = Sizes(root, str(path))
+    sizes = Sizes(tree, file)
     for key, image in images.items():
         name, size = str(image["file_name"]), (image.get("width"), image.get("height"))
         found = [
@@ -73,7 +73,7 @@ def coco(root: Path, path: Path, params: ImageParams) -> ImageRows:
                 _of_coco(one["bbox"]),
                 numbers[one["category_id"]],
                 one["bbox"],
-                f"annotation {one.get('id')} of {path.name}",
+                f"annotation {one.get('id')} of {path.rpartition('/')[2]}",
             )
             for one in objects[key]
         ]
@@ -100,11 +100,9 @@ def _values(objects: Sequence[_Object], size: tuple[Any, Any]) -> tuple[Sequence
     return (edges, [one.number for one in objects]), ""
 
 
-def _loaded(path: Path) -> Mapping[str, Any]:
+def _loaded(path: str, read: bytes) -> Mapping[str, Any]:
     try:
-        content = reading.load(path.read_bytes())
-    except OSError as error:
-        raise BadData(f"can't read {path}: {error.strerror}") from error
+        content = reading.load(read)
     except ValueError as error:
         raise BadData(f"{path} is no whole JSON: {error}; was it cut? Copy it again") from error
     if not isinstance(content, dict):
@@ -118,7 +116,7 @@ _ID = (int, str)
 
 
 def _entries(
-    content: Mapping[str, Any], name: str, keys: Mapping[str, tuple[type, ...]], path: Path
+    content: Mapping[str, Any], name: str, keys: Mapping[str, tuple[type, ...]], path: str
 ) -> list[dict[str, Any]]:
     """Return a list of objects with these keys, whose values have one of these types. Raises BadData."""
     entries = content.get(name)
@@ -154,23 +152,40 @@ def _wrong_with(box: Box | None, width: Any, height: Any) -> str:
     return f"is not inside of the image, which has {width} × {height} pixels" if outside else ""
 
 
-def voc(root: Path, annotations: Path, split: Path | None, params: ImageParams) -> ImageRows:
+def voc(tree: Tree, annotations: str, split: str, params: ImageParams) -> ImageRows:
     """List images with the boxes of their VOC files: all that there are, or those that a split names. Raises BadData.
 
     Format: the development kit of http://host.robots.ox.ac.uk/pascal/VOC/; pixels are counted from 1 there, and the last ones belong to
     a box.
     """
-    stems = list(_split(split)) if split else sorted(path.stem for path in annotations.glob("*.xml"))
+    files = {
+        entry.name
+        for entry in tree.entries(annotations) or ()
+        if entry.name.endswith(".xml") and not entry.folder
+    }
+    stems = list(_split(tree, split)) if split else sorted(name.removesuffix(".xml") for name in files)
     if not stems:
         raise BadData(
-            f"{split or annotations} names no image" if split else f"{annotations} has no .xml file"
+            f"{tree.named(split)} names no image" if split else f"{tree.named(annotations)} has no .xml file"
         )
-    images = {path.stem: path.name for path in root.iterdir() if folders.is_image(path.name)}
-    parsed = [_parsed(annotations / f"{stem}.xml") for stem in stems]
+    paths = [f"{annotations}/{stem}.xml" for stem in stems]
+    for stem, path in zip(stems, paths, strict=True):
+        if f"{stem}.xml" not in files:
+            raise BadData(
+                f"can't read {tree.named(path)}: there is no such file; each image of the split needs its annotations"
+            )
+    images = {
+        entry.name.rpartition(".")[0]: entry.name
+        for entry in tree.entries("") or ()
+        if folders.is_image(entry.name)
+    }
+    parsed = [
+        _parsed(tree.named(path), content) for path, content in zip(paths, tree.contents(paths), strict=True)
+    ]
     named = sorted({name for objects, _ in parsed for name, _ in objects})
-    classes = numbered(named, params, str(annotations))
+    classes = numbered(named, params, tree.named(annotations))
     rows = ImageRows(COLUMNS, class_names=list(classes))
-    sizes = Sizes(root, str(split or annotations))
+    sizes = Sizes(tree, tree.named(split or annotations))
     for stem, (objects, size) in zip(stems, parsed, strict=True):
         found = [
             _Object(_of_voc(edges), classes[name], list(edges), f"{stem}.xml") for name, edges in objects
@@ -180,25 +195,18 @@ def voc(root: Path, annotations: Path, split: Path | None, params: ImageParams) 
     return rows
 
 
-def _split(path: Path) -> Iterator[str]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadData(f"can't read {path}: {getattr(error, 'strerror', 'it is no text in UTF-8')}") from error
-    yield from (line.split()[0] for line in lines if line.strip())
+def _split(tree: Tree, path: str) -> Iterator[str]:
+    (content,) = tree.contents([path])
+    yield from (line.split()[0] for line in text_of(tree.named(path), content).splitlines() if line.strip())
 
 
 _Objects = list[tuple[str, tuple[str, ...]]]
 
 
-def _parsed(path: Path) -> tuple[_Objects, tuple[int | None, int | None]]:
+def _parsed(path: str, content: bytes) -> tuple[_Objects, tuple[int | None, int | None]]:
     """Return class and edges of each object of a VOC file, and width and height of its image."""
     try:
-        root = ElementTree.parse(path).getroot()
-    except OSError as error:
-        raise BadData(
-            f"can't read {path}: {error.strerror}; each image of the split needs its annotations"
-        ) from error
+        root = ElementTree.fromstring(content)
     except ElementTree.ParseError as error:
         raise BadData(f"{path} is no whole XML: {error}; was it cut? Copy it again") from error
     if root.tag != "annotation":

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import assert_never
 
 from elasticdl._core import index_csv, index_lines, index_tfrecord, looks_like_tfrecord
-from elasticdl.errors import BadData
+from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import reading
 from elasticdl.files.folders import INDEX_SUFFIX, advice, find
 
@@ -25,6 +25,9 @@ LARGE = 64 << 20
 
 LOOKED_AT = 4096
 """Bytes from the beginning of a file that say of which kind it is."""
+
+GZIP = b"\x1f\x8b"
+"""How files begin that are compressed by gzip."""
 
 Progress = Callable[[int, int], None]
 """Told now and then: bytes scanned, bytes in all."""
@@ -41,10 +44,12 @@ class Kind(StrEnum):
     ARROW = "Arrow"
 
 
-_MAGIC = {b"\x04\x03\x02\x01": Kind.RECORDIO, b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
+RECORDIO_START = b"\x04\x03\x02\x01"
+"""How a chunk of RecordIO begins."""
+_MAGIC = {RECORDIO_START: Kind.RECORDIO, b"PAR1": Kind.PARQUET, b"ARROW1\0\0": Kind.ARROW}
 """How files of a kind begin."""
 _UNREADABLE = {
-    b"\x1f\x8b": "is compressed (gzip) twice; unpack it: gunzip {name}",
+    GZIP: "is compressed (gzip) twice; unpack it: gunzip {name}",
     b"\x28\xb5\x2f\xfd": "is compressed (Zstandard), which can't be read at any place; unpack it: unzstd {name}",
     b"BZh": "is compressed (bzip2), which can't be read at any place; unpack it: bunzip2 {name}",
     b"\xfd7zXZ\0": "is compressed (xz), which can't be read at any place; unpack it: unxz {name}",
@@ -95,12 +100,8 @@ def find_files(origin: str) -> list[Path]:
     return sorted(files)
 
 
-def is_gzip(path: Path) -> bool:
-    """Tell whether a file is compressed as a whole by gzip. Raises BadData."""
-    return _start(path, 2) == b"\x1f\x8b"
-
-
-def _start(path: Path, size: int) -> bytes:
+def start_of(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file, so many at most. Raises BadData."""
     try:
         with path.open("rb") as file:
             return file.read(size)
@@ -113,7 +114,7 @@ def kind_of(path: Path) -> Kind | None:
 
     Raises BadData for another kind.
     """
-    return kind_by(_start(path, LOOKED_AT), str(path))
+    return kind_by(start_of(path, LOOKED_AT), str(path))
 
 
 def kind_by(start: bytes, path: str) -> Kind | None:
@@ -150,6 +151,12 @@ def kind_by(start: bytes, path: str) -> Kind | None:
             f"{path} is none of {', '.join(kinds)} and {last}; other kinds need a custom_data_reader"
         )
     return Kind.JSON_LINES if text.lstrip().startswith(b"{") else Kind.CSV
+
+
+def refuse_params(kind: Kind, params: Mapping[str, object]) -> None:
+    """Raise BadSetting if a reader that has no parameters gets some."""
+    if params:
+        raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
 
 
 def one_kind(origin: str, kinds: Mapping[str, Kind], files: int) -> Kind:

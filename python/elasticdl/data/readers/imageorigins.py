@@ -1,6 +1,6 @@
 """Which images data stands for, and what says what is in them.
 
-It looks at names of files and directories only.
+It looks at names of files and directories only. For those on servers, `remoteimages.py` asks.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from elasticdl.data.readers.imagetrees import LocalTree, Tree
 from elasticdl.errors import BadData, BadSetting
 from elasticdl.files import folders
 
@@ -32,17 +33,19 @@ class ImageOrigin:
 
     Attributes:
         form: how it is known what is in them.
-        root: where their paths begin.
-        annotations: the file or directory that says what is in them; the root if none does.
-        names: the file that says which images of VOC are meant; None: all that have annotations.
+        tree: where their paths begin.
+        annotations: the file or directory that says what is in them; empty if none does.
+        names: the file that says which images of VOC are meant; empty: all that have annotations.
+        classes: the directories of classes, of form FOLDERS.
         files: the images, of form PLAIN.
     """
 
     form: Form
-    root: Path
-    annotations: Path
-    names: Path | None = None
-    files: tuple[Path, ...] = ()
+    tree: Tree
+    annotations: str = ""
+    names: str = ""
+    classes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,19 +86,27 @@ def image_origin(origin: str, params: Mapping[str, Any]) -> ImageOrigin | None:
     if "annotations" in params:
         return _annotated(origin, root, image_params(params).annotations)
     if folders.is_voc(root):
-        return ImageOrigin(Form.VOC, root / "JPEGImages", root / "Annotations")
+        return _voc(root)
     if voc := folders.voc_of_split(root):
-        return ImageOrigin(Form.VOC, voc / "JPEGImages", voc / "Annotations", root)
+        return _voc(voc, str(root))
     try:
-        if folders.class_folders(origin):
-            return ImageOrigin(Form.FOLDERS, root, root)
+        if classes := folders.class_folders(origin):
+            return ImageOrigin(
+                Form.FOLDERS, LocalTree(root), classes=tuple(folder.name for folder in classes)
+            )
         files = sorted(path.absolute() for path in folders.find(origin))
     except OSError as error:
         raise BadData(f"can't look for data at {origin}: {error.strerror}") from error
     if not files or not all(folders.is_image(path.name) for path in files):
         return None
     common = Path(os.path.commonpath([path.parent for path in files]))
-    return ImageOrigin(Form.PLAIN, common, common, files=tuple(files))
+    return ImageOrigin(
+        Form.PLAIN, LocalTree(common), files=tuple(os.path.relpath(path, common) for path in files)
+    )
+
+
+def _voc(voc: Path, names: str = "") -> ImageOrigin:
+    return ImageOrigin(Form.VOC, LocalTree(voc / "JPEGImages"), str(voc / "Annotations"), names)
 
 
 def _annotated(origin: str, root: Path, annotations: str) -> ImageOrigin:
@@ -104,11 +115,26 @@ def _annotated(origin: str, root: Path, annotations: str) -> ImageOrigin:
             f"data_reader_params: annotations belong to the images of a directory; {origin} is none, so give the directory of the images"
         )
     path = root / annotations.replace("{name}", root.name)
-    if path.is_dir():
-        return ImageOrigin(Form.VOC, root, path)
-    if not path.is_file():
+    is_file = None if not path.exists() else path.is_file()
+    return of_annotations(LocalTree(root), annotations, str(path), is_file)
+
+
+def of_annotations(tree: Tree, given: str, path: str, is_file: bool | None) -> ImageOrigin:
+    """Return the images of a directory with their annotations.
+
+    Args:
+        tree: the directory.
+        given: the parameter.
+        path: what it stands for.
+        is_file: whether that is a file; None if it is not there.
+
+    Raises BadData.
+    """
+    if is_file is None:
         raise BadData(
-            f"annotations={annotations!r}: there is no {path}; the path begins at the directory of the images, and {{name}} stands for "
-            "that directory's name"
+            f"annotations={given!r}: there is no {tree.named(path)}; the path begins at the directory of the images, and {{name}} stands "
+            "for that directory's name"
         )
-    return ImageOrigin(Form.COCO if path.suffix.lower() == ".json" else Form.LIST, root, path)
+    if not is_file:
+        return ImageOrigin(Form.VOC, tree, path)
+    return ImageOrigin(Form.COCO if path.lower().endswith(".json") else Form.LIST, tree, path)

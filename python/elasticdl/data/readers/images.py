@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, assert_never
 
 import numpy as np
@@ -32,15 +31,15 @@ def _rows(of: ImageOrigin, params: ImageParams) -> ImageRows:
     """List images. Raises BadData."""
     match of.form:
         case Form.FOLDERS:
-            return folder_of_classes(of.root, params)
+            return folder_of_classes(of.tree, of.classes, params)
         case Form.LIST:
-            return listed(of.root, of.annotations, params)
+            return listed(of.tree, of.annotations, params)
         case Form.COCO:
-            return coco(of.root, of.annotations, params)
+            return coco(of.tree, of.annotations, params)
         case Form.VOC:
-            return voc(of.root, of.annotations, of.names, params)
+            return voc(of.tree, of.annotations, of.names, params)
         case Form.PLAIN:
-            return plain_images(of.files, of.root)
+            return plain_images(of.tree, of.files)
     assert_never(of.form)
 
 
@@ -65,7 +64,7 @@ class ImageReader:
     ) -> None:
         """List the images, unless they are; `name`: what the data is called. Raises BadData or BadSetting."""
         self._bad_records = bad_records
-        self._name, self._root = name, images.root
+        self._name, self._tree = name, images.tree
         of = image_params(params)
         path = tables.once(name, params, lambda: _rows(images, of).made())
         made = MadeTable(path)
@@ -95,11 +94,17 @@ class ImageReader:
         images = np.empty(len(rows), object)
         bad: list[tuple[int, str]] = []
         good = []
-        for row, (record, name) in enumerate(zip(records, columns["path"], strict=True)):
-            path = self._root / name
-            images[row], why = _content(path, int(sizes[row]))
-            if why := wrong[row] or why:
-                bad.append((record, f"the image {path} (record {record} of {self._name}) is corrupt: {why}"))
+        paths = [str(path) for path in columns["path"]]
+        for row, (record, path, content) in enumerate(
+            zip(records, paths, self._contents(paths), strict=True)
+        ):
+            images[row], name = content, self._tree.named(path)
+            if len(content) != sizes[row]:
+                raise BadData(
+                    f"{name} has changed since the job began: it has {len(content):,} bytes instead of {sizes[row]:,}; start the job again"
+                )
+            if why := wrong[row] or wrong_with(content):
+                bad.append((record, f"the image {name} (record {record} of {self._name}) is corrupt: {why}"))
             else:
                 good.append(row)
         self._bad_records.allow(self._name, bad)
@@ -110,20 +115,11 @@ class ImageReader:
             columns["boxes"] = _in_fours(columns["boxes"])
         return Columns(len(good), {name: column[good] for name, column in columns.items()})
 
-
-def _content(path: Path, size: int) -> tuple[bytes, str]:
-    """Return the content of an image, and what is wrong with it. Raises BadData if it has changed."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise BadData(
-            f"can't read {path}: {error.strerror}; images must not change while a job runs"
-        ) from error
-    if len(content) != size:
-        raise BadData(
-            f"{path} has changed since the job began: it has {len(content):,} bytes instead of {size:,}; start the job again"
-        )
-    return content, wrong_with(content)
+    def _contents(self, paths: Sequence[str]) -> list[bytes]:
+        try:
+            return self._tree.contents(paths)
+        except BadData as error:
+            raise BadData(f"{error}; images must not change while a job runs") from error
 
 
 def _in_fours(column: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -10,12 +10,13 @@ import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
 
 from elasticdl.data.readers.imageorigins import ImageParams
+from elasticdl.data.readers.imagetrees import Tree
 from elasticdl.data.readers.madetables import Made
 from elasticdl.errors import BadData
 from elasticdl.files import folders
@@ -81,13 +82,11 @@ def numbered(names: Sequence[str], params: ImageParams, where: str) -> dict[str,
     return {name: number for number, name in enumerate(params.classes or sorted(names))}
 
 
-def folder_of_classes(root: Path, params: ImageParams) -> ImageRows:
-    """List a directory whose directories are classes, mixed: in the order of a hash of their paths. Raises BadData."""
-    found: dict[str, list[tuple[str, int]]] = {}
-    for folder in folders.class_folders(str(root)):
-        found[folder.name] = list(_images_below(folder, f"{folder.name}/"))
+def folder_of_classes(tree: Tree, names: Sequence[str], params: ImageParams) -> ImageRows:
+    """List directories, one for each class, mixed: in the order of a hash of their paths. Raises BadData."""
+    found = {name: list(_images_below(tree, name)) for name in names}
     classes = numbered(
-        [name for name, images in found.items() if images or not params.classes], params, str(root)
+        [name for name, images in found.items() if images or not params.classes], params, tree.named("")
     )
     rows = ImageRows([("label", pa.int64())], class_names=list(classes))
     images = [(path, size, classes[name]) for name, images in found.items() for path, size in images]
@@ -98,79 +97,78 @@ def folder_of_classes(root: Path, params: ImageParams) -> ImageRows:
     return rows
 
 
-def _images_below(folder: Path, prefix: str) -> Iterator[tuple[str, int]]:
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if not folders.is_data(entry.name):
-                continue
-            path = Path(entry.path)
-            if entry.is_dir(follow_symlinks=False):
-                yield from _images_below(path, f"{prefix}{entry.name}/")
-            elif not folders.is_image(entry.name) or not folders.is_file(path):
-                raise BadData(
-                    f"{path} is in the directory of a class and is no file with the name of an image "
-                    f"({', '.join(folders.IMAGE_SUFFIXES)}); remove it, or rename it so that it begins with '_'"
-                )
-            else:
-                yield prefix + named(path), _size(path)
+def _images_below(tree: Tree, folder: str) -> Iterator[tuple[str, int]]:
+    for entry in tree.entries(folder) or ():
+        if not folders.is_data(entry.name):
+            continue
+        path = f"{folder}/{entry.name}"
+        if entry.folder:
+            yield from _images_below(tree, path)
+        elif not folders.is_image(entry.name) or not tree.is_file(path):
+            raise BadData(
+                f"{tree.named(path)} is in the directory of a class and is no file with the name of an image "
+                f"({', '.join(folders.IMAGE_SUFFIXES)}); remove it, or rename it so that it begins with '_'"
+            )
+        else:
+            _check_name(tree, path)
+            yield path, entry.size or 0
 
 
-def named(path: Path) -> str:
-    """Return the name of a file. Raises BadData if it is no text."""
-    if not is_utf8(str(path)):
+def _check_name(tree: Tree, path: str) -> None:
+    """Raise BadData if a name is no text."""
+    if not is_utf8(tree.named(path)):
         raise BadData(
-            f"{str(path)!r} has a name that is not text in UTF-8; rename the file, or the directory that it lies in"
+            f"{tree.named(path)!r} has a name that is not text in UTF-8; rename the file, or the directory that it lies in"
         )
-    return path.name
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise BadData(f"can't read {path}: {error.strerror}") from error
-
-
-def plain_images(files: Sequence[Path], root: Path) -> ImageRows:
+def plain_images(tree: Tree, paths: Sequence[str]) -> ImageRows:
     """List images of which nothing is known but their names. Raises BadData."""
-    rows = ImageRows([])
-    for path in files:
-        named(path)
-        rows.add(os.path.relpath(path, root), _size(path), ())
+    rows, sizes = ImageRows([]), Sizes(tree, "the data")
+    for path in paths:
+        _check_name(tree, path)
+        rows.add(path, sizes.of(path), ())
     return rows
 
 
-def listed(root: Path, path: Path, params: ImageParams) -> ImageRows:
+def listed(tree: Tree, path: str, params: ImageParams) -> ImageRows:
     """List the images that a text file names, `path,label` on each line, in its order. Raises BadData.
 
     Fields are separated by commas or tabs, or the label is what follows the last space. A first line whose path is no image's is a header.
     """
-    pairs = [pair for pair in _pairs(path) if pair[1]]
+    name = tree.named(path)
+    (content,) = tree.contents([path])
+    pairs = [pair for pair in _pairs(name, content) if pair[1]]
     if pairs and not folders.is_image(pairs[0][1]):
         del pairs[0]
     if not pairs:
-        raise BadData(f"{path} names no image; write lines such as cats/1.jpg,cat")
+        raise BadData(f"{name} names no image; write lines such as cats/1.jpg,cat")
     for line, image, _ in pairs:
         if not folders.is_image(image):
             raise BadData(
-                f"line {line} of {path} has no path of an image ({', '.join(folders.IMAGE_SUFFIXES)}) in its first field: {image!r}"
+                f"line {line} of {name} has no path of an image ({', '.join(folders.IMAGE_SUFFIXES)}) in its first field: {image!r}"
             )
     labels = [label for _, _, label in pairs]
     values: Sequence[Any]
-    kind, values, names = _labels(labels, params, path)
+    kind, values, names = _labels(labels, params, name)
     rows = ImageRows([("label", kind)], class_names=names)
-    sizes = Sizes(root, str(path))
+    sizes = Sizes(tree, name)
     for (_, image, _), value in zip(pairs, values, strict=True):
         rows.add(image, sizes.of(image), (value,))
     return rows
 
 
-def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield number, path and label of each line."""
+def text_of(path: str, content: bytes) -> str:
+    """Return the text of a file. Raises BadData."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadData(f"can't read {path}: {getattr(error, 'strerror', 'it is no text in UTF-8')}") from error
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadData(f"can't read {path}: it is no text in UTF-8") from error
+
+
+def _pairs(path: str, content: bytes) -> Iterator[tuple[int, str, str]]:
+    """Yield number, path and label of each line."""
+    text = text_of(path, content)
     first = text.partition("\n")[0]
     separator = next((mark for mark in "\t," if mark in first), "")
     lines = text.splitlines()
@@ -185,13 +183,13 @@ def _pairs(path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _labels(
-    labels: Sequence[str], params: ImageParams, path: Path
+    labels: Sequence[str], params: ImageParams, path: str
 ) -> tuple[pa.DataType, Sequence[Any], Sequence[str]]:
     """Return labels as numbers, their type, and the names of classes if they are names."""
     if not params.classes and (numbers := _numbers(labels)):
         whole = all(isinstance(number, int) for number in numbers)
         return pa.int64() if whole else pa.float32(), numbers, ()
-    classes = numbered(sorted(set(labels)), params, str(path))
+    classes = numbered(sorted(set(labels)), params, path)
     return pa.int64(), [classes[label] for label in labels], list(classes)
 
 
@@ -210,9 +208,9 @@ def _numbers(labels: Sequence[str]) -> list[int | float]:
 class Sizes:
     """Looks for files that a list names, a directory at a time."""
 
-    def __init__(self, root: Path, by: str) -> None:
+    def __init__(self, tree: Tree, by: str) -> None:
         """`by`: what names them."""
-        self._root = root
+        self._tree = tree
         self._by = by
         self._known: dict[str, dict[str, int]] = {}
 
@@ -224,21 +222,13 @@ class Sizes:
             raise BadData(f"{self._by} names {name!r}, which can be no path")
         if where.is_absolute() or ".." in where.parts:
             raise BadData(
-                f"{self._by} names {name}, which is not in {self._root}; paths begin at that directory"
+                f"{self._by} names {name}, which is not in {self._tree.named('')}; paths begin at that directory"
             )
         if parent not in self._known:
-            self._known[parent] = self._sizes(parent)
+            found = self._tree.entries("" if parent == "." else parent) or ()
+            self._known[parent] = {entry.name: entry.size for entry in found if entry.size is not None}
         if where.name not in self._known[parent]:
             raise BadData(
-                f"{self._by} names {name}, which is not in {self._root}; copy the image there, or give its directory as the data"
+                f"{self._by} names {name}, which is not in {self._tree.named('')}; copy the image there, or give its directory as the data"
             )
         return self._known[parent][where.name]
-
-    def _sizes(self, parent: str) -> dict[str, int]:
-        try:
-            with os.scandir(self._root / parent) as entries:
-                return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise BadData(f"can't read {self._root / parent}: {error.strerror}") from error

@@ -22,11 +22,11 @@ import pyarrow.parquet
 from elasticdl._core import CSVFile, LinesFile, TFRecordFile, index_csv, index_lines, index_tfrecord
 from elasticdl.data.plan.shard import Task
 from elasticdl.data.readers.csvparams import NO_PARAMS, CSVColumns, check_columns, csv_metadata, csv_params
-from elasticdl.data.readers.files import Kind, one_kind
+from elasticdl.data.readers.files import Kind, one_kind, refuse_params
 from elasticdl.data.readers.madetables import Made, MadeTables, about
 from elasticdl.data.readers.reader import BadRecords, Metadata, Reader, filled
 from elasticdl.data.readers.writing import masked_crc
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadData
 from elasticdl.files.permissions import PRIVATE_FOLDER
 
 PART = 64 << 10
@@ -354,8 +354,8 @@ def open_parts(
 ) -> Reader:
     """Open files of which a task's part is fetched, by their names. Raises BadData or BadSetting."""
     kind = one_kind(origin, kinds, len(kinds) + len(empty))
-    if kind is Kind.TFRECORD and params:
-        raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
+    if kind is Kind.TFRECORD:
+        refuse_params(kind, params)
     csv = csv_params(params) if kind is Kind.CSV else NO_PARAMS
     forms = {name: RecordForm(kind, csv.delimiter_of(name), csv.header) for name in kinds}
     sources = {name: source_of(name) for name in kinds}

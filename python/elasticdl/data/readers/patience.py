@@ -63,14 +63,14 @@ class Patience:
 
     Attributes:
         seconds: how long.
-        note: hears once that it waits, and once that it need not any more.
+        note: hears once that it waits, with True, and once that it need not any more, with False.
         alive: hears after each try in vain, and each second until the next one, that this process is not stuck.
         clock: says the time in seconds.
         wait: waits for so many.
     """
 
     seconds: float = 300.0
-    note: Callable[[str], object] = field(default=lambda text: None)
+    note: Callable[[str, bool], object] = field(default=lambda text, waits: None)
     alive: Callable[[], object] = field(default=lambda: None)
     clock: Callable[[], float] = time.monotonic
     wait: Callable[[float], None] = time.sleep
@@ -100,11 +100,11 @@ class Patience:
                         f"{what} has not answered for {waited:.0f} s ({reason}); --storage_seconds says how long a job waits for it"
                     ) from error
                 if tries == 1:
-                    self.note(f"waiting for {what}, for {self.seconds:g} s at most: {reason}")
+                    self.note(f"waiting for {what}, for {self.seconds:g} s at most: {reason}", True)
                 self._pause(seconds)
             else:
                 if tries:
-                    self.note(f"{what} answers again, after {self.clock() - begun:.0f} s")
+                    self.note(f"{what} answers again, after {self.clock() - begun:.0f} s", False)
                 return answer
 
     def _pause(self, seconds: float) -> None:

@@ -25,13 +25,23 @@ from elasticdl.data.readers.csvparams import (
     csv_metadata,
     csv_params,
 )
-from elasticdl.data.readers.files import Kind, Progress, find_files, is_gzip, kind_of, make_index, one_kind
+from elasticdl.data.readers.files import (
+    GZIP,
+    Kind,
+    Progress,
+    find_files,
+    kind_of,
+    make_index,
+    one_kind,
+    refuse_params,
+    start_of,
+)
 from elasticdl.data.readers.imageorigins import image_origin
 from elasticdl.data.readers.installed import Opening, open_installed
 from elasticdl.data.readers.patience import Patience
 from elasticdl.data.readers.reader import BadRecords, Reader, filled
-from elasticdl.data.readers.recordiofiles import RecordIOReader
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.data.readers.recordiofiles import LocalChunks, RecordIOReader
+from elasticdl.errors import BadData
 from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.spec.readers import By, reader_of, scheme_of
 
@@ -173,12 +183,15 @@ def open_reader(
         reader = ImageReader(name, images, params, made or MadeTables(folder), bad_records)
         return filled(origin, reader, "there is no image in its directories")
     files = find_files(origin)
-    if any(map(is_gzip, files)):
+    starts = {str(path): start_of(path, len(GZIP)) for path in files}
+    if GZIP in starts.values():
         from elasticdl.data.readers.gzipfiles import open_compressed
         from elasticdl.data.readers.madetables import MadeTables
+        from elasticdl.data.readers.tablefiles import LocalFile
 
+        tables = made or MadeTables(folder)
         return open_compressed(
-            origin, files, params, folder, made or MadeTables(folder), bad_records, progress
+            origin, starts, lambda name: LocalFile(Path(name)), params, folder, tables, bad_records, progress
         )
     kinds = {path: kind for path in files if (kind := kind_of(path))}
     kind = one_kind(origin, {str(path): kind for path, kind in kinds.items()}, len(files))
@@ -189,12 +202,13 @@ def open_reader(
         from elasticdl.data.readers.tables import table_params
 
         sources = {str(path): LocalFile(path) for path in kinds}
-        tables = TableReader(kind, sources, table_params(params), records_per_task, bad_records, empty)
-        return filled(origin, tables, "there is no row")
-    if kind in (Kind.TFRECORD, Kind.RECORDIO) and params:
-        raise BadSetting(f"the {kind} reader has no parameters; data_reader_params gives {', '.join(params)}")
+        rows = TableReader(kind, sources, table_params(params), records_per_task, bad_records, empty)
+        return filled(origin, rows, "there is no row")
+    if kind in (Kind.TFRECORD, Kind.RECORDIO):
+        refuse_params(kind, params)
     if kind is Kind.RECORDIO:
-        return filled(origin, RecordIOReader(list(kinds), records_per_task, empty), "its chunks are empty")
+        chunks = RecordIOReader(list(map(str, kinds)), LocalChunks, records_per_task, empty)
+        return filled(origin, chunks, "its chunks are empty")
     csv = csv_params(params) if kind is Kind.CSV else NO_PARAMS
     folder.mkdir(PRIVATE_FOLDER, parents=True, exist_ok=True)
     indexes = _index_all(list(kinds), kind, csv, folder, progress)

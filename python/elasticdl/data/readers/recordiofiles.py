@@ -6,9 +6,9 @@ The core finds, checks and decompresses them; a chunk is a block, so no task of 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Protocol
 
 from elasticdl._core import RecordIOFile
 from elasticdl.data.plan.shard import Task
@@ -29,6 +29,34 @@ class _Chunks:
         return sum(map(len, self.records))
 
 
+class ChunkFile(Protocol):
+    """An open file."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what named its content when its heads were read."""
+
+    @property
+    def chunks(self) -> Sequence[int]:
+        """Return the number of records of each chunk."""
+
+    def read(self, first: int, end: int) -> list[list[bytes]]:
+        """Return the records of each chunk from `first` to before `end`. Raises BadData."""
+
+
+class LocalChunks:
+    """A file of this machine."""
+
+    def __init__(self, path: str) -> None:
+        """Read the heads of its chunks. Raises BadData."""
+        self._file = RecordIOFile(path)
+        self.fingerprint, self.chunks = self._file.fingerprint, self._file.chunks
+
+    def read(self, first: int, end: int) -> list[list[bytes]]:
+        """Return the records of each chunk from `first` to before `end`. Raises BadData."""
+        return [self._file.read(number) for number in range(first, end)]
+
+
 class RecordIOReader:
     """Reads records of RecordIO files; a chunk that is corrupt can't be read, and no record of it is skipped.
 
@@ -40,15 +68,22 @@ class RecordIOReader:
 
     metadata = Metadata()
 
-    def __init__(self, paths: Sequence[Path], records_per_task: int, empty: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        open_file: Callable[[str], ChunkFile],
+        records_per_task: int,
+        empty: Sequence[str] = (),
+    ) -> None:
         """Read the heads of the chunks; `empty` names files without content. Raises BadData."""
-        self._open: OrderedDict[str, RecordIOFile] = OrderedDict()
+        self._open: OrderedDict[str, ChunkFile] = OrderedDict()
+        self._open_file = open_file
         self.fingerprints: dict[str, str] = {}
         blocks = {}
-        for path in map(str, paths):
-            file = self._file(path)
-            self.fingerprints[path] = file.fingerprint
-            blocks[path] = file.chunks
+        for name in names:
+            file = self._file(name)
+            self.fingerprints[name] = file.fingerprint
+            blocks[name] = file.chunks
         self._blocks = Blocks(blocks, empty, records_per_task, self._decode)
         self.block = self._blocks.largest
 
@@ -61,21 +96,23 @@ class RecordIOReader:
         decoded = self._blocks.decoded(task.shard.name, task.start, task.end).records
         return [decoded[record - task.start] for record in records]
 
-    def _decode(self, path: str, pieces: Sequence[Piece]) -> _Chunks:
-        file = self._file(path)
-        if file.fingerprint != self.fingerprints[path]:
+    def _decode(self, name: str, pieces: Sequence[Piece]) -> _Chunks:
+        file = self._file(name)
+        if file.fingerprint != self.fingerprints[name]:
             raise BadData(
-                f"{path} has changed since it was opened; data must not change while a job runs, start the job again"
+                f"{name} has changed since it was opened; data must not change while a job runs, start the job again"
             )
+        first = pieces[0].block if pieces else 0
+        chunks = file.read(first, pieces[-1].block + 1 if pieces else 0)
         return _Chunks(
-            [record for piece in pieces for record in file.read(piece.block)[piece.start : piece.end]]
+            [record for piece in pieces for record in chunks[piece.block - first][piece.start : piece.end]]
         )
 
-    def _file(self, path: str) -> RecordIOFile:
-        if path in self._open:
-            self._open.move_to_end(path)
-            return self._open[path]
-        file = self._open[path] = RecordIOFile(path)
+    def _file(self, name: str) -> ChunkFile:
+        if name in self._open:
+            self._open.move_to_end(name)
+            return self._open[name]
+        file = self._open[name] = self._open_file(name)
         if len(self._open) > _OPEN_FILES:
             self._open.popitem(last=False)
         return file

@@ -12,11 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from elasticdl.data.readers.files import LOOKED_AT, Kind, kind_by, one_kind
+from elasticdl.data.readers.files import GZIP, LOOKED_AT, Kind, kind_by, one_kind, refuse_params
+from elasticdl.data.readers.gzipfiles import open_compressed
+from elasticdl.data.readers.images import ImageReader
 from elasticdl.data.readers.madetables import MadeTables
 from elasticdl.data.readers.parts import open_parts
 from elasticdl.data.readers.patience import Patience
 from elasticdl.data.readers.reader import BadRecords, Reader, filled
+from elasticdl.data.readers.recordiofiles import RecordIOReader
+from elasticdl.data.readers.remotechunks import RemoteChunks
+from elasticdl.data.readers.remoteimages import remote_image_origin
+from elasticdl.data.readers.seekable import Seekable
 from elasticdl.errors import BadData, BadSetting, StorageAway
 from elasticdl.files import folders
 from elasticdl.spec.readers import scheme_of
@@ -74,15 +80,18 @@ class Server:
             reason = " ".join(str(error).split())[:300]
             raise BadData(f"{url} can't be read: {type(error).__name__}: {reason}") from error
 
-    def find(self, origin: str) -> list[str]:
-        """Return the paths that a URL stands for, as of files of this machine. Raises BadData."""
-        path = self.path
+    def find(self, origin: str) -> tuple[list[str], bool]:
+        """Return the paths of the files that a URL stands for, as of this machine, and whether it is a directory. Raises BadData."""
+        path, is_folder = self.path, False
         if glob.has_magic(origin) and scheme_of(origin) not in ("http", "https"):
             found = self.ask(path, lambda files: files.glob(path))
         else:
             listed = [{"name": path, "type": "file"}]
             # Of HTTP all is a file; the directories are those that the user writes as such.
-            if origin.endswith("/") or self.ask(path, lambda files: files.info(path)["type"]) == "directory":
+            is_folder = (
+                origin.endswith("/") or self.ask(path, lambda files: files.info(path)["type"]) == "directory"
+            )
+            if is_folder:
                 listed = self.ask(path, lambda files: files.ls(path, detail=True))
             named = [(entry["name"], entry["type"]) for entry in listed]
             found = [
@@ -90,9 +99,7 @@ class Server:
                 for name, kind in named
                 if kind == "file" and folders.is_data(name.rstrip("/").rpartition("/")[2])
             ]
-        if not found:
-            raise BadData(f"there is no file at {origin}")
-        return sorted(found)
+        return sorted(found), is_folder
 
     def mark(self, path: str) -> str:
         """Return what names a file's present content, as far as the server tells."""
@@ -144,12 +151,16 @@ def _options(origin: str) -> dict[str, Any]:
 
 
 class RemoteFile:
-    """A file on a server: for its parts, and for readers of tables."""
+    """A file on a server: for its parts, and for readers of tables.
+
+    Attributes:
+        size: its bytes.
+    """
 
     def __init__(self, server: Server, path: str) -> None:
         """Ask for its size. Raises BadData."""
         self._server, self._path = server, path
-        self._size = server.size(path)
+        self.size = server.size(path)
 
     def fingerprint(self) -> str:
         """Return what names its present content. Raises BadData."""
@@ -157,8 +168,8 @@ class RemoteFile:
 
     def stream(self) -> Any:
         """Yield the content from the beginning to the end. Raises BadData."""
-        for start in range(0, self._size, _PIECE):
-            yield self._server.part(self._path, start, min(start + _PIECE, self._size))
+        for start in range(0, self.size, _PIECE):
+            yield self._server.part(self._path, start, min(start + _PIECE, self.size))
 
     def part(self, start: int, end: int) -> bytes:
         """Return the bytes from `start` to before `end`. Raises BadData."""
@@ -166,33 +177,7 @@ class RemoteFile:
 
     def opened(self) -> io.RawIOBase:
         """Return a file of which any part can be read."""
-        return _Seekable(self, self._size)
-
-
-class _Seekable(io.RawIOBase):
-    """What readers of tables read: each read is one request."""
-
-    def __init__(self, file: RemoteFile, size: int) -> None:
-        self._file, self._size, self._at = file, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._size, self._at + size)
-        content = self._file.part(self._at, max(self._at, end))
-        self._at += len(content)
-        return content
+        return Seekable(self.part, self.size)
 
 
 def open_remote(
@@ -206,23 +191,32 @@ def open_remote(
 ) -> Reader:
     """Open the record files that a URL stands for. Raises BadData, BadSetting or StorageAway."""
     server = Server(origin, patience)
-    paths = {server.url(path): path for path in server.find(origin)}
+    found, is_folder = server.find(origin)
+    if images := remote_image_origin(server, origin, params, found, is_folder):
+        return filled(
+            origin,
+            ImageReader(origin, images, params, tables, bad_records),
+            "there is no image in its directories",
+        )
+    if not found:
+        raise BadData(f"there is no file at {origin}")
+    paths = {server.url(path): path for path in found}
     files = {url: RemoteFile(server, path) for url, path in paths.items()}
-    kinds: dict[str, Kind] = {}
-    for url, path in paths.items():
-        start = server.part(path, 0, min(LOOKED_AT, server.size(path)))
-        if start.startswith(b"\x1f\x8b"):
-            raise BadData(
-                f"{url} is compressed (gzip), which only files of this machine may be; unpack it: gunzip"
-            )
-        if kind := kind_by(start, url.partition("?")[0]):
-            kinds[url] = kind
+    starts = {url: file.part(0, min(LOOKED_AT, file.size)) for url, file in files.items()}
+    if any(start.startswith(GZIP) for start in starts.values()):
+        return open_compressed(origin, starts, files.__getitem__, params, folder, tables, bad_records)
+    kinds = {url: kind for url, start in starts.items() if (kind := kind_by(start, url.partition("?")[0]))}
     empty = [url for url in files if url not in kinds and not url.rpartition("/")[2].startswith("_")]
     kind = one_kind(origin, kinds, len(files))
     if kind is Kind.RECORDIO:
-        raise BadData(
-            f"{origin} is RecordIO, which only files of this machine may be; copy it, or write it as Parquet"
+        refuse_params(kind, params)
+        chunks = RecordIOReader(
+            list(kinds),
+            lambda url: RemoteChunks(url, files[url], tables, folder),
+            records_per_task,
+            empty,
         )
+        return filled(origin, chunks, "its chunks are empty")
     if kind in (Kind.PARQUET, Kind.ARROW):
         return _tables(
             origin, kind, {url: files[url] for url in kinds}, params, records_per_task, bad_records, empty

@@ -11,14 +11,14 @@ from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.group import GroupManifest, verify_parts
-from elasticdl.checkpoint.manifest import NAME, OtherKind
+from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.order import Dealing, dealing_of
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadSetting
 from elasticdl.master.core.records import ResumedStateRecord
-from elasticdl.master.core.resuming import FLAG, highest_number
+from elasticdl.master.core.resuming import FLAG, highest_number, newest_whole
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -100,17 +100,12 @@ def open_checkpoint(spec: JobSpec, *, verify: bool) -> GroupCheckpoint | None:
     """
     if not spec.checkpoint_dir_for_init:
         return None
-    damaged: list[str] = []
-    for folder in checkpoints.candidates(Path(spec.checkpoint_dir_for_init), FLAG):
-        try:
-            manifest = checkpoints.read_of_group(folder)
-            if verify:
-                verify_parts(manifest)
-        except OtherKind as error:
-            raise BadSetting(f"{FLAG}: {error}; name another checkpoint") from None
-        except BadData as error:
-            damaged.append(str(error))
-            continue
-        passed_over = f"{'; '.join(damaged)}: {folder} is taken, the one before" if damaged else ""
-        return GroupCheckpoint(folder / NAME, manifest, passed_over)
-    raise BadSetting(f"{FLAG}: {'; '.join(damaged)}; name another checkpoint")
+
+    def read(folder: Path) -> GroupManifest:
+        manifest = checkpoints.read_of_group(folder)
+        if verify:
+            verify_parts(manifest)
+        return manifest
+
+    folder, manifest, passed_over = newest_whole(spec.checkpoint_dir_for_init, read)
+    return GroupCheckpoint(folder / NAME, manifest, passed_over)

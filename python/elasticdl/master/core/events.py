@@ -161,7 +161,7 @@ class GiveUp:
 
     Attributes:
         reason: one sentence for people.
-        kind: `program`, `bad-input` or `lost`.
+        kind: `program`, `bad-input`, `storage` or `lost`.
         worker: who, or empty.
         traceback: or empty.
     """

@@ -46,8 +46,8 @@ def _fails_job(
     what = _first_line(error.traceback) or error.signature
     if error.kind == "bad-input":
         return f"{who}: {what}"
-    if error.kind == "nan":
-        return what
+    if error.kind in ("nan", "storage"):
+        return what  # nobody else would have more success: the others see the same numbers, or ask the same server
     # Who could not write it, and how often, does not matter to the person who has to make room.
     unwritable = what if error.kind == "unwritable" else ""
     if not has_committed():

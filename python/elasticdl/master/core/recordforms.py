@@ -18,6 +18,7 @@ from elasticdl.files.reading import fields, flag, integer, items, number, text
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry, ServerId
 from elasticdl.master.core.records import (
+    CheckpointRecord,
     CutRecord,
     DoneRecord,
     EpochRecord,
@@ -74,6 +75,8 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "type": "resumed-state", "number": number, "path": path, "state": [state.step, state.view],
                 "position": list(astuple(position)), "passed": passed,
             }  # fmt: skip
+        case CheckpointRecord(path):
+            return {"type": "checkpoint", "path": path}
         case EvaluatedRecord(state, values, seconds, task):
             return {
                 "type": "evaluated",
@@ -244,6 +247,7 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         Position(*map(integer, items(b["position"], 4))),
         flag(b["passed"]),
     ),
+    "checkpoint": lambda b: CheckpointRecord(text(b["path"])),
     "evaluated": lambda b: EvaluatedRecord(
         _read_state(b["state"]),
         tuple(map(_read_metric, items(b["values"]))),

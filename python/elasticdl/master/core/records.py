@@ -138,7 +138,7 @@ class FailedRecord:
 
     Attributes:
         reason: one sentence for people.
-        kind: `program`, `bad-input` or `lost` (exit code 2 for `bad-input`, else 1).
+        kind: `program`, `bad-input`, `nan`, `unwritable`, `storage` or `lost` (exit code 2 for `bad-input`, else 1).
         worker: who had the error, or empty.
         traceback: the user's traceback, or empty.
     """
@@ -289,11 +289,18 @@ class ResumedStateRecord:
     passed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointRecord:
+    """A job evaluates or predicts with the weights of a checkpoint; `path`: of its manifest."""
+
+    path: str
+
+
 Record = (
     EpochRecord | ShardsRecord | ViewRecord | SnapshotRecord | WantedRecord | ErrorRecord | StoppingRecord
     | FinishedRecord | FailedRecord | KnownRecord | ModelRecord | PlacementRecord | DoneRecord | PositionRecord
     | CutRecord | SavedRecord | ResumedRecord | LaunchedRecord | WorkersRecord | EvaluatedRecord
-    | ResumedStateRecord
+    | ResumedStateRecord | CheckpointRecord
 )  # fmt: skip
 Terminal = FinishedRecord | FailedRecord
 
@@ -333,6 +340,7 @@ class Journal:
         saved: the last one that is whole, and how it was begun.
         resumed: the checkpoint from which the job continued, None if it began anew.
         resumed_state: that from which a synchronous job continued.
+        checkpoint: the manifest of that with whose weights the job evaluates or predicts, None if it is not known or there is none.
     """
 
     length: int = 0
@@ -362,6 +370,7 @@ class Journal:
     saved: tuple[SavedRecord, CutRecord] | None = None
     resumed: ResumedRecord | None = None
     resumed_state: ResumedStateRecord | None = None
+    checkpoint: str | None = None
 
     @property
     def has_begun(self) -> bool:
@@ -446,6 +455,8 @@ class Journal:
             case ResumedStateRecord(number, path, state, position, passed):
                 snapshot = SnapshotRecord(ViewId(0), state, position, path, number, passed)
                 return replace(after, resumed_state=record, snapshot=snapshot)
+            case CheckpointRecord(path):
+                return replace(after, checkpoint=path)
         assert_never(record)
 
     def _still_evaluated(self, view: View) -> Mapping[StateId, EvaluatedRecord]:
@@ -499,6 +510,7 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     journal = read_journal(records)
     kept: list[Record] = [EpochRecord(journal.epoch), KnownRecord(tuple(journal.known))]
     kept += [] if journal.shards is None else [ShardsRecord(journal.shards, journal.validation)]
+    kept += [] if journal.checkpoint is None else [CheckpointRecord(journal.checkpoint)]
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.resumed_state is None else [journal.resumed_state]
     kept += [] if journal.snapshot is None else [journal.snapshot]

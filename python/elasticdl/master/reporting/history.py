@@ -82,6 +82,7 @@ class EventHistory:
         first_step_at: when the first step was committed, in seconds since the Unix epoch.
         records_before: of these records, those that an earlier job has trained.
         unsaved: snapshots that could not be written, or were given up.
+        waiting: who waits for storage that does not answer, and for which; empty for the master itself.
     """
 
     def __init__(self, submitted_at: float) -> None:
@@ -100,6 +101,7 @@ class EventHistory:
         self._counts = {"drained": 0, "lost": 0}
         self._servers = {"drained": 0, "lost": 0}
         self.unsaved = 0
+        self.waiting: dict[str, str] = {}
         self._redone = 0
         self._bad_records: set[str] = set()
         self._idle_steps: set[int] = set()
@@ -124,6 +126,13 @@ class EventHistory:
                 )
             case EventKind.ENDED:
                 self._ends[event.worker] = told.cause
+                self.waiting.pop(event.worker, None)
+            case EventKind.WAITING:
+                self.waiting[event.worker] = event.text
+            case EventKind.ANSWERED:
+                self.waiting.pop(event.worker, None)
+            case EventKind.MASTER:
+                self.waiting.pop("", None)
             case EventKind.BAD_RECORD:
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)

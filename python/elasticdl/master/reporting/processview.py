@@ -11,6 +11,7 @@ from elasticdl.master.core.machine import MasterCore
 from elasticdl.master.core.records import FailedRecord, FinishedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory
 
 _SHOWN_AFTER_END = 10.0
 """Seconds for which a process that has ended is shown."""
@@ -27,6 +28,14 @@ def fixed_state(now: float, machine: MasterCore) -> tuple[str, str] | None:
             return "failed", reason
     why = machine.stuck(now)
     return ("waiting", why) if why else None
+
+
+def waits_for_storage(history: EventHistory, at_work: int) -> tuple[str, str] | None:
+    """Return state and reason of a job in which as many processes wait for storage as are at work; None for another one."""
+    if not history.waiting or len(history.waiting) < at_work:
+        return None
+    name, text = next(iter(history.waiting.items()))
+    return "waiting", f"{name or 'the master'} is {text}"
 
 
 def process_statuses(

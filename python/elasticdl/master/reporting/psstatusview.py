@@ -12,7 +12,7 @@ from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.processview import fixed_state, process_statuses
+from elasticdl.master.reporting.processview import fixed_state, process_statuses, waits_for_storage
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -67,6 +67,9 @@ class PsStatusView:
             return fixed
         if journal.stopping is not None:
             return "stopping", journal.stopping
+        busy = len(machine.work.leases.held) or len(machine.evaluations.leased)
+        if (waits := waits_for_storage(self.history, busy)) is not None:
+            return waits
         if journal.shards is None:
             return "starting", "the data is being opened"
         if journal.model is None:
@@ -83,7 +86,6 @@ class PsStatusView:
                 "back to the last snapshot"
             )
         evaluation = machine.evaluations.evaluation
-        busy = len(machine.work.leases.held) or len(machine.evaluations.leased)
         if not busy and not machine.ends:
             return "waiting", "no worker is there; new ones are being started"
         who = how_many(busy, len(journal.servers))

@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -85,6 +85,10 @@ class StatusStore(Protocol):
         """Keep the summary, and return when all that was reported is kept."""
 
 
+def _events_of(lines: Iterable[str]) -> list[HistoryEvent]:
+    return [told for line in lines if (told := event_from_line(line)) is not None]
+
+
 class FileStatusStore:
     """A local job's: `events.jsonl`, `curves.json` and `summary.json` in its folder; the status is asked for over the control plane."""
 
@@ -111,14 +115,21 @@ class FileStatusStore:
 
     def recall(self) -> list[HistoryEvent]:
         """Read the events; a torn last line is given an end, so that the next event does not continue it."""
-        try:
-            lines = self._events.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-        except OSError:
-            return []
+        lines = self._lines()
         if lines and not lines[-1].endswith("\n"):
             with open(self._events, "a", encoding="utf-8", opener=private) as file:
                 file.write("\n")
-        return [told for line in lines if (told := event_from_line(line)) is not None]
+        return _events_of(lines)
+
+    def peek(self) -> list[HistoryEvent]:
+        """Read the events of a job whose master may just be writing one."""
+        return _events_of(self._lines())
+
+    def _lines(self) -> list[str]:
+        try:
+            return self._events.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+        except OSError:
+            return []
 
     def tell(self, told: HistoryEvent) -> None:
         """Append a line."""
@@ -177,7 +188,7 @@ class ObjectStatusStore:
         """Read the events. What can't be read now is read before it is written over."""
         with contextlib.suppress(OSError):
             self._read_before()
-        return [told for line in self._before or () if (told := event_from_line(line)) is not None]
+        return _events_of(self._before or ())
 
     def recall_curves(self) -> str:
         """Read the curves; those that can't be read now are begun anew."""

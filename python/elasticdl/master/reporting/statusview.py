@@ -12,7 +12,7 @@ from elasticdl.master.allreduce.machine import AllReduceMaster
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.processview import fixed_state, process_statuses
+from elasticdl.master.reporting.processview import fixed_state, process_statuses, waits_for_storage
 from elasticdl.spec.jobspec import JobSpec
 
 
@@ -63,6 +63,8 @@ class StatusView:
             return "waiting", lost
         if journal.stopping is not None:
             return "stopping", journal.stopping
+        if (waits := waits_for_storage(self.history, 1)) is not None:  # a step needs all members
+            return waits
         if view is None:
             return "starting", self._short() or (
                 "workers are being started" if journal.shards else "the data is being opened"

@@ -10,7 +10,7 @@ from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.reporting.history import EventHistory
-from elasticdl.master.reporting.processview import fixed_state, process_statuses
+from elasticdl.master.reporting.processview import fixed_state, process_statuses, waits_for_storage
 from elasticdl.master.tasking.machine import TaskMaster
 from elasticdl.spec.jobspec import JobSpec
 
@@ -66,6 +66,8 @@ class TaskStatusView:
             return fixed
         if journal.stopping is not None:
             return "stopping", journal.stopping
+        if (waits := waits_for_storage(self.history, len(machine.liveness.seen))) is not None:
+            return waits
         if machine.plan is None:
             return "starting", "the data is being opened"
         if not machine.liveness.seen:

@@ -49,7 +49,8 @@ class JobContext:
         journal: its journal.
         store: what its master keeps for people.
         monitor: opens the heartbeats' socket.
-        open_data: opens the data and says what it is, None if only a worker can; told bytes indexed and bytes in all.
+        open_data: opens the data and says what it is, None if only a worker can; told bytes indexed and bytes in all, and whether it
+            waits for storage.
         facts: what the summary says beside what the master knows.
         observers: hear all that people hear.
     """
@@ -60,7 +61,7 @@ class JobContext:
     journal: Journal
     store: StatusStore
     monitor: Callable[[], Monitor]
-    open_data: Callable[[Callable[[int, int], None]], DataFound | None]
+    open_data: Callable[[Callable[[int, int], None], Callable[[str, bool], None]], DataFound | None]
     facts: Callable[[], Mapping[str, Any]]
     observers: Sequence[Observer] = ()
 

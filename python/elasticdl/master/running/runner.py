@@ -45,7 +45,7 @@ from elasticdl.control.transport.stream import (
     StopWanted,
 )
 from elasticdl.data.plan.order import idle_for_blocks
-from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed
+from elasticdl.errors import BadData, BadInput, BadSetting, JobFailed, StorageAway
 from elasticdl.master.core import events as machine_events
 from elasticdl.master.core.journal import REPLACED
 from elasticdl.master.core.journalwriter import JournalWriter, Outcome, Overtaken, Unwritten, Written
@@ -85,6 +85,14 @@ class _Indexing:
     total: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Storage:
+    """Storage does not answer, or does again."""
+
+    text: str
+    waits: bool
+
+
 _Incoming = (
     ServerEvent
     | ClusterEvent
@@ -93,6 +101,7 @@ _Incoming = (
     | _DataLeft
     | _DataRefused
     | _Indexing
+    | _Storage
     | machine_events.ManifestWritten
 )
 
@@ -220,9 +229,14 @@ class Runner(Generic[Machine]):
         if any(isinstance(record, ShardsRecord) for record in self._past.records):
             return
         try:
-            found = self._job.open_data(lambda done, total: self._inbox.put(_Indexing(done, total)))
+            found = self._job.open_data(
+                lambda done, total: self._inbox.put(_Indexing(done, total)),
+                lambda text, waits: self._inbox.put(_Storage(text, waits)),
+            )
         except BadInput as error:
             self._inbox.put(_DataRefused(str(error), "bad-input"))
+        except StorageAway as error:
+            self._inbox.put(_DataRefused(str(error), "storage"))
         except Exception as error:
             text = traceback.format_exc()
             self._inbox.put(_DataRefused(f"the data can't be opened: {error}", "program", text))
@@ -269,6 +283,8 @@ class Runner(Generic[Machine]):
                 self._handle(machine_events.GiveUp(reason, kind, "", text))
             case machine_events.ManifestWritten():
                 self._handle(event)
+            case _Storage(text, waits):
+                self._reporter.tell(EventKind.WAITING if waits else EventKind.ANSWERED, text)
             case _Indexing(done, total):
                 self._reporter.indexing(done, total)
             case _:

@@ -18,17 +18,19 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.files.permissions import PRIVATE_FOLDER
 from elasticdl.files.predictions import parts_of
 from elasticdl.master.core.events import Announce, GiveUp
-from elasticdl.master.core.records import FinishedRecord, Record, ShardsRecord
+from elasticdl.master.core.records import CheckpointRecord, FinishedRecord, Record, ShardsRecord
 from elasticdl.master.processes import replicas as replicas
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
 from elasticdl.master.processes.starting import Stage
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.taskstatusview import TaskStatusView
+from elasticdl.master.running.context import Past
 from elasticdl.master.running.metricsums import add_up, result_size
 from elasticdl.master.running.strategy import Actions
 from elasticdl.master.running.times import times_of
 from elasticdl.master.tasking.machine import Settings, TaskMaster
+from elasticdl.master.tasking.weights import WeightsCheckpoint, open_checkpoint
 from elasticdl.spec.jobspec import JobKind, JobSpec
 
 
@@ -38,15 +40,23 @@ class TaskStrategy:
     tick_seconds = 0.1
     status_seconds = 0.2
 
-    def __init__(self, spec: JobSpec, job_name: str, draft: Path | None) -> None:
-        """Serve the job of these settings; `draft`: where predictions are made, None if nowhere."""
+    def __init__(self, spec: JobSpec, job_name: str, draft: Path | None, past: Past) -> None:
+        """Serve the job of these settings.
+
+        `draft`: where predictions are made, None if nowhere; `past`: what there was before this life of its master.
+        """
         self._spec = spec
+        self._past = past
+        self._checkpoint: WeightsCheckpoint | None = None
+        """With whose weights the job works; None in later lives of the master, which find that in the journal."""
         self._job_name = job_name
         self._draft = draft
 
     def begin(self) -> TaskMaster:
-        """Return a master that knows nothing yet."""
-        return TaskMaster(settings(self._spec, self._draft))
+        """Return a master that knows nothing yet. Raises BadInput for a checkpoint that can't be used."""
+        if not any(isinstance(record, CheckpointRecord) for record in self._past.records):
+            self._checkpoint = open_checkpoint(self._spec, verify=True)
+        return TaskMaster(settings(self._spec, self._draft, self._checkpoint))
 
     # ------------------------------------------------------------------ what people see
 
@@ -87,9 +97,12 @@ class TaskStrategy:
         return ""
 
     def figures(self, machine: TaskMaster, history: EventHistory) -> dict[str, Any]:
-        """Return how many workers took part, and how many records they have gone through."""
+        """Return how many workers took part, how many records they have gone through, and whose weights they had."""
         what = "records_evaluated" if machine.evaluates else "records_predicted"
-        return {"joined": len(history.joined), what: history.records}
+        figures: dict[str, Any] = {"joined": len(history.joined), what: history.records}
+        if machine.journal.checkpoint is not None:
+            figures["weights_of"] = str(Path(machine.journal.checkpoint).parent)
+        return figures
 
     # ------------------------------------------------------------------ processes
 
@@ -128,7 +141,13 @@ class TaskStrategy:
         return None
 
     def after_append(self, machine: TaskMaster, record: Record, actions: Actions) -> None:
-        """Do nothing: tasks are not journalled."""
+        """Say which checkpoints are damaged, if another one was taken; tasks are not journalled."""
+        if (
+            isinstance(record, CheckpointRecord)
+            and self._checkpoint is not None
+            and self._checkpoint.passed_over
+        ):
+            actions.tell(EventKind.NOTE, self._checkpoint.passed_over)
 
     def complete_audit(self, machine: TaskMaster, record: FinishedRecord) -> None:
         """Do nothing: nothing is trained."""
@@ -139,8 +158,14 @@ class TaskStrategy:
             shutil.rmtree(self._draft, ignore_errors=True)
 
 
-def settings(spec: JobSpec, draft: Path | None) -> Settings:
-    """Return what the machine takes from the job's settings; `draft`: where predictions are made, None if nowhere."""
+def settings(spec: JobSpec, draft: Path | None, checkpoint: WeightsCheckpoint | None) -> Settings:
+    """Return what the machine takes from the job's settings.
+
+    Args:
+        spec: the settings.
+        draft: where predictions are made, None if nowhere.
+        checkpoint: that was found, None if there is none or the journal has it.
+    """
 
     def plan(shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> OnePass:
         return pass_of(spec, shards)
@@ -158,4 +183,5 @@ def settings(spec: JobSpec, draft: Path | None) -> Settings:
         result_size=result_size,
         draft="" if draft is None else str(parts_of(draft)),
         table="" if table is None else table.name,
+        checkpoint="" if checkpoint is None else str(checkpoint.path),
     )

@@ -26,6 +26,7 @@ from elasticdl.control.protocol.messages import (
     StopJob,
     TaskKind,
     TaskResult,
+    UseCheckpoint,
 )
 from elasticdl.control.protocol.psmessages import Enroll, Enrolled, Leave
 from elasticdl.control.protocol.status import EventKind
@@ -39,7 +40,14 @@ from elasticdl.master.core.evaluation import Evaluation
 from elasticdl.master.core.evaluationresults import AddUp, ResultSize, bad_metrics, bad_result
 from elasticdl.master.core.events import Announce, Beat, Kill
 from elasticdl.master.core.machine import Link, MasterCore, Out
-from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, Journal, Record, ShardsRecord
+from elasticdl.master.core.records import (
+    CheckpointRecord,
+    EvaluatedRecord,
+    FinishedRecord,
+    Journal,
+    Record,
+    ShardsRecord,
+)
 from elasticdl.master.tasking.liveness import Liveness
 
 
@@ -53,6 +61,7 @@ class Settings(core.Settings):
         result_size: bytes of such a result, by what it consists of.
         draft: where predictions lie until all of them are there; empty if they are written nowhere.
         table: the table into which they are loaded then, for people; empty if they are files.
+        checkpoint: manifest of the one that was found; empty if the weights are in a file, or a master before has found one.
     """
 
     task: TaskKind
@@ -60,6 +69,14 @@ class Settings(core.Settings):
     result_size: ResultSize
     draft: str = ""
     table: str = ""
+    checkpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLink(Link):
+    """One control stream of a worker; `checkpoint`: it was told which one is used."""
+
+    checkpoint: bool = False
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -78,7 +95,7 @@ class TaskMaster(MasterCore):
     """
 
     settings: Settings
-    links: Mapping[int, Link] = field(default_factory=dict)
+    links: Mapping[int, TaskLink] = field(default_factory=dict)
     plan: OnePass | None = None
     tasks: Evaluation | None = None
     added_up: bytes | None = None
@@ -106,7 +123,7 @@ class TaskMaster(MasterCore):
     # ------------------------------------------------------------------ the transition
 
     def _connect(self, connection: int, member: MemberId, name: str) -> Self:
-        return replace(self, links={**self.links, connection: Link(member=member, name=name)})
+        return replace(self, links={**self.links, connection: TaskLink(member=member, name=name)})
 
     def _disconnect(self, now: float, connection: int) -> Self:
         links = dict(self.links)
@@ -162,6 +179,8 @@ class TaskMaster(MasterCore):
         return super()._appended(now, before, record, out)
 
     def _wanted_own(self, now: float) -> Record | None:
+        if self.settings.checkpoint and self.journal.checkpoint is None:
+            return CheckpointRecord(self.settings.checkpoint)
         tasks = self.tasks
         if tasks is None or tasks.evaluated is None or STATE in self.journal.evaluated:
             return None
@@ -206,7 +225,7 @@ class TaskMaster(MasterCore):
             return None  # it counts for nothing
         return bad_result(result, self.plan, tasks, self.settings.result_size)
 
-    def _hear(self, now: float, connection: int, link: Link, message: MemberMessage, out: Out) -> Self:
+    def _hear(self, now: float, connection: int, link: TaskLink, message: MemberMessage, out: Out) -> Self:
         match message:
             case Enroll():
                 return self._enroll(now, connection, link, message, out)
@@ -229,7 +248,7 @@ class TaskMaster(MasterCore):
                 return self._note_failure(link, message)._without(link.member)
         return self
 
-    def _enroll(self, now: float, connection: int, link: Link, enroll: Enroll, out: Out) -> Self:
+    def _enroll(self, now: float, connection: int, link: TaskLink, enroll: Enroll, out: Out) -> Self:
         if enroll.member not in self.liveness.seen:
             out.append(Announce(EventKind.JOINED, link.name, 0, 0, f"{link.name} has joined"))
         liveness = self.liveness.enrolled(now, enroll.member, link.name, connection, leaving=enroll.leaving)
@@ -315,6 +334,9 @@ class TaskMaster(MasterCore):
         links = dict(self.links)
         for connection, link in self.links.items():
             told = self._tell_everybody(connection, link, out)
+            if self.journal.checkpoint is not None and not told.checkpoint and not told.verdict:
+                self._tell(connection, UseCheckpoint(self.journal.checkpoint), out)
+                told = replace(told, checkpoint=True)
             if told.registered and not told.welcomed and not told.verdict:
                 self._tell(connection, Enrolled(self.journal.epoch, None), out)
                 told = replace(told, welcomed=True)

@@ -20,7 +20,7 @@ from elasticdl.spec.framework import ModelFileRules, framework_of
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
 from elasticdl.worker.contract.ps import PsAdapter
-from elasticdl.worker.contract.trained import TrainedModel
+from elasticdl.worker.contract.trained import GroupState, TrainedModel, Weights
 from elasticdl.worker.contract.usermodel import UserModel
 
 
@@ -64,10 +64,16 @@ class Framework(ModelFileRules, Protocol):
     def ps_adapter(self, user: UserModel, spec: JobSpec, metadata: Any, process: ProcessName) -> PsAdapter:
         """Return the adapter of a worker with parameter servers, with nothing built yet; called only if `has_ps`."""
 
-    def trained(self, user: UserModel, spec: JobSpec, metadata: Any) -> TrainedModel:
-        """Return the model of the file that `trained_model` names, with nothing built or read yet.
+    def trained(self, user: UserModel, spec: JobSpec, metadata: Any, weights: Weights) -> TrainedModel:
+        """Return a model that was trained, with nothing built or read yet.
 
-        `metadata`: what the reader knows of its records, the third argument of `feed`.
+        `metadata`: what the reader knows of its records, the third argument of `feed`. `weights`: where they are.
+        """
+
+    def export_state(self, user: UserModel, spec: JobSpec, state: GroupState, path: str, kind: str) -> None:
+        """Write the model of a group's state, without data, as a job that ends in that state does with `Adapter.export`.
+
+        Raises BadModel for another model, or one that can't be built without data; OSError with what was at `path` intact.
         """
 
     def restored(self, user: UserModel, catalog: Catalog, threshold: int) -> RestoredModel:

@@ -1,0 +1,144 @@
+"""Jobs that evaluate or predict with what training has left, beside the file that it was to write: the same bits, whoever is killed."""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.manifest import NAME
+from elasticdl.control.protocol.status import EventKind, JobEvent
+
+from .conftest import Start
+from .test_faults import seen
+from .test_group_checkpoints import flip
+from .test_tasks import disturb, sums
+
+ZOO = Path(__file__).parent / "zoo"
+
+
+@pytest.fixture
+def flowers(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return functools.partial(
+        start,
+        environment={"GO": str(tmp_path / "go"), "TOLD": str(tmp_path / "told")},
+        model_zoo=ZOO,
+        model_def="foretold.custom_model",
+        minibatch_size=4,
+        witness_seconds=1,
+        num_workers=2,
+    )
+
+
+def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: Path, tmp_path: Path) -> None:
+    """A damaged one is passed over by name; what can't be used is refused, and nothing is made."""
+    go, saved, data = tmp_path / "go", tmp_path / "checkpoints", iris / "train"
+    go.touch()
+    train = functools.partial(flowers, training_data=data, checkpoint_dir=saved, max_step=3)
+    train(checkpoint_steps=99).wait().succeeded()
+    train(output=tmp_path / "petals.npz", checkpoint_dir_for_init=saved, max_step=7).wait().succeeded()
+    older, newest = (checkpoints.folder_of(saved, number) for number in (1, 2))
+
+    def predict(output: str, **settings: object) -> Start:
+        made = {"num_minibatches_per_task": 1, "prediction_data": data, "output": tmp_path / output}
+        return flowers(command="predict", **{**made, **settings})
+
+    evaluate = functools.partial(flowers, command="evaluate", validation_data=data)
+    predict("from-file", trained_model=tmp_path / "petals.npz", num_workers=1).wait().succeeded()
+    go.unlink()
+    job = predict(
+        "from-checkpoint", checkpoint_dir_for_init=saved, num_workers=4, relaunch_on_worker_failure=100
+    )
+    disturb(job, go, "predicting")
+    summary = job.wait().succeeded().summary
+    assert summary["weights_of"] == str(newest)
+    assert sums(tmp_path / "from-checkpoint") == sums(tmp_path / "from-file")
+    of_file = evaluate(trained_model=tmp_path / "petals.npz").wait().succeeded().summary
+    of_checkpoint = evaluate(checkpoint_dir_for_init=newest).wait().succeeded().summary
+    assert of_checkpoint["metrics"] == of_file["metrics"]
+
+    def refuse(*words: str, **settings: object) -> None:
+        result = predict(
+            "refused", **{"num_workers": 1, "checkpoint_dir_for_init": newest, **settings}
+        ).wait()
+        assert result.code == 2, result.err + result.logs
+        for word in words:
+            assert word in result.err
+        assert not [path for path in tmp_path.iterdir() if "refused" in path.name]
+
+    refuse("leave one of the two out", trained_model=tmp_path / "petals.npz")
+    refuse("--trained_model or --checkpoint_dir_for_init is required", checkpoint_dir_for_init="")
+    refuse("does not exist", checkpoint_dir_for_init=tmp_path / "nowhere")
+    refuse(f"{newest} is of another model", "weight (1,)", model_def="weighed.custom_model")
+    flip(newest / "part-0")
+    refuse(str(newest / "part-0"), "its checksum does not hold; name another checkpoint")
+    job = evaluate(checkpoint_dir_for_init=saved)
+    notes = [item.text for item in seen(job) if isinstance(item, JobEvent) and item.kind == EventKind.NOTE]
+    summary = job.wait().succeeded().summary
+    assert summary["weights_of"] == str(older)
+    assert summary["metrics"] != of_file["metrics"]
+    assert any(f"{newest / 'part-0'}: the checkpoint is damaged" in note for note in notes)
+    (newest / "part-0").unlink()
+    refuse(str(newest / "part-0"), "is not whole")
+    (newest / NAME).write_text(json.dumps({**json.loads((newest / NAME).read_text()), "format": 2}))
+    refuse("written in format 2, this version of elasticdl reads format 1", checkpoint_dir_for_init=saved)
+
+
+def test_a_checkpoint_of_servers_gives_what_the_export_gives(
+    plain: Start, ids: np.ndarray, tmp_path: Path
+) -> None:
+    """Also for ids that nobody has trained."""
+    (tmp_path / "go").touch()
+    saved, output = tmp_path / "checkpoints", tmp_path / "weighed.npz"
+    model = {"model_def": "weighed.custom_model", "threads_per_worker": 1}
+    plain(**model, checkpoint_dir=saved, output=output, num_epochs=1).wait().succeeded()
+    unseen = np.setdiff1d(np.arange(3000), ids)[:40]
+    rows = np.concatenate([unseen, ids[:200]])
+    (tmp_path / "some.csv").write_text("id\n" + "".join(f"{one}\n" for one in rows))
+    task = functools.partial(plain.func, **{**plain.keywords, **model})  # type: ignore[attr-defined]
+    for name in ("training_data", "num_ps_pods", "num_epochs"):
+        del task.keywords[name]
+    weights = {"file": {"trained_model": output}, "servers": {"checkpoint_dir_for_init": saved}}
+    found = {}
+    for name, of in weights.items():
+        settings = {"prediction_data": tmp_path / "some.csv", "output": tmp_path / name, **of}
+        task(command="predict", **settings).wait().succeeded()
+        evaluated = task(command="evaluate", validation_data=tmp_path / "some.csv", **of).wait().succeeded()
+        found[name] = (sums(tmp_path / name), evaluated.summary["metrics"])
+    assert found["servers"] == found["file"]
+    folder = checkpoints.folder_of(saved, checkpoints.numbers(saved)[-1])
+    (file, *_) = checkpoints.read(folder).sizes()
+    flip(file)
+    shutil.rmtree(tmp_path / "servers")
+    damaged = task(
+        command="predict",
+        prediction_data=tmp_path / "some.csv",
+        output=tmp_path / "servers",
+        checkpoint_dir_for_init=folder,
+    ).wait()
+    assert damaged.code == 2, damaged.err
+    assert str(file) in damaged.err
+    assert "its checksum differs from the manifest's" in damaged.err
+    assert not (tmp_path / "servers").exists()
+
+
+def test_keras_predicts_with_a_checkpoint_as_with_the_file(
+    flowers: Start, iris: Path, tmp_path: Path
+) -> None:
+    saved = tmp_path / "checkpoints"
+    model = {"model_def": "norm.custom_model", "minibatch_size": 16}
+    train = {"training_data": iris / "train", "checkpoint_dir": saved, "output": tmp_path / "norm.keras"}
+    flowers(**model, **train).wait().succeeded()
+    for name, of in {
+        "file": {"trained_model": tmp_path / "norm.keras"},
+        "checkpoint": {"checkpoint_dir_for_init": saved},
+    }.items():
+        settings = {"prediction_data": iris / "heldout", "output": tmp_path / name, **of}
+        flowers(command="predict", **model, **settings).wait().succeeded()
+    assert sums(tmp_path / "checkpoint") == sums(tmp_path / "file")
