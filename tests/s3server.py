@@ -1,4 +1,4 @@
-"""A server of S3 for tests, a process of its own that can be killed: moto, with the files of a directory.
+"""A server of s3:// URLs for tests, a process of its own that can be killed: moto, with the files of a directory.
 
 The first directories are buckets. moto keeps objects in memory, so a server that is started again reads the same files. It checks no keys:
 this refuses those that begin with another name than the one it expects.

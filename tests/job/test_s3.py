@@ -1,4 +1,4 @@
-"""Jobs whose data is on a server of S3, which is killed."""
+"""Jobs whose data is on a server of s3:// URLs, which is killed."""
 
 from __future__ import annotations
 

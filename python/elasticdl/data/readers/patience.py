@@ -30,7 +30,7 @@ _UNSET = (
     "ProfileNotFound",
     "DefaultCredentialsError",
 )
-"""Errors of clients of S3 and Google's storage that find no keys, by their names: the clients may not be installed."""
+"""Errors of clients of Amazon's and Google's storage that find no keys, by their names: the clients may not be installed."""
 _PASSING_STATUS = (408, 429)
 """Answers of HTTP below 500 that another try may change."""
 
