@@ -15,7 +15,12 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from elasticdl.cluster.local.place import JobPlace
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
+from elasticdl.errors import BadSetting
+from elasticdl.job.master import open_data
+from elasticdl.spec import edge
+from elasticdl.spec.jobspec import JobKind
 
 from .conftest import Job, Start
 from .test_evaluation import master_of
@@ -166,3 +171,19 @@ def test_bad_input_is_refused_with_nothing_made(
     assert said in result.err
     assert "hidden" not in result.err
     assert {path.name for path in tmp_path.iterdir()} - before <= {"state", "summary-0.json", "edl-test"}
+
+
+def test_in_pods_the_master_looks_for_the_table(tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "d.db")) as database:
+        database.execute("CREATE TABLE predictions (a)")
+    settings = {
+        "model_def": "a.b",
+        "trained_model": "/x",
+        "prediction_data": "/x",
+        "image_name": "elasticdl:test",
+        "output": f"sqlite:///{tmp_path}/d.db?table=predictions",
+    }
+    spec = edge.build(edge.from_arguments(settings), JobKind.PREDICT)
+    place = JobPlace(tmp_path, tmp_path, 0.0, tmp_path)
+    with pytest.raises(BadSetting, match=r"the table predictions of .* exists"):
+        open_data(place, spec, lambda done, total: None)

@@ -16,7 +16,7 @@ import pytest
 
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
-from .conftest import Job, Result, Start
+from .conftest import Job, Result, SmallDisk, Start
 from .test_evaluation import master_of
 from .test_faults import seen
 
@@ -219,6 +219,21 @@ def test_ctrl_c_ends_a_prediction_and_leaves_nothing(predict: Start, tmp_path: P
     assert result.code == 130, result.err
     assert result.summary["status"] == "interrupted"
     nothing_left(result, tmp_path)
+
+
+def test_a_part_that_can_t_be_written_ends_the_job_and_leaves_nothing(
+    predict: Start, small_disk: SmallDisk
+) -> None:
+    job = predict(num_workers=1, output=small_disk.path / "predictions")
+    for item in seen(job):
+        if isinstance(item, JobEvent) and item.kind == EventKind.JOINED:
+            small_disk.fill()
+            break
+    result = job.wait()
+    assert result.code == 1, result.err
+    assert f"predictions can't be written to {small_disk.path}" in result.summary["reason"]
+    assert "no space left on device" in result.summary["reason"]
+    assert [path.name for path in small_disk.path.iterdir()] == ["filling"]
 
 
 # ---------------------------------------------------------------------- bad input

@@ -1,4 +1,4 @@
-"""Tables of DuckDB. One process at a time writes into its file; another one that wants to is told so at once, and tries again."""
+"""Tables of DuckDB. One process at a time writes into its file; another one gets an error at once, and tries again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from elasticdl.spec.databases import OutputTable, text
 
 _SETTINGS = {
     # Uncommitted rows go to the file from this size on, so more would buy nothing.
-    "memory_limit": "1GB",
+    "memory_limit": "256MB",
     "autoinstall_known_extensions": False,
     "autoload_known_extensions": False,
 }

@@ -6,7 +6,6 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 import pyarrow as pa
-from adbc_driver_postgresql import dbapi
 
 from elasticdl.data.writers.database import named
 from elasticdl.spec.databases import OutputTable, text
@@ -42,15 +41,18 @@ _TYPES = {
 class PostgreSQL:
     """A database of PostgreSQL, for `Driver`."""
 
-    errors: tuple[type[Exception], ...] = (dbapi.Error,)
     most_columns = 1600
 
     def __init__(self, table: OutputTable) -> None:
+        from adbc_driver_postgresql import dbapi  # which imports pandas
+
+        self.errors: tuple[type[Exception], ...] = (dbapi.Error,)
+        self._dbapi = dbapi
         self._table = table
 
     def connect(self) -> _Connection:
         """Connect to the server."""
-        return _Connection(self._table)
+        return _Connection(self._dbapi, self._table)
 
     def column_type(self, kind: pa.DataType) -> str:
         """Return the type of a column; an array has any number of dimensions."""
@@ -71,11 +73,13 @@ class PostgreSQL:
         code = (getattr(error, "sqlstate", None) or "").strip("\0")
         if code:
             return code.startswith(_PASSING)
-        return isinstance(error, dbapi.OperationalError) and not any(word in str(error) for word in _LASTING)
+        return isinstance(error, self._dbapi.OperationalError) and not any(
+            word in str(error) for word in _LASTING
+        )
 
 
 class _Connection:
-    def __init__(self, table: OutputTable) -> None:
+    def __init__(self, dbapi: Any, table: OutputTable) -> None:
         *schema, self._name = table.table.split(".")
         self._schema = schema[-1] if schema else None
         url, _, rest = table.url.partition("?")

@@ -1,4 +1,4 @@
-"""The load of Parquet files into a new table: all rows or none, once for ever, whoever tries and however often.
+"""The load of Parquet files into a new table: all rows or none, and once, however often it is tried.
 
 Rows and a row of a table of the project's own, the mark of the load, are one transaction. Who finds the mark has nothing to do: a loader
 before it has committed, and may have been killed before it could say so.
