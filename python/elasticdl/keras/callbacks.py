@@ -101,7 +101,7 @@ class GroupCallbacks:
         self._history: list[CommitEntry | GateEntry] = []
         self._latest: CommitEntry | GateEntry | None = None
         self._missed.clear()
-        self._epoch = self._batch = 0
+        self._epoch = self._batch = self._epochs_ended = 0
         self._epoch_logs: dict[str, float] = {}
         # one object for all callbacks, which keep it as `self.params`
         self._params: dict[str, Any] = {"epochs": self._epochs, "verbose": 0, "steps": None, "global_step": 0}
@@ -266,6 +266,7 @@ class GroupCallbacks:
         self._params["global_step"] = step
 
     def _end_epoch(self, epoch: int, mean: float | None, values: Mapping[str, float], writing: bool) -> None:
+        self._epochs_ended += 1
         self._epoch_logs = {**({} if mean is None else {"loss": mean}), **values}
         self._call("on_epoch_end", epoch, logs=self._epoch_logs, writing=writing)
 
@@ -312,8 +313,7 @@ class GroupCallbacks:
     def _run_in_writer(
         self, callback: Any, hook: str, place: tuple[int, ...], logs: Mapping[str, float], writing: bool
     ) -> None:
-        ended = sum(entry.epoch_ended for entry in self._history)
-        call = Call(hook, place, dict(logs), self._params["global_step"], ended)
+        call = Call(hook, place, dict(logs), self._params["global_step"], self._epochs_ended)
         skip = self._skipping(hook, writing)
         if skip is not None:
             skip(functools.partial(run, callback, call, self._model, again=True))
