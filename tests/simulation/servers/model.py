@@ -141,7 +141,7 @@ class Adapter:
 
     acts_at_end = True
 
-    def __init__(self, model: Model, stop_at: int) -> None:
+    def __init__(self, model: Model, stop_at: int = 0) -> None:
         """`stop_at`: the step at whose barrier callbacks ask for the end of training, 0: at none."""
         self.model = model
         self.stop_at = stop_at
