@@ -31,7 +31,7 @@ from benchmarks.recovery import PATIENCE, commits, gaps, job, wait_for
 from benchmarks.servers import ROOT, Row, busy
 from benchmarks.servers import table as table
 from elasticdl.cluster.local.place import JobPlace
-from elasticdl.control.protocol.status import EventKind, JobStatus
+from elasticdl.control.protocol.status import EventKind, JobStatus, count_of
 from elasticdl.control.transport.client import JobClient
 from elasticdl.data.readers.writing import write_tfrecord
 from elasticdl.errors import MasterAway
@@ -109,7 +109,7 @@ def digits(directory: Path, sizes: Sizes) -> list[Row]:
     equal, most = (statistics.median(peers[threads]) for threads in (each, cores))
     return [
         Row(
-            f"evaluation of {sizes.records:,} digits, {sizes.workers} workers, {each} threads each",
+            f"evaluation of {sizes.records:,} digits, {count_of(sizes.workers, 'worker')} with {count_of(each, 'thread')} each",
             f"{ours:.2f} s", f"model.evaluate {equal:.2f} s with as many threads, {most:.2f} s with {cores}", equal / ours, 1.6, 1.9,
         ),
         Row(
@@ -158,8 +158,8 @@ def be_keras(directory: Path, threads: int, evaluations: int) -> list[float]:
     user = FRAMEWORK.load(fit.spec(fit.Case(BATCH, "auto"), directory))
     model = user.model()
     model.compile(user.optimizer(), user.loss, metrics=[*user.eval_metrics_fn().values()])
-    batches = tf.data.TFRecordDataset(str(directory / "images.tfrecord")).batch(BATCH)
-    dataset = user.feed(batches, "evaluation", None).prefetch(tf.data.AUTOTUNE)
+    dataset = user.feed(tf.data.TFRecordDataset(str(directory / "images.tfrecord")), "evaluation", None)
+    dataset = dataset.batch(BATCH).prefetch(tf.data.AUTOTUNE)
     times = []
     for _ in range(evaluations + 1):
         began = time.perf_counter()
@@ -250,7 +250,7 @@ def gate(directory: Path, sizes: Sizes) -> Row:
     added = [times[step] - times[step - 2] - 2 * plain for step in at_gates]
     took = statistics.median(added)
     return Row(
-        f"a gate, {sizes.workers} workers, one minibatch of validation data, tiny model",
+        f"a gate, {count_of(sizes.workers, 'worker')}, one minibatch of validation data, tiny model",
         f"{1e3 * took:.1f} ms, the longest of {len(added)} {1e3 * max(added):.1f} ms",
         f"a step of {1e3 * plain:.1f} ms",
         1e3 * took,

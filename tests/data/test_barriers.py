@@ -14,11 +14,27 @@ from elasticdl.data.plan.tasks import ENDLESS, TaskOrder
 
 
 def barriers_of(
-    records: int, epochs: int, max_step: int, wave: int, every: int, at_epoch_end: bool
+    records: int,
+    epochs: int,
+    max_step: int,
+    wave: int,
+    every: int,
+    at_epoch_end: bool,
+    follows: bool = False,
+    evaluates: bool = True,
 ) -> tuple[TaskOrder, Barriers]:
-    plan = EvaluationPlan([Shard("v", 0, 8)], 4, every, at_epoch_end)
+    plan = EvaluationPlan([Shard("v", 0, 8)], 4, every, at_epoch_end) if evaluates else None
     order = TaskOrder(Ledger([Shard("t", 0, records)], 8, 4, 0, True), epochs, max_step, wave, plan)
-    return order, Barriers(order, plan)
+    return order, Barriers(order, follows=follows)
+
+
+def walk(barriers: Barriers) -> list[int]:
+    """Return all barriers, one after the other."""
+    found, last = [], barriers.following(0)
+    while last is not None:
+        found.append(last)
+        last = barriers.following(last)
+    return found
 
 
 @given(
@@ -42,11 +58,7 @@ def test_barriers_are_the_first_tasks_or_waves_at_or_after_each_so_many_steps_an
         if reached or begins_epoch or number == order.total:
             expected.append(number)
         before = steps
-    found, last = [], barriers.following(0)
-    while last is not None:
-        found.append(last)
-        last = barriers.following(last)
-    assert found == expected
+    assert walk(barriers) == expected
     assert [number for number in range(order.total + 2) if barriers.has(number)] == expected
     for number in range(order.total + 1):
         steps = order.steps_before(number)
@@ -67,3 +79,29 @@ def test_a_job_without_an_end_has_a_next_barrier(wave: int) -> None:
     assert barriers.following(0) == (3 if wave == 1 else 10)
     assert barriers.following(1000) == (1002 if wave == 1 else 1010)
     assert barriers.at_step(1 << 62, 100) is None
+
+
+@given(
+    st.integers(1, 90), st.integers(1, 3), st.integers(0, 40), st.integers(1, 5), st.integers(0, 9), st.booleans()
+)  # fmt: skip
+def test_where_callbacks_follow_epochs_their_ends_are_barriers_too_and_others_are_evaluated_as_before(
+    records: int, epochs: int, max_step: int, wave: int, every: int, at_epoch_end: bool
+) -> None:
+    known = records, epochs, max_step, wave, every, at_epoch_end
+    order, without = barriers_of(*known)
+    _, following = barriers_of(*known, follows=True)
+    _, alone = barriers_of(*known, follows=True, evaluates=False)
+    ends = [number for number in range(1, order.total + 1) if number % order.ledger.num_tasks == 0]
+    assert walk(alone) == sorted({*ends, order.total})
+    assert walk(following) == sorted({*walk(without), *ends})
+    assert [one for one in walk(following) if following.evaluates(one)] == walk(without)
+    assert not any(map(alone.evaluates, walk(alone)))
+    for barrier in walk(following):
+        epoch, ended = following.epoch(barrier)
+        assert epoch == order.epoch(barrier - 1)
+        assert ended == (barrier in ends and barrier - 1 not in order.partial)
+
+
+def test_a_job_that_neither_evaluates_nor_has_callbacks_waits_nowhere() -> None:
+    _, barriers = barriers_of(80, 2, 0, 1, 0, True, evaluates=False)
+    assert walk(barriers) == []

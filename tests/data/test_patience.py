@@ -75,6 +75,19 @@ def test_what_no_other_try_changes() -> None:
     assert (storage.tries, storage.notes) == (1, [])
 
 
+def test_keys_that_are_not_there_and_answers_that_were_translated() -> None:
+    class NoCredentialsError(Exception):
+        """As botocore raises it."""
+
+    translated, answer = OSError(22, "the region is wrong"), RuntimeError("x")
+    answer.response = {"ResponseMetadata": {"HTTPStatusCode": 400}}  # type: ignore[attr-defined]
+    translated.__cause__ = answer
+    assert not may_pass(NoCredentialsError())
+    assert not may_pass(translated)
+    translated.__cause__ = ConnectionError()
+    assert may_pass(translated)
+
+
 @pytest.mark.parametrize(
     ("status", "passes"), [(403, False), (404, False), (408, True), (429, True), (500, True), (503, True)]
 )

@@ -280,6 +280,7 @@ def test_a_server_without_ranges(tmp_path: Path, server: Files) -> None:
 
 
 def test_without_the_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "s3fs", None)
     with pytest.raises(BadSetting, match=r"s3://bucket/x needs another package: .*s3fs"):
         opened("s3://bucket/x", tmp_path)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)

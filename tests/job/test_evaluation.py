@@ -134,7 +134,12 @@ def test_validation_data_that_is_missing_or_empty_is_refused_before_anything_sta
     begin: Start, tmp_path: Path
 ) -> None:
     (tmp_path / "none").mkdir()
-    for data, said in ((tmp_path / "missing", "does not exist"), (tmp_path / "none", "is empty")):
+    (tmp_path / "hollow").touch()
+    for data, said in (
+        (tmp_path / "missing", "does not exist"),
+        (tmp_path / "none", "is empty"),
+        (tmp_path / "hollow", "is empty"),
+    ):
         result = begin(environment={"GO": "", "TOLD": ""}, validation_data=data).wait()
         assert result.code == 2
         assert "--validation_data" in result.err

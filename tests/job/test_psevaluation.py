@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from elasticdl.audit import audit
+from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
 from .conftest import Job, Result, Start
@@ -46,6 +47,10 @@ def begin(plain: Start, ids: np.ndarray, tmp_path: Path) -> Start:
     )
 
 
+Found = tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+"""What a job evaluated, its last metrics, and what it has made."""
+
+
 def evaluations(result: Result) -> dict[int, str]:
     """Return what was said of each evaluation, by step; each is said once."""
     found = re.findall(r"evaluation of step (\d+): (.*) \(", result.err)
@@ -53,13 +58,13 @@ def evaluations(result: Result) -> dict[int, str]:
     return {int(step): values for step, values in found}
 
 
-def check(result: Result, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]:
+def check(result: Result, tmp_path: Path, *, complete: bool = True) -> Found:
     """Return what a job evaluated, its last metrics, and what it has made."""
     summary = result.succeeded().summary
     assert (summary["steps"], summary["records_trained"]) == (BARRIERS[-1], RECORDS * EPOCHS)
     report = audit(tmp_path / "audit")
-    assert report.complete
-    assert report.records == report.trained == RECORDS * EPOCHS
+    assert report.complete == complete
+    assert report.trained == RECORDS * EPOCHS
     made = dict(np.load(tmp_path / "weighed.npz"))
     for path in (tmp_path / "audit").iterdir():
         path.unlink()
@@ -67,13 +72,18 @@ def check(result: Result, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any
     return evaluations(result), summary["metrics"], made
 
 
-@pytest.fixture
-def undisturbed(begin: Start, tmp_path: Path) -> tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]:
-    """Return what one worker makes when nothing happens to it."""
+def undisturbed_run(begin: Start, tmp_path: Path, *, complete: bool = True) -> Found:
+    """Return what one worker makes of a job when nothing happens to it."""
     (tmp_path / "go").touch()
-    found = check(begin(num_workers=1, num_ps_pods=1).wait(), tmp_path)
+    found = check(begin(num_workers=1, num_ps_pods=1).wait(), tmp_path, complete=complete)
     (tmp_path / "go").unlink()
     return found
+
+
+@pytest.fixture
+def undisturbed(begin: Start, tmp_path: Path) -> Found:
+    """Return what one worker makes when nothing happens to it."""
+    return undisturbed_run(begin, tmp_path)
 
 
 def same(one: Any, other: Any) -> None:
@@ -101,7 +111,7 @@ def kill(status: JobStatus, role: str) -> None:
 
 
 def test_barriers_are_evaluated_and_the_last_metrics_are_those_of_the_model(
-    undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]], ids: np.ndarray
+    undisturbed: Found, ids: np.ndarray
 ) -> None:
     found, metrics, made = undisturbed
     assert tuple(found) == BARRIERS
@@ -113,9 +123,7 @@ def test_barriers_are_evaluated_and_the_last_metrics_are_those_of_the_model(
     assert metrics["val_accuracy"] == pytest.approx((labels == (score > 0)).mean())
 
 
-def test_losses_during_evaluations_change_no_bit(
-    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
-) -> None:
+def test_losses_during_evaluations_change_no_bit(begin: Start, tmp_path: Path, undisturbed: Found) -> None:
     job = begin(num_ps_pods=2)
     during(job, 21, lambda status: kill(status, "worker"))
     during(job, 33, lambda status: kill(status, "ps"))
@@ -129,8 +137,72 @@ def test_losses_during_evaluations_change_no_bit(
     same(found, undisturbed)
 
 
+def test_callbacks_pass_barriers_alike_whatever_is_lost_and_end_the_job_at_one(
+    begin: Start, tmp_path: Path
+) -> None:
+    begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
+    plain = undisturbed_run(begin, tmp_path, complete=False)
+    job = begin(num_ps_pods=2)
+    during(job, 21, lambda status: kill(status, "worker"))
+    during(job, 33, lambda status: kill(status, "ps"))
+    during(job, 42, lambda status: os.kill(master_of(job), signal.SIGKILL))
+    during(job, 60, lambda status: kill(status, "worker"))
+    (tmp_path / "go").touch()
+    result = job.wait()
+    same(check(result, tmp_path, complete=False), plain)
+    assert "Enough asked for the end of training after step 66" in result.err
+    assert result.summary["members"]["lost"] >= 2
+
+
+def test_a_roll_back_rebuilds_what_callbacks_knew_before_it(begin: Start, tmp_path: Path) -> None:
+    begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
+    plain = undisturbed_run(begin, tmp_path, complete=False)
+    job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
+    during(job, 60, lambda status: kill(status, "ps"))
+    (tmp_path / "go").touch()
+    result = job.wait()
+    same(check(result, tmp_path, complete=False), plain)
+    assert result.summary["roll_backs"] == 1
+
+
+def test_the_best_barrier_is_kept_and_a_job_continues_from_it_with_what_callbacks_knew(
+    begin: Start, tmp_path: Path
+) -> None:
+    begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
+    plain = undisturbed_run(begin, tmp_path, complete=False)
+    directory = tmp_path / "checkpoints"
+    (tmp_path / "go").touch()
+    job = begin(
+        num_ps_pods=2,
+        checkpoint_dir=directory,
+        checkpoint_best="val_loss:max",
+        keep_checkpoint_max=1,
+        audit=tmp_path / "first",
+    )
+    job.wait().succeeded()
+    best, newest = checkpoints.numbers(directory)
+    chosen, last = (checkpoints.read(checkpoints.folder_of(directory, one)) for one in (best, newest))
+    losses = {one.step: dict(one.values)["val_loss"] for one in last.barriers}
+    assert tuple(losses) == BARRIERS
+    assert chosen.is_best
+    assert chosen.is_between_tasks
+    assert [one.step for one in chosen.barriers] == [21]
+    assert max(losses, key=lambda step: losses[step]) == 21
+    folder = checkpoints.folder_of(directory, best)
+    result = (
+        begin(num_ps_pods=1, checkpoint_dir_for_init=folder, audit=tmp_path / "second").wait().succeeded()
+    )
+    same((evaluations(result), result.summary["metrics"], dict(np.load(tmp_path / "weighed.npz"))), (
+        {step: said for step, said in plain[0].items() if step > 21}, *plain[1:],
+    ))  # fmt: skip
+    assert "Enough asked for the end of training after step 66" in result.err
+    wrong = begin(num_ps_pods=1, checkpoint_dir=tmp_path / "others", checkpoint_best="accuracy:max").wait()
+    assert wrong.code == 2
+    assert "there is no metric 'accuracy'; known: val_loss, val_accuracy" in wrong.err
+
+
 def test_a_roll_back_during_an_evaluation_evaluates_that_state_once_more(
-    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+    begin: Start, tmp_path: Path, undisturbed: Found
 ) -> None:
     job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
     during(job, 33, lambda status: kill(status, "ps"))
@@ -185,7 +257,7 @@ def test_a_keras_model_is_evaluated_with_exactly_the_records_before_each_barrier
 
 
 def test_a_job_goes_on_from_a_checkpoint_and_evaluates_what_is_beyond(
-    begin: Start, tmp_path: Path, undisturbed: tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
+    begin: Start, tmp_path: Path, undisturbed: Found
 ) -> None:
     directory = tmp_path / "checkpoints"
     job = begin(num_ps_pods=2, checkpoint_dir=directory, checkpoint_steps=24, audit=tmp_path / "first")

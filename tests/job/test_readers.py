@@ -325,6 +325,10 @@ def test_a_server_that_is_gone(begin: Start, tmp_path: Path, server: Files) -> N
     assert result.summary["reason"].endswith("; --storage_seconds says how long a job waits for it")
     assert result.summary["reason"] in result.err
     assert not list(tmp_path.glob("state/**/logs/worker-*-2*"))  # nobody has waited once more
+    result = begin(training_data=f"{server.url}/data/1", storage_seconds=1, audit="").wait()
+    assert result.code == 1, result.err
+    assert result.summary["reason"].startswith(f"{server.url}/data/1 has not answered for ")
+    assert f"waiting for {server.url}/data/1, for 1 s at most" in result.err
 
 
 @pytest.mark.parametrize(

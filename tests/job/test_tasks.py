@@ -275,7 +275,10 @@ def test_bad_input_is_refused_with_nothing_made(
 def test_an_evaluation_needs_a_model_and_data(begin: Start) -> None:
     for settings, said in (
         ({"validation_data": ""}, "--validation_data is required"),
-        ({"validation_data": "x", "trained_model": ""}, "--trained_model is required"),
+        (
+            {"validation_data": "x", "trained_model": ""},
+            "--trained_model or --checkpoint_dir_for_init is required",
+        ),
     ):
         result = begin(command="evaluate", **settings).wait()
         assert result.code == 2

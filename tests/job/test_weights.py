@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.checkpoint.manifest import NAME
 from elasticdl.control.protocol.status import EventKind, JobEvent
 
-from .conftest import Start
+from .conftest import ELASTICDL, Start
 from .test_faults import seen
 from .test_group_checkpoints import flip
 from .test_tasks import disturb, sums
@@ -50,6 +51,12 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
         return flowers(command="predict", **{**made, **settings})
 
     evaluate = functools.partial(flowers, command="evaluate", validation_data=data)
+    model = ["--model_zoo", str(ZOO), "--model_def", "foretold.custom_model"]
+    command = [ELASTICDL, "export", str(saved), "--output", str(tmp_path / "later.npz"), *model]
+    subprocess.run(command, check=True, timeout=120)
+    with np.load(tmp_path / "later.npz") as later, np.load(tmp_path / "petals.npz") as petals:
+        assert later.files == petals.files == ["weight"]
+        assert np.array_equal(later["weight"], petals["weight"])
     predict("from-file", trained_model=tmp_path / "petals.npz", num_workers=1).wait().succeeded()
     go.unlink()
     job = predict(

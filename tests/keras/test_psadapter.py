@@ -19,6 +19,7 @@ from elasticdl.keras.embedding import PsEmbedding
 from elasticdl.keras.layers import Embedding
 from elasticdl.keras.psadapter import KerasPsAdapter
 from elasticdl.spec.edge import build, from_arguments
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import PsBatch
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.ps.tablereader import ServerTableReader
@@ -261,8 +262,8 @@ def test_what_callbacks_did_to_weights_that_were_trained_on_is_not_written(tmp_p
 
 
 class Judge(keras.callbacks.Callback):
-    def on_test_end(self, logs: Any = None) -> None:
-        """Want the metrics of an evaluation."""
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        """Want the metrics of a minibatch."""
 
 
 def test_without_callbacks_nothing_is_done_at_the_end() -> None:
@@ -273,19 +274,76 @@ def test_without_callbacks_nothing_is_done_at_the_end() -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (keras.callbacks.History, "m.py: History is called by step, epoch or evaluation"),
         (
-            lambda: keras.callbacks.LambdaCallback(on_epoch_end=print),
-            "m.py: LambdaCallback is called by step",
+            lambda: keras.callbacks.LambdaCallback(on_train_batch_end=print),
+            "m.py: LambdaCallback is called by batch",
         ),
-        (Judge, "m.py: Judge is called by step, epoch or evaluation"),
-        (lambda: keras.callbacks.EarlyStopping(monitor="val_loss"), "m.py: EarlyStopping is called by step"),
+        (Judge, "m.py: Judge is called by batch"),
+        (keras.callbacks.TerminateOnNaN, "m.py: the callback TerminateOnNaN is not possible"),
+        (
+            lambda: keras.callbacks.ModelCheckpoint("x.keras"),
+            "use --checkpoint_dir, with --checkpoint_best=METRIC",
+        ),
+        (lambda: keras.callbacks.CSVLogger("x.csv"), "no worker is the one that writes"),
+        (
+            lambda: keras.callbacks.EarlyStopping(restore_best_weights=True),
+            "m.py: EarlyStopping: restore_best_weights=True would keep",
+        ),
+        (lambda: keras.callbacks.EarlyStopping(monitor="loss"), "nobody knows the loss of all minibatches"),
+        (lambda: keras.callbacks.EarlyStopping(monitor="val_loss"), "--validation_data adds val_loss"),
         (lambda: 3, "m.py: callbacks returned a int"),
     ],
 )
-def test_callbacks_that_follow_steps_are_refused(made: Callable[[], Any], said: str) -> None:
+def test_callbacks_that_are_not_possible_are_refused(made: Callable[[], Any], said: str) -> None:
     with pytest.raises(BadModel, match=said):
         adapter_of(functional, callbacks=lambda: [made()])
+
+
+def at_end(epoch: int, loss: float) -> GateLogs:
+    return GateLogs(10 * (epoch + 1), epoch, (("val_loss", loss),), True, None)
+
+
+def watching() -> list[Any]:
+    return [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate if epoch == 0 else rate / 2),
+        keras.callbacks.ReduceLROnPlateau(factor=0.1, patience=1),
+        keras.callbacks.EarlyStopping(patience=2),
+    ]
+
+
+def test_callbacks_pass_barriers_and_the_rate_is_what_they_leave() -> None:
+    adapter = adapter_of(functional, callbacks=watching, validation_data="held out", num_epochs=5)
+    assert adapter.follows_epochs
+    first = adapter.rate(0)
+    assert adapter.pass_barrier(at_end(0, 1.0)) is None
+    assert adapter.rate(0) == pytest.approx(first / 2)
+    assert adapter.pass_barrier(at_end(1, 2.0)) is None
+    assert adapter.rate(0) == pytest.approx(first / 40)
+    assert adapter.pass_barrier(at_end(2, 2.0)) == "EarlyStopping asked for the end of training after step 30"
+
+
+def test_callbacks_that_begin_anew_have_the_first_rate_and_pass_barriers_alike() -> None:
+    adapter = adapter_of(functional, callbacks=watching, validation_data="held out", num_epochs=5)
+    first = adapter.rate(0)
+    for epoch in range(3):
+        adapter.pass_barrier(at_end(epoch, 1.0))
+    adapter.begin_callbacks()
+    assert adapter.rate(0) == first
+    assert adapter.pass_barrier(at_end(0, 1.0)) is None
+    assert adapter.rate(0) == pytest.approx(first / 2)
+
+
+def test_callbacks_hear_of_an_epoch_that_ends_without_an_evaluation() -> None:
+    heard: list[Any] = []
+    made = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: heard.append(("begin", epoch)),
+        on_epoch_end=lambda epoch, logs: heard.append(("end", epoch, logs)),
+    )
+    adapter = adapter_of(functional, callbacks=lambda: [made], num_epochs=2)
+    adapter.pass_barrier(GateLogs(10, 0, None, True, None))
+    adapter.pass_barrier(GateLogs(20, 1, None, True, None))
+    assert heard == [("begin", 0), ("end", 0, {}), ("begin", 1), ("end", 1, {})]
+    assert not adapter_of(functional, callbacks=lambda: [AtTheEnds()]).follows_epochs
 
 
 @pytest.mark.parametrize(

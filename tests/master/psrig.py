@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -44,6 +45,7 @@ from elasticdl.master.core.witnesses import Times
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.reported import BATCH_SECONDS
 from elasticdl.master.ps.settings import Settings
+from elasticdl.spec.grammar import best_metric
 from elasticdl.spec.jobspec import PsRestore
 from tests.master.models import model_of
 
@@ -66,9 +68,13 @@ M = TypeVar("M")
 
 
 def order(
-    shards: tuple[Shard, ...], max_step: int = 0, wave: int = 1, evaluation: EvaluationPlan | None = None
+    shards: tuple[Shard, ...],
+    max_step: int = 0,
+    wave: int = 1,
+    evaluation: EvaluationPlan | None = None,
+    epochs: int = 1,
 ) -> TaskOrder:
-    return TaskOrder(Ledger(shards, 8, 4, 1, False), 1, max_step, wave, evaluation)
+    return TaskOrder(Ledger(shards, 8, 4, 1, False), epochs, max_step, wave, evaluation)
 
 
 EVALUATION = EvaluationPlan([Shard("held out", 0, 8)], 4, 5, True)
@@ -89,16 +95,22 @@ class Rig:
         restore: PsRestore = PsRestore.REDO,
         wave: int = 0,
         evaluation: EvaluationPlan | None = None,
+        follows: bool = False,
+        epochs: int = 1,
+        best: str = "",
     ) -> None:
+        """`follows`: callbacks of workers follow epochs."""
+        self.follows = follows
         self.settings = Settings(
             snapshots=snapshots,
             checkpoint_steps=checkpoint_steps,
             lasting=snapshots == "/checkpoints",
+            checkpoint_best=best_metric(best) if best else None,
             resume=None if resumed is None else lambda _: resumed,
             workers=2,
             minimum=1,
             relaunches=1,
-            plan=lambda shards, _: order(shards, max_step, max(1, wave), evaluation),
+            plan=lambda shards, _: order(shards, max_step, max(1, wave), evaluation, epochs),
             times=Times(),
             servers=servers,
             replicas=replicas,
@@ -166,7 +178,9 @@ class Rig:
         self.event(events.ConnectionOpened(self.connections[name], member(name), name))
         roll_back = self.master.journal.roll_back
         epoch = self.epochs.get(name, 0)
-        self.say(name, Enroll(member(name), name, f"unix:/{name}", epoch, server, holds, roll_back, leaving))
+        enroll = Enroll(member(name), name, f"unix:/{name}", epoch, server, holds, roll_back, leaving)
+        follows = self.follows and name.startswith("worker")
+        self.say(name, replace(enroll, follows=follows))
 
     def say(self, name: str, message: MemberMessage) -> None:
         self.event(events.Heard(self.connections[name], message))
@@ -230,14 +244,14 @@ def section(slot: int, primary_epoch: int, until: int = 2) -> SlotSection:
     return SlotSection(slot, primary_epoch, 0, 8, 1, 1, 0, until, 1, 1, "0" * 32)
 
 
-def write_cut(rig: Rig) -> None:
-    """Let all servers write what they are to write, and the master its manifest."""
+def write_cut(rig: Rig, until: int = 2) -> None:
+    """Let all servers write what they are to write, which holds tasks up to `until`, and the master its manifest."""
     cut = rig.master.journal.cut
     assert cut is not None
     for index in range(rig.settings.servers):
         for told in rig.heard(f"ps-{index}-1", CutOrdered):
             pairs = zip(told.slots, told.primary_epochs, strict=True)
-            sections = tuple(section(slot, primary_epoch) for slot, primary_epoch in pairs)
+            sections = tuple(section(slot, primary_epoch, until) for slot, primary_epoch in pairs)
             rig.cut(f"ps-{index}-1", told.snapshot, f"{index}", sections, "")
     rig.event(events.ManifestWritten(cut.number, f"/checkpoints/checkpoint-{cut.number}/manifest.json"))
 

@@ -4,13 +4,30 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.control.protocol.messages import Evaluated, GateOpen, TaskKind, TaskLeased, TaskResult
-from elasticdl.control.protocol.psmessages import FoundMetrics, Leased, Leave, Placed, TaskDone, WriteResult
+from elasticdl.control.protocol.messages import (
+    Barrier,
+    Evaluated,
+    GateOpen,
+    MetricValues,
+    TaskKind,
+    TaskLeased,
+    TaskResult,
+)
+from elasticdl.control.protocol.psmessages import (
+    BarrierPassed,
+    FoundMetrics,
+    Holding,
+    Leased,
+    Leave,
+    Placed,
+    TaskDone,
+    WriteResult,
+)
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.master.core import events
 from elasticdl.master.core.done import TaskNumber
-from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, read_journal
+from elasticdl.master.core.records import EvaluatedRecord, FinishedRecord, StoppingRecord, read_journal
 from tests.master.psrig import EVALUATION, Rig, accounts_of, leased, result
 
 VALUES = (("val_loss", 0.5),)
@@ -42,7 +59,7 @@ def train(rig: Rig, *workers: str) -> list[int]:
     return sorted(done)
 
 
-def evaluate(rig: Rig, *workers: str) -> list[tuple[TaskKind, StateId, int]]:
+def evaluate(rig: Rig, *workers: str, values: MetricValues = VALUES) -> list[tuple[TaskKind, StateId, int]]:
     """Let workers evaluate all that they are leased; return it."""
     done = []
     for _ in range(5):
@@ -51,10 +68,14 @@ def evaluate(rig: Rig, *workers: str) -> list[tuple[TaskKind, StateId, int]]:
                 done.append((lease.kind, lease.state, lease.task))
                 if lease.kind == TaskKind.METRICS:
                     assert lease.body == b"task 0task 1"
-                    rig.say(worker, Evaluated(lease.state, VALUES))
+                    rig.say(worker, Evaluated(lease.state, values))
                 else:
                     rig.say(worker, TaskResult(lease.state, lease.task, b"task %d" % lease.task))
     return done
+
+
+def opened(step: int, epoch: int = 0, ended: bool = False, in_roll_back: int = 0, of: int = 0) -> GateOpen:
+    return GateOpen(state(step, of), VALUES, Barrier(in_roll_back, epoch, ended))
 
 
 def evaluated(rig: Rig) -> list[tuple[StateId, int]]:
@@ -70,7 +91,7 @@ def test_no_task_beyond_a_barrier_is_leased_before_its_metrics_are_journalled() 
     one, metrics = TaskKind.EVALUATE, TaskKind.METRICS
     assert evaluate(rig, FIRST) == [(one, state(6), 0), (one, state(6), 1), (metrics, state(6), 0)]
     assert evaluated(rig) == [(state(6), 3)]
-    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(6), VALUES)]
+    assert rig.heard(FIRST, GateOpen) == [opened(6)]
     (said,) = rig.announced(EventKind.EVALUATED)
     assert said.text == "evaluation of step 6: val_loss 0.5"
     assert train(rig, FIRST) == [3, 4]
@@ -140,7 +161,7 @@ def test_another_master_takes_results_that_are_said_again_and_goes_on_behind_bar
     rig.say(FIRST, FoundMetrics("metrics"))
     for task in range(2):
         rig.say(FIRST, TaskResult(state(10), task, b"task %d" % task))
-    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(6), VALUES)]
+    assert rig.heard(FIRST, GateOpen) == [opened(6)]
     rig.tick(2.0)
     assert [kind for kind, _, _ in evaluate(rig, FIRST)][-1] == TaskKind.METRICS
     assert train(rig, FIRST) == [5, 6, 7]
@@ -196,9 +217,117 @@ def test_with_waves_a_barrier_is_the_first_wave_at_or_after_each_so_many_steps()
 
 
 def test_many_evaluations_are_kept_up_to_a_bound_and_a_compacted_journal_says_the_same() -> None:
-    from elasticdl.master.core.records import MOST_EVALUATED, compact
+    from elasticdl.master.core.records import MOST_BARRIERS, compact
 
-    records = [EvaluatedRecord(state(task), VALUES, 1.0, TaskNumber(task)) for task in range(1, 301)]
+    count = MOST_BARRIERS + 10
+    records = [EvaluatedRecord(state(task), VALUES, 1.0, TaskNumber(task)) for task in range(1, count)]
     journal = read_journal(records)
-    assert len(journal.evaluated) == MOST_EVALUATED
+    assert len(journal.evaluated) == MOST_BARRIERS
     assert read_journal(compact(records)).evaluated == journal.evaluated
+
+
+# ---------------------------------------------------------------------- callbacks
+
+
+def following(*workers: str, **settings: object) -> Rig:
+    """Bring a job whose callbacks follow epochs to its first barrier, at task 3, and evaluate there."""
+    rig = Rig(evaluation=EVALUATION, follows=True, **settings)  # type: ignore[arg-type]
+    rig.start(*workers)
+    for worker in workers:
+        rig.say(worker, FoundMetrics("metrics"))
+    assert train(rig, *workers) == [0, 1, 2]
+    evaluate(rig, *workers)
+    return rig
+
+
+def test_no_task_beyond_a_barrier_is_leased_before_callbacks_have_passed_it() -> None:
+    rig = following(FIRST, SECOND)
+    assert evaluated(rig) == [(state(6), 3)]
+    assert rig.heard(FIRST, GateOpen) == rig.heard(SECOND, GateOpen) == [opened(6)]
+    rig.tick(1.0)
+    assert train(rig, FIRST, SECOND) == []
+    assert evaluate(rig, FIRST) == []
+    rig.say(SECOND, BarrierPassed(state(6), ""))
+    assert train(rig, FIRST, SECOND) == [3, 4]
+    rig.say(FIRST, BarrierPassed(state(6), ""))
+    evaluate(rig, FIRST)
+    rig.say(FIRST, BarrierPassed(state(6), ""))  # said once more, and not of the last barrier
+    assert train(rig, FIRST, SECOND) == []
+
+
+def test_callbacks_that_ask_for_the_end_end_the_job_at_their_barrier() -> None:
+    rig = following(FIRST, SECOND)
+    rig.say(FIRST, BarrierPassed(state(6), "Patience asked for the end of training after step 6"))
+    rig.say(SECOND, BarrierPassed(state(6), "Patience asked for the end of training after step 6"))
+    assert [one.reason for one in rig.journal if isinstance(one, StoppingRecord)] == [
+        "Patience asked for the end of training after step 6"
+    ]
+    assert train(rig, FIRST, SECOND) == []
+    assert [one.steps for one in rig.heard(FIRST, WriteResult)] == [6]
+
+
+def test_a_later_master_waits_for_callbacks_again_and_a_stop_that_it_hears_ends_the_job() -> None:
+    rig = following(FIRST)
+    rig.begin()
+    for server in range(2):
+        rig.connect(f"ps-{server}-1", server=server)
+    rig.connect(FIRST)
+    rig.tick(2.0)
+    assert train(rig, FIRST) == []
+    rig.say(FIRST, BarrierPassed(state(6), "enough"))
+    rig.tick(1.0)
+    assert [one.steps for one in rig.heard(FIRST, WriteResult)] == [6]
+
+
+def test_a_worker_may_hold_tasks_beyond_a_barrier_that_a_later_master_does_not_know_to_be_passed() -> None:
+    rig = following(FIRST)
+    rig.say(FIRST, BarrierPassed(state(6), ""))
+    (held, _) = rig.heard(FIRST, Leased)
+    rig.begin()
+    for server in range(2):
+        rig.connect(f"ps-{server}-1", server=server)
+    rig.connect(FIRST, holds=(Holding(held.task, 1),))
+    rig.say(FIRST, BarrierPassed(state(6), ""))
+    rig.tick(2.0)
+    rig.say(FIRST, TaskDone(held.task, 0))
+    assert rig.refused == []
+    assert train(rig, FIRST) == [4]
+
+
+def test_after_a_roll_back_barriers_are_told_anew_and_passed_anew() -> None:
+    rig = following(FIRST, servers=1, replicas=1)
+    rig.say(FIRST, BarrierPassed(state(6), ""))
+    rig.heard(FIRST, GateOpen)
+    assert [one.task for one in rig.heard(FIRST, Leased)] == [3, 4]
+    rig.die("ps-0-1")
+    rig.connect("ps-0-2")
+    rig.tick()
+    assert train(rig, FIRST) == [0, 1, 2]
+    evaluate(rig, FIRST)
+    assert rig.heard(FIRST, GateOpen) == [opened(6, of=1, in_roll_back=1)]
+    rig.say(FIRST, BarrierPassed(state(6), "what was so before the roll-back"))
+    assert train(rig, FIRST) == []
+    rig.say(FIRST, BarrierPassed(state(6, 1), ""))
+    assert train(rig, FIRST) == [3, 4]
+
+
+def test_the_ends_of_epochs_are_barriers_for_callbacks_where_nothing_is_evaluated() -> None:
+    rig = Rig(follows=True, epochs=2)
+    rig.start(FIRST)
+    assert train(rig, FIRST) == list(range(10))
+    assert evaluated(rig) == [(state(20), 10)]
+    assert rig.announced(EventKind.EVALUATED) == []
+    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(20), None, Barrier(0, 0, True))]
+    assert rig.heard(FIRST, TaskLeased) == []
+    rig.say(FIRST, BarrierPassed(state(20), ""))
+    assert train(rig, FIRST) == list(range(10, 20))
+    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(40), None, Barrier(0, 1, True))]
+    assert rig.heard(FIRST, WriteResult) == []
+    rig.say(FIRST, BarrierPassed(state(40), ""))
+    assert [one.steps for one in rig.heard(FIRST, WriteResult)] == [40]
+
+
+def test_a_barrier_that_is_none_is_passed_by_nobody() -> None:
+    rig = following(FIRST)
+    rig.say(FIRST, BarrierPassed(state(7), ""))
+    assert rig.refused

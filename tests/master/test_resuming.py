@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from elasticdl.checkpoint.manifest import Manifest
+from elasticdl.checkpoint.manifest import Barrier, Manifest
 from elasticdl.control.protocol.psmessages import SlotSection
+from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.order import Dealing
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
@@ -109,3 +110,23 @@ def test_between_epochs_gradients_may_be_summed_up_from_then_on_or_no_longer() -
 def test_steps_that_are_done_are_not_left_to_train() -> None:
     with pytest.raises(BadSetting, match="nothing is left to train"):
         go_on(checkpoint(4, until=8, dealing=SUMMED_UP, step=3), SUMMED_UP, steps=3)
+
+
+def test_barriers_of_the_checkpoint_are_passed_and_so_is_the_last_epoch() -> None:
+    values = (("val_loss", 0.5),)
+    passed = (Barrier(10, 1, 5, 0, False, values), Barrier(20, 2, 10, 0, True, values))
+    one = checkpoint(12)
+    record = go_on(replace(one, manifest=replace(one.manifest, barriers=passed)))
+    assert [(one.state, one.task, one.epoch, one.epoch_ended, one.values) for one in record.barriers] == [
+        (StateId(10, ViewId(1)), 5, 0, False, values),
+        (StateId(20, ViewId(2)), 10, 0, True, values),
+    ]
+    (ended,) = go_on(one).barriers  # of a job without evaluations and callbacks
+    assert (ended.state, ended.task, ended.epoch, ended.epoch_ended, ended.values) == (
+        StateId(20, ViewId(2)), 10, 0, True, (),
+    )  # fmt: skip
+    assert go_on(checkpoint(10, until=10)).barriers == ()  # callbacks hear of its end at once
+    other = replace(DEALING, seed=2, records_per_task=40, shards=(Shard("data", 0, 90),))
+    whole = checkpoint(10, until=10)
+    record = go_on(replace(whole, manifest=replace(whole.manifest, barriers=passed)), other)
+    assert [one.task for one in record.barriers] == [0, 3]

@@ -236,26 +236,40 @@ def test_layers_that_were_copied_into_the_zoo_are_its_own(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("source", "line", "name"),
+    ("source", "line", "why"),
     [
-        ("def callbacks(): return [keras.callbacks.EarlyStopping(monitor='loss')]", 1, "EarlyStopping"),
-        ("from keras.callbacks import CSVLogger as C\ncallbacks = lambda: [C('x')]", 2, "CSVLogger"),
-        ("import tensorflow as tf\ndef callbacks():\n  made = tf.keras.callbacks.History()\n  return [made]", 3, "History"),
-        ("class A(keras.callbacks.Callback):\n  def on_epoch_end(self, e, logs): ...\nclass B(A): ...\n"
-         "def callbacks():\n  found = []\n  found.append(B())\n  return found", 6, "B"),
-        ("def callbacks(): return keras.callbacks.LambdaCallback(on_train_batch_end=print)", 1, "LambdaCallback"),
+        ("def callbacks(): return [keras.callbacks.EarlyStopping(restore_best_weights=True)]", 1,
+         "EarlyStopping: restore_best_weights=True would keep weights"),
+        ("from keras.callbacks import CSVLogger as C\ncallbacks = lambda: [C('x')]", 2, "the callback CSVLogger is not possible"),
+        ("import tensorflow as tf\ndef callbacks():\n  made = tf.keras.callbacks.ModelCheckpoint('x')\n  return [made]", 3,
+         "the callback ModelCheckpoint is not possible with parameter servers; use --checkpoint_dir, with --checkpoint_best=METRIC"),
+        ("class A(keras.callbacks.Callback):\n  def on_batch_end(self, e, logs): ...\nclass B(A): ...\n"
+         "def callbacks():\n  found = []\n  found.append(B())\n  return found", 6, "B is called by batch"),
+        ("def callbacks(): return keras.callbacks.LambdaCallback(on_train_batch_end=print)", 1, "LambdaCallback is called by batch"),
     ],
 )  # fmt: skip
-def test_callbacks_that_follow_steps_are_refused_with_servers(
-    tmp_path: Path, source: str, line: int, name: str
+def test_callbacks_that_are_not_possible_with_servers_are_refused(
+    tmp_path: Path, source: str, line: int, why: str
 ) -> None:
     before = GOOD.count("\n")
     said = refusal(tmp_path, GOOD + source, num_ps_pods=2)
-    assert said.startswith(f"/model.py:{before + line}: {name} is called by step, epoch or evaluation")
+    assert said.startswith(f"/model.py:{before + line}: {why}")
     assert "callbacks" in check(tmp_path, GOOD + source).found
 
 
-OTHER = "import keras\nclass Mine(keras.callbacks.Callback):\n  def on_epoch_end(self, e, logs): ...\n"
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def callbacks(): return [keras.callbacks.EarlyStopping(), keras.callbacks.History()]",
+        "from keras.callbacks import LambdaCallback as C\ncallbacks = lambda: [C(on_epoch_end=print)]",
+        "class A(keras.callbacks.Callback):\n  def on_epoch_end(self, e, logs): ...\ndef callbacks(): return [A()]",
+    ],
+)
+def test_callbacks_that_follow_epochs_are_taken_with_servers(tmp_path: Path, source: str) -> None:
+    assert "callbacks" in check(tmp_path, GOOD + source, num_ps_pods=2).found
+
+
+OTHER = "import keras\nclass Mine(keras.callbacks.Callback):\n  def on_batch_end(self, e, logs): ...\n"
 
 
 @pytest.mark.parametrize(
@@ -281,7 +295,7 @@ def test_callbacks_of_another_file_of_the_zoo_are_refused_too(
         "from .other_callbacks import Mine\nimport zoo.other_callbacks as o\nclass Base(o.Mine): ...\n"
     )
     source = f"{GOOD}{imported}\ndef callbacks(): return [{made}()]"
-    with pytest.raises(BadModel, match=r"model\.py:\d+: Mine is called by step, epoch or evaluation"):
+    with pytest.raises(BadModel, match=r"model\.py:\d+: Mine is called by batch"):
         check(zoo, source, num_ps_pods=2)
     assert "callbacks" in check(zoo, source).found
 

@@ -10,6 +10,7 @@ import pytest
 from elasticdl.cluster.cluster import EVICTED, RELEASED
 from elasticdl.control.protocol.messages import (
     Acknowledged,
+    Barrier,
     Evaluated,
     Evicted,
     Exported,
@@ -23,6 +24,7 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
 )
 from elasticdl.control.protocol.psmessages import (
+    BarrierPassed,
     Enroll,
     FoundMetrics,
     FoundModel,
@@ -44,6 +46,7 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import Waves
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.events import (
     ChunkEvaluated,
@@ -62,6 +65,7 @@ from elasticdl.worker.ps.events import (
     Asked,
     AwaitEnd,
     AwaitRows,
+    BarriersPassed,
     Compute,
     Computed,
     Confirm,
@@ -78,6 +82,7 @@ from elasticdl.worker.ps.events import (
     Leaving,
     Line,
     Log,
+    PassBarriers,
     Pull,
     PullRows,
     PullVariables,
@@ -121,6 +126,7 @@ class Rig:
         skips_nan: bool = False,
         resumed: bool = False,
         evaluation: EvaluationPlan | None = None,
+        follows: bool = False,
     ) -> None:
         order = TaskOrder(Ledger((SHARD,), CHUNKS, 1, 0, shuffle=False), 1, 0, wave or 1, evaluation)
         pacing = Pacing(order, Waves(order) if wave else None, 0)
@@ -132,6 +138,7 @@ class Rig:
             resumed=resumed,
             evaluation=evaluation,
             metrics=metrics,
+            follows=follows,
         )
         self.machine = PsMember(MemberId("m"), "worker-0-0", order, pacing, settings)
         self.now = 0.0
@@ -679,3 +686,80 @@ def test_an_evaluation_is_progress() -> None:
     rig.until(EvaluateChunk)
     assert rig.machine.beat[2] == before[2] + 2
     assert rig.machine.beat[1] == before[1]
+
+
+# ---------------------------------------------------------------------- callbacks
+
+
+def gate(step: int, of: int = 0, roll_back: int = 0, ended: bool = False) -> GateOpen:
+    """Return what opens the barrier after so many steps, evaluated in the roll-back `of`."""
+    return GateOpen(StateId(step, ViewId(of)), VALUES, Barrier(roll_back, 0, ended))
+
+
+def logs(step: int, ended: bool = False) -> GateLogs:
+    return GateLogs(step, 0, VALUES, ended, None)
+
+
+def test_callbacks_pass_a_barrier_before_anything_beyond_is_begun() -> None:
+    rig = Rig(follows=True)
+    rig.hear(gate(6), gate(12, ended=True), Leased(4, 0, 0))
+    assert rig.work == PassBarriers((logs(6),), anew=False)
+    assert not any(isinstance(one, Send) for one in rig.end(BarriersPassed(None)))
+    assert rig.work == PassBarriers((logs(12, ended=True),), anew=False)
+    assert Send(BarrierPassed(StateId(12, ViewId(0)), "")) in rig.end(BarriersPassed(None))
+    assert isinstance(rig.work, Fetch)
+    rig.hear(gate(18), Leased(5, 0, 0))
+    assert isinstance(rig.until(PassBarriers), PassBarriers)
+    assert [one.chunk.task for one in rig.done(Compute)] == [4], "the one that was begun is computed"
+    assert rig.work == PassBarriers((logs(18),), anew=False)
+
+
+def test_a_worker_says_on_each_connection_what_its_callbacks_have_passed_and_want() -> None:
+    rig = Rig(follows=True)
+    rig.hear(gate(6))
+    rig.end(BarriersPassed("enough"))
+    assert rig.work is None
+    said = [one.message for one in rig.feed(Connected()) if isinstance(one, Send)]
+    assert [one.follows for one in said if isinstance(one, Enroll)] == [True]
+    assert BarrierPassed(StateId(6, ViewId(0)), "enough") in said
+    assert rig.say(gate(6)) == []  # another master says it again
+    assert rig.work is None
+
+
+def test_after_a_roll_back_callbacks_begin_anew_unless_nothing_is_forgotten() -> None:
+    rig = Rig(follows=True)
+    rig.hear(gate(6), gate(12))
+    rig.end(BarriersPassed(None))
+    rig.end(BarriersPassed(None))
+    rig.hear(placed(1))
+    assert rig.work == PassBarriers((), anew=True)
+    rig.hear(gate(12), gate(6, roll_back=1))  # the first is of before
+    rig.end(BarriersPassed(None))
+    assert rig.work == PassBarriers((logs(6),), anew=False)
+    assert Send(BarrierPassed(StateId(6, ViewId(0)), "")) in rig.end(BarriersPassed(None))
+    rig.hear(gate(12, of=1, roll_back=1))
+    assert rig.work == PassBarriers((logs(12),), anew=False)
+
+
+def test_a_worker_whose_callbacks_follow_nothing_passes_nothing() -> None:
+    rig = Rig()
+    rig.hear(gate(6), Leased(4, 0, 0))
+    assert isinstance(rig.work, Fetch)
+    said = [one.message for one in rig.feed(Connected()) if isinstance(one, Send)]
+    assert not any(isinstance(one, BarrierPassed) for one in said)
+
+
+def test_the_result_is_written_after_the_last_barrier() -> None:
+    rig = Rig(follows=True)
+    rig.hear(gate(6), WriteResult(6, 1))
+    assert isinstance(rig.work, PassBarriers)
+    rig.end(BarriersPassed("enough"))
+    assert isinstance(rig.work, PullVariables)
+
+
+def test_a_callback_that_raises_at_a_barrier_is_a_program_error() -> None:
+    rig = Rig(follows=True)
+    rig.hear(gate(6), Leased(4, 0, 0))
+    said = rig.end(ProgramError("program", "ValueError at m.py:3", "", "traceback"))
+    assert any(isinstance(one, Send) and isinstance(one.message, ProgramFailed) for one in said)
+    assert rig.work is None

@@ -116,13 +116,15 @@ def _read_group(path: Path, body: Mapping[str, Any]) -> GroupManifest:
     return read_group(path, body)
 
 
+_READERS: dict[Kind, Callable[[Path, Mapping[str, Any]], Manifest | GroupManifest]] = {
+    Kind.SERVERS: read_servers,
+    Kind.GROUP: _read_group,
+}
+
+
 def read_any(folder: Path) -> Manifest | GroupManifest:
     """Do the same for any checkpoint. Raises BadData."""
-    readers: dict[Kind, Callable[[Path, Mapping[str, Any]], Manifest | GroupManifest]] = {
-        Kind.SERVERS: read_servers,
-        Kind.GROUP: _read_group,
-    }
-    return _whole(read_body(folder / NAME, readers))
+    return _whole(read_body(folder / NAME, _READERS))
 
 
 def _whole(manifest: AnyManifest) -> AnyManifest:
@@ -196,12 +198,15 @@ def publish_draft(draft: Path, directory: Path, number: int) -> Path:
 def remove_older(directory: Path, kept: int, newest: int) -> None:
     """Remove all checkpoints up to number `newest` but the last `kept` (0: none), and what is left of those that were given up.
 
-    What can't be removed stays.
+    The best one stays, too. What can't be removed stays.
     """
     with contextlib.suppress(OSError):
         older = [number for number in numbers(directory) if number <= newest]
-        for number in older[:-kept] if kept else ():
-            _remove(folder_of(directory, number))
+        folders = [folder_of(directory, number) for number in (older[:-kept] if kept else ())]
+        best = _best_of(directory, older) if folders else None
+        for folder in folders:
+            if folder != best:
+                _remove(folder)
         for draft in _drafts(directory):
             if _number_of_draft(draft) < newest:
                 shutil.rmtree(draft, ignore_errors=True)
@@ -229,7 +234,7 @@ def _best_of(directory: Path, numbers: Sequence[int]) -> Path | None:
     for number in reversed(numbers):
         folder = folder_of(directory, number)
         with contextlib.suppress(BadData):
-            if read_body(folder / NAME, {Kind.GROUP: _read_group}).is_best:
+            if read_body(folder / NAME, _READERS).is_best:
                 return folder
     return None
 

@@ -8,15 +8,17 @@ folder, written last::
      "data": {"shards": [[name, start, count], …], "block": 1, "seed": 7, "shuffle": true, "records_per_task": 512,
               "minibatch_size": 64, "minibatches_per_task": 8, "grads_to_wait": 0},
      "model": {"seed": 7, "slots": 1024, "tables": […], "variables": […], "rule": {…}},
+     "barriers": [[1000, 0, 64, 0, true, [["val_loss", 0.25], …]], …], "best": false,
      "slots": [["ps-0-1-1f.slots", slot, primary epoch, offset, length, crc, version, low, until, rows, pushes, sum], …],
      "checksum": "…"}
 
 The position are the tasks that were done when it was begun: those before `low`, and those in `above`. All slots hold these; what else they
-hold, they know themselves. With `grads_to_wait` all of them have applied the steps before `step`, and nothing else. `data` is what numbers
-of tasks and minibatches mean, `model` is the catalog (`catalog/catalog.py`). Files are named relative to the folder; the format of a
-slot in one is that of the core (`ps/server/snapshot.rs`), where `crc` is the CRC32C of its bytes. `checksum` is the CRC-32, in eight
-hexadecimal digits, of the object without it, keys sorted, without spaces. The page `docs/reference/checkpoint-format.md` has all of it
-for people.
+hold, they know themselves. With `grads_to_wait` all of them have applied the steps before `step`, and nothing else. `barriers` were passed
+before: of each its step, roll-back, task and epoch, whether that ended there, and the metrics; `best` says that those of the last one, of
+which the checkpoint is, were the best so far. `data` is what numbers of tasks and minibatches mean, `model` is the catalog
+(`catalog/catalog.py`). Files are named relative to the folder; the format of a slot in one is that of the core (`ps/server/snapshot.rs`),
+where `crc` is the CRC32C of its bytes. `checksum` is the CRC-32, in eight hexadecimal digits, of the object without it, keys sorted,
+without spaces. The page `docs/reference/checkpoint-format.md` has all of it for people.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.data.plan.order import Dealing
@@ -66,6 +68,26 @@ class OtherKind(BadData):
 _OF = {Kind.SERVERS: "a job with parameter servers", Kind.GROUP: "a job without parameter servers"}
 
 
+class Barrier(NamedTuple):
+    """A barrier that was passed: callbacks of a job that continues have to know of it, and so has the choice of the best checkpoint.
+
+    Attributes:
+        step: before it.
+        roll_back: in which it was evaluated.
+        task: all before it were done.
+        epoch: of the last of these.
+        epoch_ended: it ended there.
+        values: metrics by name, none if nothing was evaluated.
+    """
+
+    step: int
+    roll_back: int
+    task: int
+    epoch: int
+    epoch_ended: bool
+    values: tuple[tuple[str, float], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """What a checkpoint of a job with parameter servers holds.
@@ -82,6 +104,8 @@ class Manifest:
         sections: of each slot, in order, the file and where it lies in that.
         step: all slots have applied the steps before it; 0 where each push is applied by itself.
         begun: tasks that are not done, with how many of their first minibatches all slots have; nobody knows that but of a job's last one.
+        barriers: that were passed up to its position, in their order.
+        is_best: the metrics of the last barrier, of which it is, were the best so far.
     """
 
     number: int
@@ -95,6 +119,8 @@ class Manifest:
     sections: tuple[tuple[Path, SlotSection], ...]
     step: int = 0
     begun: tuple[tuple[int, int], ...] = ()
+    barriers: tuple[Barrier, ...] = ()
+    is_best: bool = False
 
     @property
     def is_between_tasks(self) -> bool:
@@ -123,6 +149,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> Path:
             "step": manifest.step,
             "begun": [list(task) for task in manifest.begun],
         },
+        "barriers": [[*one[:-1], [list(value) for value in one.values]] for one in manifest.barriers],
+        "best": manifest.is_best,
         "data": dealing_to_json(manifest.dealing),
         "model": dict(manifest.model),
         "slots": [[file.name, *section] for file, section in manifest.sections],
@@ -207,6 +235,8 @@ def read_servers(path: Path, body: Mapping[str, Any]) -> Manifest:
         sections=sections,
         step=integer(position.get("step", 0)),
         begun=tuple(_begun(one, last) for one in reading.items(position.get("begun", []))),
+        barriers=tuple(_barrier(one, last) for one in reading.items(body.get("barriers", []))),
+        is_best=reading.flag(body.get("best", False)),
     )
 
 
@@ -264,6 +294,23 @@ def file_beside(folder: Path, value: object) -> Path:
 def _begun(body: object, last: int) -> tuple[int, int]:
     task, chunks = reading.items(body, 2)
     return integer(task, most=last), integer(chunks)
+
+
+def _barrier(body: object, last: int) -> Barrier:
+    step, roll_back, task, epoch, epoch_ended, values = reading.items(body, 6)
+    return Barrier(
+        integer(step),
+        integer(roll_back),
+        integer(task, most=last),
+        integer(epoch, most=_EPOCHS),
+        reading.flag(epoch_ended),
+        tuple(_value(one) for one in reading.items(values)),
+    )
+
+
+def _value(body: object) -> tuple[str, float]:
+    name, value = reading.items(body, 2)
+    return reading.text(name), reading.number(value, finite=False)
 
 
 def read_time(value: object) -> float:

@@ -2,7 +2,7 @@
 
 Slots have their rows in no order. So each slot is read once, and its rows are sorted, by a number that follows from the id, into files of
 this process. These have no name: nothing is left of them however the process ends. And the checkpoint is not needed any more, which a job
-that goes on training may remove. The files are mapped: the system keeps in memory what is looked up often, and gives it away when memory
+that is still training may remove. The files are mapped: the system keeps in memory what is looked up often, and gives it away when memory
 is short.
 """
 

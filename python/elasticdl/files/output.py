@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -29,6 +30,13 @@ def made_beside(path: str, name: str) -> Iterator[Path]:
         if target.is_dir():
             shutil.rmtree(target)
         written.replace(target)
+
+
+def remove_drafts(target: Path) -> None:
+    """Remove what killed processes left of `made_beside` at this path; a live one fails."""
+    for room in target.parent.glob(f".{glob.escape(target.name)}.????????"):
+        if room.is_dir() and not room.is_symlink():
+            shutil.rmtree(room, ignore_errors=True)
 
 
 def unpublished_path(output: Path, step: int, view: int) -> str:

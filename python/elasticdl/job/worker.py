@@ -433,6 +433,7 @@ class WorkerProcess:
             resumed=bool(spec.checkpoint_dir_for_init),
             evaluation=order.evaluation,
             metrics="" if evaluating is None else evaluating.metrics,
+            follows=adapter.follows_epochs,
         )
         return PsWorker(
             member=PsMember(self._id, self._name, order, pacing, settings),
@@ -449,7 +450,8 @@ class WorkerProcess:
                 Path(spec.output) if spec.output else None,
                 form,
                 None,
-                get_model_steps=spec.get_model_steps,
+                spec.checkpoint_best,
+                spec.get_model_steps,
             ),
             leaving=self._leaving,
         )

@@ -159,6 +159,7 @@ class KerasAdapter:
 
     def apply(self, result: npt.NDArray[Any], examples: float) -> None:
         """Commit `result` / `examples`; the accumulator becomes empty."""
+        self._callbacks.make_up()
         self._step.apply(tf.convert_to_tensor(result), examples)
         self.zero()
 
@@ -187,6 +188,7 @@ class KerasAdapter:
 
     def end_training(self) -> None:
         """Run what callbacks do at the end of training, on the weights that are exported; the committed state stays as it is."""
+        self._callbacks.make_up()
         if not self._callbacks.act_at_end:
             return
         before = self.image()
@@ -219,6 +221,7 @@ class KerasAdapter:
 
     def export(self, path: str, kind: str, tables: TableReader | None = None) -> str:
         """Write the model for plain users of Keras; the state stays as it is. Raises OSError with what was at `path` intact."""
+        self._callbacks.make_up()  # the exporter before this one may have been lost after the end of training
         if path:
             self._write(path, kind)
         return self.digest()

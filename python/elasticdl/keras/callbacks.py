@@ -1,15 +1,20 @@
 """Keras callbacks in a group: every member runs them on the same logs, and their history is part of the state.
 
 A callback keeps what it knows in attributes of its own, which nobody can copy; so the logs are kept instead, and a member that heals
-replays them from the beginning. The best weights of `EarlyStopping` come with the state (`bestweights.py`). Callbacks that need what a
-member does not have (a file for itself) are refused with a sentence.
+replays them from the beginning. The best weights of `EarlyStopping` come with the state (`bestweights.py`).
+
+One member writes files: `saves.py` has what callbacks save of the model, `writeronly.py` the callbacks that run there alone. The others
+keep what they have not written as long as their state is the one of which it is. A member commits no step before the writer has given its
+part of it, which it does after it has written; so where a writer was lost in mid-writing the others still have that state, and the next
+writer writes before it commits (`make_up`).
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import keras
 
@@ -17,22 +22,14 @@ from elasticdl.cluster.cluster import ProcessName
 from elasticdl.control.protocol.messages import MetricValues
 from elasticdl.errors import BadModel, TransferFailed
 from elasticdl.keras.bestweights import BestWeight, best_weights, keeps_weights
+from elasticdl.keras.fileoptions import needed, unusable
 from elasticdl.keras.monitored import LOSS_ALONE
+from elasticdl.keras.saves import Saves, Write
+from elasticdl.keras.writeronly import WRITER_ONLY, Call, close, run, spoken
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.modelfile import describe
 
-_REFUSED = {
-    "ModelCheckpoint": "use --checkpoint_dir, with --checkpoint_best=METRIC for the best one",
-    "BackupAndRestore": "the job recovers by itself, and another one continues from --checkpoint_dir",
-    "TensorBoard": "write scalars from a callback of your own",
-    "SwapEMAWeights": "the optimizer's use_ema does the same, and the export takes the averages",
-    "RemoteMonitor": "send from a callback of your own",
-}
-"""Keras callbacks that make no sense in a group, and what to do instead."""
-
 _BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
-_LINES = ("on_epoch_end", "on_train_end")
-"""The hooks in which CSVLogger needs its file; opened earlier, another member's file would get a second header."""
 
 
 class CommitEntry(NamedTuple):
@@ -40,7 +37,6 @@ class CommitEntry(NamedTuple):
 
     step: int
     epoch: int
-    loss: float | None
     epoch_ended: bool
     epoch_loss: float | None
     at_gate: bool
@@ -58,6 +54,13 @@ class GateEntry(NamedTuple):
 
 class GroupCallbacks:
     """The callbacks of one member. Without callbacks it costs nothing and keeps no history."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "BackupAndRestore": "the job recovers by itself, and another one continues from --checkpoint_dir",
+        "OrbaxCheckpoint": "use --checkpoint_dir, with --checkpoint_best=METRIC for the best one",
+        "SwapEMAWeights": "the optimizer's use_ema does the same, and the export takes the averages",
+    }
+    """Keras callbacks that make no sense in a group, and what to do instead."""
 
     def __init__(
         self,
@@ -80,6 +83,10 @@ class GroupCallbacks:
         self._path = path
         self._monitored = monitored
         self._rate = _rate(optimizer)
+        self._saves = Saves(model, optimizer, path)
+        self._missed: list[Write] = []
+        """What another member was to write of the present state."""
+        self._callbacks: list[Any] = []
         # No view is known yet. Worker 0 writes in each view that it is in, so it is the one that may open files now.
         self._begins_files = process.index == 0
         self._writes = False
@@ -87,10 +94,14 @@ class GroupCallbacks:
 
     def _begin(self, writing: bool) -> None:
         """Make the callbacks anew, with an empty history; `writing`: whether this member writes at the beginning of the first epoch."""
+        for callback in self._callbacks:
+            close(callback)
         self._callbacks = self._made()
-        self._batches = any(overrides(callback, _BATCH_HOOKS) for callback in self._callbacks)
+        self._batches = any(_follows_batches(callback) for callback in self._callbacks)
         self._history: list[CommitEntry | GateEntry] = []
-        self._epoch = self._batch = 0
+        self._latest: CommitEntry | GateEntry | None = None
+        self._missed.clear()
+        self._epoch = self._batch = self._epochs_ended = 0
         self._epoch_logs: dict[str, float] = {}
         # one object for all callbacks, which keep it as `self.params`
         self._params: dict[str, Any] = {"epochs": self._epochs, "verbose": 0, "steps": None, "global_step": 0}
@@ -100,7 +111,9 @@ class GroupCallbacks:
             self._model.stop_training = False
         self._stopped_by: list[str] = []
         for callback in self._callbacks:
-            callback.set_model(self._model)
+            # TensorBoard opens its files when it gets the model
+            if not isinstance(callback, keras.callbacks.TensorBoard):
+                callback.set_model(self._model)
             callback.set_params(self._params)
         self._call("on_train_begin", writing=self._begins_files)
         self._enter(0, 0, writing)
@@ -121,11 +134,14 @@ class GroupCallbacks:
         name = type(callback).__name__
         if not isinstance(callback, keras.callbacks.Callback):
             raise BadModel(f"{self._path}: callbacks returned a {name}; expected a list of keras callbacks")
-        for refused, instead in _REFUSED.items():
-            if isinstance(callback, getattr(keras.callbacks, refused)):
+        for refused, instead in self.refused.items():
+            kind = getattr(keras.callbacks, refused, None)  # older versions of Keras lack some
+            if kind is not None and isinstance(callback, kind):
                 raise BadModel(
                     f"{self._path}: the callback {name} is not possible in a group of workers; {instead}"
                 )
+        if (what := unusable(callback, self._monitored)) is not None:
+            raise BadModel(f"{self._path}: the callback {name} {what}")
         self._check_monitored(callback, name)
         if getattr(callback, "restore_best_weights", False) and not keeps_weights(callback):
             raise BadModel(
@@ -135,6 +151,10 @@ class GroupCallbacks:
 
     def _check_monitored(self, callback: Any, name: str) -> None:
         wanted, known = getattr(callback, "monitor", "loss"), self._monitored
+        if isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_best_only:
+            # it looks for the way that is better, and compares nothing
+            callback.mode = known.get(wanted) or "min"
+            return
         if wanted not in known:
             more = (
                 ""
@@ -173,10 +193,8 @@ class GroupCallbacks:
         """Run the hooks of one commit; return a reason if a callback asks for the end."""
         if not self._callbacks:
             return None
-        entry = CommitEntry(logs.step, logs.epoch, logs.loss, logs.epoch_ended, logs.epoch_loss, logs.at_gate)
-        # epochs alone are replayed unless a callback looks at every batch
-        if logs.epoch_ended or self._batches:
-            self._history.append(entry)
+        entry = CommitEntry(logs.step, logs.epoch, logs.epoch_ended, logs.epoch_loss, logs.at_gate)
+        self._note(entry)
         self._run(entry, writing=self._writes)
         return self._wish(logs.step)
 
@@ -185,9 +203,21 @@ class GroupCallbacks:
         if not self._callbacks:
             return None
         entry = GateEntry(logs.step, logs.epoch, logs.values, logs.epoch_ended, logs.epoch_loss)
-        self._history.append(entry)
+        self._note(entry)
         self._run_gate(entry, writing=self._writes)
         return self._wish(logs.step)
+
+    def make_up(self) -> None:
+        """Write, if this member is the one that writes, what the one before was to write of the present state, and may not have.
+
+        To be called before the state changes. Raises Unwritable, as hooks do.
+        """
+        if not (self._writes and self._missed):
+            return
+        missed, self._missed = self._missed, []
+        with self._saves.shown(None):
+            for write in missed:
+                write()
 
     def _wish(self, step: int) -> str | None:
         if not self._model.stop_training:
@@ -205,12 +235,13 @@ class GroupCallbacks:
         self._call("on_train_end", logs=self._epoch_logs, writing=self._writes)
 
     def _run(self, entry: CommitEntry, writing: bool) -> None:
-        step, epoch, loss, ended, mean, at_gate = entry
-        self._params["global_step"] = step
+        step, epoch, ended, mean, at_gate = entry
+        self._at(step)
         if epoch != self._epoch:
             self._enter(epoch, 0, writing)
         if self._batches:
-            logs = {} if loss is None else {"loss": loss}
+            # the mean over the epoch so far, as in `fit`
+            logs = {} if mean is None else {"loss": mean}
             self._call("on_train_batch_end", self._batch, logs=logs, writing=writing)
         if ended:
             self._end_epoch(epoch, mean, {}, writing)
@@ -219,7 +250,7 @@ class GroupCallbacks:
 
     def _run_gate(self, entry: GateEntry, writing: bool) -> None:
         step, epoch, values, ended, mean = entry
-        self._params["global_step"] = step
+        self._at(step)
         if values is not None:
             self._call("on_test_begin", writing=writing)
             bare = {name.removeprefix("val_"): value for name, value in values}
@@ -228,7 +259,14 @@ class GroupCallbacks:
             self._end_epoch(epoch, mean, dict(values or ()), writing)
         self._go_on(epoch, ended, writing)
 
+    def _at(self, step: int) -> None:
+        """Let callbacks know the step; what was to be written of another state nobody can write any more."""
+        if step != self._params["global_step"]:
+            self._missed.clear()
+        self._params["global_step"] = step
+
     def _end_epoch(self, epoch: int, mean: float | None, values: Mapping[str, float], writing: bool) -> None:
+        self._epochs_ended += 1
         self._epoch_logs = {**({} if mean is None else {"loss": mean}), **values}
         self._call("on_epoch_end", epoch, logs=self._epoch_logs, writing=writing)
 
@@ -250,33 +288,54 @@ class GroupCallbacks:
             self._call("on_train_batch_begin", batch, writing=writing)
 
     def _call(self, hook: str, *place: int, logs: Mapping[str, float] | None = None, writing: bool) -> None:
+        if writing:
+            self.make_up()
         self._params["writes"] = writing
+        # as in `fit`, callbacks see what those before them have added
+        shared = dict(logs or {})
         for callback in self._callbacks:
-            if isinstance(callback, keras.callbacks.CSVLogger):
-                if not writing or hook == "on_train_begin":
-                    continue
-                if hook in _LINES:
-                    self._begin_writer(callback, hook)
             going_on = not self._model.stop_training
-            getattr(callback, hook)(*place, dict(logs or {}))
+            if isinstance(callback, WRITER_ONLY):
+                self._run_in_writer(callback, hook, place, shared, writing)
+            elif not _lacks_metrics(callback, hook, shared):
+                with self._saves.shown(self._skipping(hook, writing)), spoken(callback, writing):
+                    getattr(callback, hook)(*place, shared)
             if going_on and self._model.stop_training:
                 self._stopped_by.append(type(callback).__name__)
 
-    def _begin_writer(self, callback: Any, hook: str) -> None:
-        """Open the log file at the first line that this member writes; the first line of the job begins the file, as in `fit`."""
-        if getattr(callback, "csv_file", None) is None:
-            ended = sum(entry.epoch_ended for entry in self._history)
-            if ended > (
-                hook == "on_epoch_end"
-            ):  # another member, or an earlier life of this one, has written
-                callback.append = True
-            callback.on_train_begin({})
+    def _skipping(self, hook: str, writing: bool) -> Callable[[Write], None] | None:
+        """Return what is done with what is to be written; None: it is written."""
+        if writing:
+            return None
+        # the end of training comes once, and who writes there is lost with the model as it is then
+        return (lambda write: None) if hook == "on_train_end" else self._missed.append
+
+    def _run_in_writer(
+        self, callback: Any, hook: str, place: tuple[int, ...], logs: Mapping[str, float], writing: bool
+    ) -> None:
+        call = Call(hook, place, dict(logs), self._params["global_step"], self._epochs_ended)
+        skip = self._skipping(hook, writing)
+        if skip is not None:
+            skip(functools.partial(run, callback, call, self._model, again=True))
+            return
+        with self._saves.shown(None):
+            run(callback, call, self._model, again=False)
 
     # ------------------------------------------------------------------ history as state
 
     def state(self) -> list[list[Any]]:
-        """Return the history, JSON-able."""
-        return [list(entry) for entry in self._history]
+        """Return the history, JSON-able; the last entry is that of the latest commit or gate, which says what state it is."""
+        latest = [] if self._latest is None or self._keeps(self._latest) else [self._latest]
+        return [list(entry) for entry in (*self._history, *latest)]
+
+    def _keeps(self, entry: CommitEntry | GateEntry) -> bool:
+        """Tell whether an entry is history: the commits of an epoch are only if a callback follows batches."""
+        return isinstance(entry, GateEntry) or entry.epoch_ended or self._batches
+
+    def _note(self, entry: CommitEntry | GateEntry) -> None:
+        self._latest = entry
+        if self._keeps(entry):
+            self._history.append(entry)
 
     def restore(self, state: Any) -> None:
         """Bring the callbacks to where `state` was taken: replay what is missing, from the beginning if this history is another.
@@ -289,24 +348,29 @@ class GroupCallbacks:
             raise TransferFailed("the state's callback history can't be read") from None
         if self._make is None:
             return
-        if history[: len(self._history)] != self._history:
+        kept = [entry for entry in history if self._keeps(entry)]
+        if kept[: len(self._history)] != self._history:
             if self._rate is not None:
                 self._optimizer.learning_rate = self._rate
             self._begin(writing=False)
-        for entry in history[len(self._history) :]:
+        for entry in kept[len(self._history) :]:
             self._history.append(entry)
             if isinstance(entry, GateEntry):
                 self._run_gate(entry, writing=False)
             else:
                 self._run(entry, writing=False)
+        if history:
+            self._latest = history[-1]
+            self._at(self._latest.step)
 
 
 def _read_entry(body: Any) -> CommitEntry | GateEntry:
     """Read an entry of a history. Raises TypeError or ValueError for what is none."""
-    if len(body) == len(CommitEntry._fields):
-        step, epoch, loss, ended, mean, at_gate = body
-        return CommitEntry(int(step), int(epoch), loss, bool(ended), mean, bool(at_gate))
-    step, epoch, values, ended, mean = body
+    step, epoch, *rest = body
+    if rest and isinstance(rest[0], bool):
+        ended, mean, at_gate = rest
+        return CommitEntry(int(step), int(epoch), ended, mean, bool(at_gate))
+    values, ended, mean = rest
     read = None if values is None else tuple((str(name), float(value)) for name, value in values)
     return GateEntry(int(step), int(epoch), read, bool(ended), mean)
 
@@ -323,9 +387,31 @@ def _rate(optimizer: Any) -> float | None:
         return None
 
 
-def overrides(callback: Any, hooks: Iterable[str]) -> bool:
-    """Tell whether a callback does anything in one of these hooks."""
+def overrides(
+    callback: Any, hooks: Iterable[str], beyond: type[keras.callbacks.Callback] = keras.callbacks.Callback
+) -> bool:
+    """Tell whether a callback does anything in one of these hooks that the class `beyond` does not."""
     if isinstance(callback, keras.callbacks.LambdaCallback):
         # it puts functions of its own in place of all hooks that were given
         return any(hook in vars(callback) for hook in hooks)
-    return any(getattr(type(callback), hook) is not getattr(keras.callbacks.Callback, hook) for hook in hooks)
+    return any(getattr(type(callback), hook) is not getattr(beyond, hook) for hook in hooks)
+
+
+def _follows_batches(callback: Any) -> bool:
+    """Tell whether a callback has something to do at each batch, as it was made."""
+    beyond = keras.callbacks.Callback
+    match callback:
+        case keras.callbacks.ModelCheckpoint(save_freq="epoch"):
+            beyond = keras.callbacks.ModelCheckpoint
+        case keras.callbacks.TensorBoard(update_freq="epoch"):
+            beyond = keras.callbacks.TensorBoard
+    return overrides(callback, _BATCH_HOOKS, beyond)
+
+
+def _lacks_metrics(callback: Any, hook: str, logs: Mapping[str, float]) -> bool:
+    """Tell whether there is nothing to save: a job that stops at a gate has a state of which no metrics are known."""
+    return (
+        isinstance(callback, keras.callbacks.ModelCheckpoint)
+        and hook in ("on_train_batch_end", "on_epoch_end")
+        and not needed(callback) <= logs.keys()
+    )

@@ -30,10 +30,10 @@ def export(model: Any, path: str, kind: str, features: Any, matrices: Sequence[M
     """
     match kind:
         case "keras":
-            with _os_errors(), made_beside(path, "model.keras") as written:
+            with os_errors(), made_beside(path, "model.keras") as written:
                 write_keras(model, written, matrices)
         case "saved_model":
-            with _os_errors(), made_beside(path, "model") as written:
+            with os_errors(), made_beside(path, "model") as written:
                 write_saved_model(model, written, matrices, features)
         case _:
             raise BadSetting(f"--output_format: expected keras or saved_model, received {kind!r}")
@@ -43,7 +43,7 @@ _HDF5 = re.compile(r"errno = (\d+)")
 
 
 @contextmanager
-def _os_errors() -> Iterator[None]:
+def os_errors() -> Iterator[None]:
     """Let what HDF5 and TensorFlow make of an error of the file system be that error again, without descriptors and drafts' names."""
     try:
         yield

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.cluster.cluster import ProcessName
 from elasticdl.errors import BadModel
-from elasticdl.keras.stepcallbacks import ZooFile, following_steps, why_refused
+from elasticdl.keras.stepcallbacks import ZooFile, refused_callback
 from elasticdl.spec.framework import Definition, OutputFormat, Symbol
 from elasticdl.spec.jobspec import JobSpec
 from elasticdl.worker.contract.allreduce import Adapter
@@ -39,15 +39,15 @@ class KerasFramework:
     has_ps = True
 
     def check(self, spec: JobSpec, defined: Mapping[str, Definition]) -> None:
-        """Raise BadModel if a job with parameter servers is to have callbacks that follow its steps, as far as the tree tells."""
+        """Raise BadModel if a job with parameter servers is to have callbacks that it can't have, as far as the tree tells."""
         callbacks = defined.get("callbacks")
         if callbacks is None or not spec.num_ps_pods:
             return
         file = ZooFile(callbacks.path, callbacks.tree, Path(spec.model_zoo))
-        following = following_steps(file, callbacks.node)
-        if following is not None:
-            line, name = following
-            raise BadModel(f"{file.path}:{line}: {why_refused(name)}")
+        refused = refused_callback(file, callbacks.node)
+        if refused is not None:
+            line, why = refused
+            raise BadModel(f"{file.path}:{line}: {why}")
 
     def import_library(self, log: Path | None = None) -> None:
         """Import TensorFlow and Keras; TensorFlow's lines of information go to `log`."""

@@ -53,3 +53,19 @@ def follows_schedule(optimizer: Any) -> bool:
 def direction_of(metric: Any) -> str:
     """Return `max` or `min`, the way that is better of a metric, empty if it does not say: callbacks of mode `auto` look there, too."""
     return {"up": "max", "down": "min"}.get(getattr(metric, "_direction", None) or "", "")
+
+
+def profiles(tensorboard: Any) -> bool:
+    """Tell whether the callback TensorBoard profiles: no public name has its `profile_batch`."""
+    return bool(tensorboard._should_trace)
+
+
+def begin_counting(tensorboard: Any, batches: int) -> None:
+    """Have the callback TensorBoard number batches after so many: it begins with 0, also where it continues."""
+    tensorboard._global_train_batch = batches
+
+
+def flush_events(tensorboard: Any) -> None:
+    """Write what the callback TensorBoard has collected to its files: in public it does so at the end of training only."""
+    for writer in tensorboard._writers.values():
+        writer.flush()

@@ -37,12 +37,14 @@ from elasticdl.keras.export import export
 from elasticdl.keras.feed import Batch as FeedBatch
 from elasticdl.keras.feed import FeedPipeline, show
 from elasticdl.keras.loss import ChunkLoss
+from elasticdl.keras.monitored import monitored
 from elasticdl.keras.optimizer import describe as describe_optimizer
 from elasticdl.keras.pscallbacks import PsCallbacks
 from elasticdl.keras.psevaluation import IdsOf, WeightsOnServers
 from elasticdl.keras.psstep import PsStep
 from elasticdl.keras.streaming import Blocks, Matrix
 from elasticdl.spec.jobspec import PARQUET, JobSpec, Mode
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
@@ -98,7 +100,13 @@ class KerasPsAdapter:
                 f"feed gave {show(spec)}; the model gives {show(outputs)}"
             ) from error
         self._callbacks = PsCallbacks(
-            user.callbacks, self.model, self.optimizer, self._spec.num_epochs, user.path, self._process
+            user.callbacks,
+            self.model,
+            self.optimizer,
+            self._spec.num_epochs,
+            user.path,
+            self._process,
+            monitored(user, self._spec),
         )
         self._check_layers()
         self._dense = self._step.first()
@@ -218,8 +226,21 @@ class KerasPsAdapter:
         )
         return KerasEvaluator(self._user, self._spec, metadata, self.model, forward)
 
+    @property
+    def follows_epochs(self) -> bool:
+        """Tell whether a callback follows epochs or evaluations."""
+        return self._callbacks.follow_epochs
+
+    def begin_callbacks(self) -> None:
+        """Make the callbacks anew, with the learning rate that the optimizer had then."""
+        self._callbacks.begin_again()
+
+    def pass_barrier(self, logs: GateLogs) -> str | None:
+        """Run callbacks at a barrier; return a reason if they want the job to stop."""
+        return self._callbacks.gate(logs)
+
     def rate(self, step: int) -> float:
-        """Return the learning rate at a step of the schedule."""
+        """Return the learning rate at a step of the schedule, as callbacks have left it."""
         if internals.follows_schedule(self.optimizer):
             self.optimizer.iterations.assign(step)
         return float(self.optimizer.learning_rate)

@@ -1,7 +1,8 @@
-"""Keras callbacks of a worker with parameter servers: they hear of the beginning and of the end of training, in every worker.
+"""Keras callbacks of a worker with parameter servers: they hear of epochs and evaluations at barriers, and of the end of training.
 
-Such workers have no steps in common: each computes minibatches of its own, at weights that others change meanwhile. So a callback with
-a hook of steps or epochs is refused; the submission refuses it already where the model file's syntax tree shows it.
+Workers have no steps in common: each computes minibatches of its own, at weights that others change meanwhile. But at a barrier the journal
+says the same to all of them (B5), so each runs the hooks of epochs there, and has the learning rate that they set in all that it pushes
+afterwards. A callback with a hook of batches is refused; the submission refuses it already where the model file's syntax tree shows it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,39 @@ from typing import Any
 import keras
 
 from elasticdl.errors import BadModel
+from elasticdl.keras.bestweights import keeps_weights
 from elasticdl.keras.callbacks import GroupCallbacks, overrides
-from elasticdl.keras.stepcallbacks import OF_STEPS, why_refused
+from elasticdl.keras.stepcallbacks import BEST_WEIGHTS, OF_BATCHES, OF_EPOCHS, is_refused, why_refused
 
 
 class PsCallbacks(GroupCallbacks):
     """The callbacks of one worker with parameter servers; there are no commits to tell them of."""
 
     def _check(self, callback: Any) -> None:
-        if isinstance(callback, keras.callbacks.Callback) and overrides(callback, OF_STEPS):
-            raise BadModel(f"{self._path}: {why_refused(type(callback).__name__)}")
+        name, classes = type(callback).__name__, [one.__name__ for one in type(callback).__mro__]
+        if isinstance(callback, keras.callbacks.Callback):
+            if is_refused(classes) or overrides(callback, OF_BATCHES):
+                raise BadModel(f"{self._path}: {why_refused(name, classes)}")
+            if keeps_weights(callback):
+                raise BadModel(f"{self._path}: {name}: {BEST_WEIGHTS}")
         super()._check(callback)
+
+    def _check_monitored(self, callback: Any, name: str) -> None:
+        if getattr(callback, "monitor", None) == "loss":
+            raise BadModel(
+                f"{self._path}: the callback {name} monitors 'loss', and with parameter servers nobody knows the loss of all minibatches; "
+                "let it monitor val_loss, with --validation_data"
+            )
+        super()._check_monitored(callback, name)
+
+    @property
+    def follow_epochs(self) -> bool:
+        """Tell whether a callback does anything at barriers."""
+        return any(overrides(callback, OF_EPOCHS) for callback in self._callbacks)
+
+    def begin_again(self) -> None:
+        """Make the callbacks anew, if they have passed any barrier."""
+        self.restore([])
 
     def end_at(self, step: int, writes: bool) -> None:
         """Run the hooks of the end of training, after so many steps of the job."""

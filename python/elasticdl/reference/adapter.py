@@ -78,7 +78,7 @@ class ReferenceAdapter:
         self._model = make_model(user)
         self._weights = WholeWeights(self._model, self._values)
         self._optimizer = make_optimizer(user)
-        self._callbacks = Callbacks(user, steps=True)
+        self._callbacks = Callbacks(user)
         first = dict(first_parameters(user, self._model, self._spec.seed))
         random = np.random.default_rng(self._spec.seed % 2**63)
         for name, table in self._model.tables().items():

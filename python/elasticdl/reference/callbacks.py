@@ -1,4 +1,4 @@
-"""Callbacks of the reference framework: every member of a group runs them on the same logs."""
+"""Callbacks of the reference framework: every worker of a job runs them on the same logs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 from elasticdl.errors import BadModel
+from elasticdl.reference.optimizers import Optimizer
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.modelfile import describe
 
-_OF_STEPS = ("on_step_end", "on_epoch_end", "on_evaluated")
-"""Hooks that all workers run after the same step."""
+_OF_EPOCHS = ("on_epoch_end", "on_evaluated")
 
 
 class Callback:
-    """The base of callbacks. What one keeps in attributes is not given to workers that join later."""
+    """The base of callbacks.
+
+    What one keeps in attributes is not given to workers that join later. With parameter servers they are made anew in such a worker, and
+    pass all barriers of the job so far.
+
+    Attributes:
+        optimizer: with parameter servers, that of this worker: what a callback sets as its `learning_rate` holds for all tasks beyond the
+            barrier that it is called at. None without servers, where a rate would be that of some workers only.
+    """
+
+    optimizer: Optimizer | None = None
 
     def on_step_end(self, logs: StepLogs) -> bool | None:
         """Do something after a committed step; true ends the job."""
@@ -36,15 +46,31 @@ class Callback:
 class Callbacks:
     """The callbacks of one worker."""
 
-    def __init__(self, user: UserModel, *, steps: bool) -> None:
-        """Make them. `steps`: the job's workers take steps together. Raises BadModel for what is no callback, or can't be called."""
-        self._all = _made(user)
+    def __init__(self, user: UserModel, optimizer: Optimizer | None = None) -> None:
+        """Make them. `optimizer`: with parameter servers. Raises BadModel for what is no callback, or can't be called."""
+        self._user, self._optimizer = user, optimizer
+        self._rate = None if optimizer is None else optimizer.learning_rate
+        self.begin()
         for one in self._all:
-            if not steps and any(_overrides(one, hook) for hook in _OF_STEPS):
+            if optimizer is not None and _overrides(one, "on_step_end"):
                 raise BadModel(
-                    f"{user.path}: {type(one).__name__} is called by step, epoch or evaluation, and workers with parameter servers have no "
-                    "steps in common; leave it out, or train without --num_ps_pods"
+                    f"{user.path}: {type(one).__name__} is called by step, and workers with parameter servers have no steps in common; let "
+                    "it follow epochs, or train without --num_ps_pods"
                 )
+
+    def begin(self) -> None:
+        """Make them anew, and let the optimizer have its first learning rate."""
+        self._all = _made(self._user)
+        if self._optimizer is None or self._rate is None:
+            return
+        self._optimizer.learning_rate = self._rate
+        for one in self._all:
+            one.optimizer = self._optimizer
+
+    @property
+    def follow_epochs(self) -> bool:
+        """Tell whether one does anything at the end of an epoch, or after an evaluation."""
+        return any(_overrides(one, hook) for one in self._all for hook in _OF_EPOCHS)
 
     @property
     def act_at_end(self) -> bool:

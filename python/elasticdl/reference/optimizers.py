@@ -16,17 +16,22 @@ Rate = float | Callable[[int], float]
 
 
 class Optimizer(ABC):
-    """The base of optimizers. An optimizer holds no values: it is given them."""
+    """The base of optimizers. An optimizer holds no values: it is given them.
+
+    Attributes:
+        learning_rate: of each step; with parameter servers callbacks may set it at barriers.
+    """
 
     slots: int
     """Arrays that it keeps for each parameter, of its shape, zero at first."""
 
     def __init__(self, rate: Rate) -> None:
-        self._rate = rate
+        self.learning_rate = rate
 
     def rate(self, step: int) -> float:
         """Return the learning rate of a step."""
-        return float(self._rate(step) if callable(self._rate) else self._rate)
+        rate = self.learning_rate
+        return float(rate(step) if callable(rate) else rate)
 
     @abstractmethod
     def update(

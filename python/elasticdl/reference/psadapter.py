@@ -30,6 +30,7 @@ from elasticdl.reference.export import export
 from elasticdl.reference.models import Arrays, Model
 from elasticdl.reference.optimizers import Optimizer
 from elasticdl.spec.jobspec import PARQUET, JobSpec
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.contract.records import Records
 from elasticdl.worker.contract.usermodel import UserModel
@@ -62,7 +63,7 @@ class ReferencePsAdapter:
         user = self._user
         self._model = make_model(user)
         self._optimizer = make_optimizer(user)
-        self._callbacks = Callbacks(user, steps=False)
+        self._callbacks = Callbacks(user, self._optimizer)
         parameters = first_parameters(user, self._model, self._spec.seed)
         self._first = [
             np.asarray(value, np.float32).reshape(-1)
@@ -166,8 +167,21 @@ class ReferencePsAdapter:
         """Return what evaluates this model."""
         return ReferenceEvaluator(self._user, metadata, self._model, self)
 
+    @property
+    def follows_epochs(self) -> bool:
+        """Tell whether a callback follows epochs or evaluations."""
+        return self._callbacks.follow_epochs
+
+    def begin_callbacks(self) -> None:
+        """Make the callbacks anew, with the learning rate that the optimizer had then."""
+        self._callbacks.begin()
+
+    def pass_barrier(self, logs: GateLogs) -> str | None:
+        """Run callbacks at a barrier; return a reason if they want the job to stop."""
+        return self._callbacks.gate(logs)
+
     def rate(self, step: int) -> float:
-        """Return the learning rate at a step of the schedule."""
+        """Return the learning rate at a step of the schedule, as callbacks have left it."""
         return self._optimizer.rate(step)
 
     # ------------------------------------------------------------------ the result

@@ -108,9 +108,7 @@ def _row(folder: Path) -> tuple[str, str, str, str, str]:
     except BadData as error:
         return folder.name, "", "", "", f"damaged: {error}"
     size = _size(checkpoints.size_of(manifest))
-    best = (
-        ", the best when it was written" if isinstance(manifest, GroupManifest) and manifest.is_best else ""
-    )
+    best = ", the best when it was written" if manifest.is_best else ""
     return folder.name, _time(manifest), position, size, f"all files are there{best}"
 
 

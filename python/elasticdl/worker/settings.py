@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from elasticdl.control.protocol.messages import MetricValues
+from elasticdl.errors import BadSetting
 from elasticdl.spec.grammar import BestMetric
 
 AHEAD = 4
@@ -33,6 +35,16 @@ class LoopSettings:
     snapshots: Path | None
     checkpoint_best: BestMetric | None = None
     get_model_steps: int = 1
+
+
+def value_of(choice: BestMetric, values: MetricValues) -> float:
+    """Return the metric by which checkpoints are chosen. Raises BadSetting if there is none of its name."""
+    known = dict(values)
+    if choice.metric not in known:
+        raise BadSetting(
+            f"--checkpoint_best: there is no metric {choice.metric!r}; known: {', '.join(known)}"
+        )
+    return known[choice.metric]
 
 
 class Beats(Protocol):

@@ -13,15 +13,19 @@ from typing import Any
 from elasticdl.control.protocol.messages import Evaluated, MemberMessage, TaskLeased, TaskResult
 from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
+from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.evaluationresults import AddUp
 from elasticdl.master.core.machine import Out
-from elasticdl.master.core.records import Journal, Record
+from elasticdl.master.core.records import CutRecord, Journal, Record
 from elasticdl.master.ps.evaluations import Evaluations
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.master.ps.work import Work
 from elasticdl.worker.ps.evaluation import Evaluation
+from elasticdl.worker.ps.events import PassBarriers
 from elasticdl.worker.ps.machine import Flow, PsMember
+from elasticdl.worker.ps.passing import Passing
 from tests.simulation.oracle import Violation
 from tests.simulation.servers import schedules
 from tests.simulation.servers.world import World
@@ -199,29 +203,156 @@ class EndsUnevaluated(World):
         return replace(super().new_master(), work=self.Hasty())
 
 
+class PassesTheLastOnly(World):
+    """A worker that joins passes the last barrier, and none before it (against rule B5)."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._passing = self.Hasty(self._settings.follows)
+
+        class Hasty(Passing):
+            def work(self) -> PassBarriers:
+                work = super().work()
+                return replace(work, barriers=work.barriers[-1:])
+
+            @property
+            def is_behind(self) -> bool:
+                states = [gate.state for gate in self.open]
+                return self.follows and states[-1:] != list(self.passed[-1:])
+
+
+class TrainsBeforePassing(World):
+    """A worker begins what is leased beyond a barrier before its callbacks have passed that (against rule B5)."""
+
+    class worker_class(PsMember):
+        def _pass_barriers(self) -> Flow[None]:
+            if next(self._tasks.following(), None) is None:
+                yield from super()._pass_barriers()
+
+        def _next(self) -> Any:
+            passing, self._passing = self._passing, Passing()
+            following = super()._next()
+            self._passing = passing
+            return following
+
+
+class CallbacksNotRolledBack(World):
+    """Callbacks keep what they have passed when a roll-back forgets it (against rule B5)."""
+
+    class worker_class(PsMember):
+        def __init__(self, *known: Any) -> None:
+            super().__init__(*known)
+            self._passing = self.Keeping(self._settings.follows)
+
+        class Keeping(Passing):
+            def rolled_back(self) -> Passing:
+                return self
+
+
+class PassedIsSaidOnce(World):
+    """A worker does not say on another connection what its callbacks have passed (against rule B5)."""
+
+    class worker_class(PsMember):
+        def _enroll(self) -> None:
+            passing, self._passing = self._passing, Passing()
+            super()._enroll()
+            self._passing = passing
+
+
+class LeasesUnheard(World):
+    """Tasks beyond a barrier are leased before callbacks have had their say (against rule B5)."""
+
+    class Hasty(Work):
+        def _until(self, order: TaskOrder, journal: Journal) -> TaskNumber | None:
+            return self._beyond(order, journal)
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), work=self.Hasty())
+
+
+class StopNotJournalled(World):
+    """A master does not journal that callbacks want the end, and goes on (against rule B5)."""
+
+    class master_class(PsMaster):
+        def _note_passed(self, state: StateId, stop: str) -> Any:
+            return super()._note_passed(state, "")
+
+
+class BestCutLate(World):
+    """Tasks beyond the best barrier are begun before all slots are cut there, and the master takes what is cut (against rule B4)."""
+
+    class Hasty(Snapshots):
+        def holds_barrier(self, journal: Journal, work: Work) -> bool:
+            return False
+
+        def with_slots(self, *known: Any) -> Any:
+            *before, cut = known
+            sections = tuple(section._replace(until=0) for section in cut.sections)
+            return super().with_slots(*before, replace(cut, sections=sections))
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), snapshots=self.Hasty())
+
+
+class AnyIsBest(World):
+    """A snapshot that is due anyway counts as that of the best barrier (against rule B4)."""
+
+    class Hasty(Snapshots):
+        def wanted_cut(
+            self, now: float, journal: Journal, work: Work, *, hears_more: bool
+        ) -> CutRecord | None:
+            cut = super().wanted_cut(now, journal, work, hears_more=hears_more)
+            is_of_any = cut is not None and self.choice is not None
+            return replace(cut, best=True) if cut is not None and is_of_any else cut
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), snapshots=self.Hasty())
+
+
+class BestNotCut(World):
+    """The best barrier is passed as any other (against rule B4)."""
+
+    class Careless(Snapshots):
+        def _is_best_due(self, journal: Journal, work: Work) -> bool:
+            return False
+
+    def new_master(self) -> PsMaster:
+        return replace(super().new_master(), snapshots=self.Careless())
+
+
 MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (server_that("held early"), 18, "chunk"),
     (server_that("acknowledged early"), 0, "chunk"),
     (server_that("receiver not required"), 44, "chunk"),
-    (server_that("no freeze"), 132, "chunk"),
+    (server_that("no freeze"), 133, "chunk"),
     (server_that("copy without stamps"), 1, "chunk|account"),
     (server_that("takes older epoch"), 3, "chunk"),
     (server_that("refuses newer epoch"), 276, "does not end"),
     (TrustsStreams, 0, "chunk"),
-    (OldDone, 108, "chunk"),
+    (OldDone, 220, "chunk"),
     (LeasedIsDone, 0, "tells low"),
     (PassesOverHalf, 9, "chunk"),
     (EndsAgain, 0, "training has ended 2 times"),
-    (BarrierIgnored, 0, "leases task"),
-    (EvaluatedEarly, 0, "at no such barrier|evaluation at task"),
-    (OpenedEarly, 0, "leases task|pushes task"),
+    (BarrierIgnored, 1, "leases task"),
+    (EvaluatedEarly, 1, "at no such barrier|evaluation at task|does not end"),
+    (OpenedEarly, 1, "leases task|pushes task"),
     (ResultsOfAnyState, 95, "has seen"),
-    (ResultsOfEarlier, 0, "has seen"),
-    (EvaluationsNotForgotten, 162, "leases task|evaluation of"),
-    (EvaluatesOwnVariables, 0, "has seen"),
-    (LeasedForEver, 0, "does not end"),
-    (EndsUnevaluated, 0, "not evaluated"),
+    (ResultsOfEarlier, 1, "has seen"),
+    (EvaluationsNotForgotten, 162, "leases task|evaluation of|trains task"),
+    (EvaluatesOwnVariables, 1, "has seen"),
+    (LeasedForEver, 7, "does not end"),
+    (EndsUnevaluated, 1, "not evaluated"),
     (EndsInTimeOnly, 44, "training has ended 0 times"),
+    (PassesTheLastOnly, 218, "trains task"),
+    (TrainsBeforePassing, 9, "trains task"),
+    (CallbacksNotRolledBack, 9, "trains task"),
+    (PassedIsSaidOnce, 108, "does not end"),
+    (LeasesUnheard, 37, "callbacks end the job"),
+    (StopNotJournalled, 15, "callbacks end the job"),
+    (BestCutLate, 30, "the best snapshot"),
+    (AnyIsBest, 15, "the best snapshot|kept as the best"),
+    (BestNotCut, 86, "has no snapshot"),
 )
 """Each with a seed that shows it, and what is violated."""
 

@@ -18,6 +18,7 @@ from elasticdl.data.plan.evaluation import EvaluationPlan
 from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 
 SLOTS = 4
@@ -107,16 +108,18 @@ def model(tasks: int) -> Model:
 
 
 @lru_cache
-def data(tasks: int, every: int = 0, evaluated: int = 0) -> tuple[tuple[Shard, ...], TaskOrder]:
-    """Return a small job's data and its order; the last task is short of records, not of chunks.
+def data(
+    tasks: int, every: int = 0, evaluated: int = 0, epochs: int = 1
+) -> tuple[tuple[Shard, ...], TaskOrder]:
+    """Return a small job's data and its order; the last task of an epoch is short of records, not of chunks.
 
-    So many tasks of two minibatches are `evaluated`, if any, and each so many steps (0: at the end only).
+    So many tasks of two minibatches are `evaluated`, if any, and each so many steps (0: at the ends of epochs only).
     """
-    shards = (Shard("data", 0, tasks * CHUNKS * MINIBATCH - 3),)
+    shards = (Shard("data", 0, tasks // epochs * CHUNKS * MINIBATCH - 3),)
     held_out = (Shard("held out", 0, evaluated * CHUNKS * MINIBATCH),)
     plan = EvaluationPlan(held_out, MINIBATCH, every, True, evaluated) if evaluated else None
     ledger = Ledger(shards, CHUNKS * MINIBATCH, MINIBATCH, 7, shuffle=True)
-    return shards, TaskOrder(ledger, 1, 0, evaluation=plan)
+    return shards, TaskOrder(ledger, epochs, 0, evaluation=plan)
 
 
 class CatalogOfModel:
@@ -138,8 +141,12 @@ class Adapter:
 
     acts_at_end = True
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, stop_at: int = 0) -> None:
+        """`stop_at`: the step at whose barrier callbacks ask for the end of training, 0: at none."""
         self.model = model
+        self.stop_at = stop_at
+        self.passed: list[GateLogs] = []
+        """What callbacks have passed: a learning rate may follow from it."""
         self.catalog: Any = CatalogOfModel(model)
         self.ends = 0
         self.bias: npt.NDArray[np.float32] = np.zeros(model.columns, np.float32)
@@ -177,6 +184,13 @@ class Adapter:
 
     def rate(self, step: int) -> float:
         return 1.0
+
+    def begin_callbacks(self) -> None:
+        self.passed = []
+
+    def pass_barrier(self, logs: GateLogs) -> str | None:
+        self.passed.append(logs)
+        return "a callback asked for the end" if logs.step == self.stop_at else None
 
     def end_training(self, steps: int, writes: bool) -> None:
         self.ends += 1

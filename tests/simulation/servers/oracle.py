@@ -13,14 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from elasticdl.audit.stamps import _hash
 from elasticdl.control.protocol.psmessages import Leased, Limits, SlotAccount, Watermark
-from elasticdl.master.core.done import Done
+from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.entry import Entry
 from elasticdl.master.core.records import (
+    CutRecord,
     EvaluatedRecord,
     FinishedRecord,
     Journal,
     PlacementRecord,
     Record,
+    SavedRecord,
     read_journal,
 )
 from tests.simulation.oracle import Violation
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from elasticdl.master.ps.machine import PsMaster
     from elasticdl.worker.ps.tasks import Chunk
     from tests.simulation.servers.processes import ServerProcess, WorkerProcess
-    from tests.simulation.servers.world import World
+    from tests.simulation.servers.world import Plan, World
 
 ANSWERS = 20
 SETTLED, CLOSED, MOVED = 1, 2, 3
@@ -90,21 +92,31 @@ class Oracle:
         """Nothing beyond a barrier is pushed before the metrics there are journalled (B1)."""
         if chunk.roll_back == self.journal().roll_back:
             self._check_barrier(chunk.task, f"{worker.name} pushes")
+        self.computes(worker, chunk)
 
-    def _barriers(self) -> list[int]:
-        """Return all barriers, the last of which is the end."""
-        plan, total = self.world.plan, self.world.plan.tasks
-        if not plan.evaluated:
-            return []
-        every = plan.evaluation_steps or total * CHUNKS
-        reached = (-(-steps // CHUNKS) for steps in range(every, total * CHUNKS, every))
-        return sorted({*reached, total})
+    def computes(self, worker: WorkerProcess, chunk: Chunk) -> None:
+        """What is trained beyond a barrier is trained by callbacks that have passed it, and no other one (B5)."""
+        journal, plan = self.journal(), self.world.plan
+        if not plan.follows or chunk.roll_back != journal.roll_back or chunk.task in journal.done:
+            return
+        before = [record for record in journal.evaluated.values() if record.task <= chunk.task]
+        known = [
+            (record.state.step, record.epoch, record.values or None, record.epoch_ended) for record in before
+        ]
+        passed = [(logs.step, logs.epoch, logs.values, logs.epoch_ended) for logs in worker.adapter.passed]
+        if passed != known:
+            raise Violation(
+                f"{worker.name} trains task {chunk.task} after callbacks have passed {passed}, and not {known}"
+            )
 
     def _check_barrier(self, task: int, what: str) -> None:
+        plan = self.world.plan
         passed = {record.task for record in self.journal().evaluated.values()}
-        closed = [barrier for barrier in self._barriers() if barrier not in passed]
+        closed = [barrier for barrier in barriers(plan) if barrier not in passed]
         if closed and task >= closed[0]:
             raise Violation(f"{what} task {task}, and the barrier at {closed[0]} is closed")
+        if plan.stop_at and task >= plan.stop_at:
+            raise Violation(f"{what} task {task}, and callbacks end the job at {plan.stop_at}")
 
     def _check_evaluated(self, record: EvaluatedRecord) -> None:
         """It is of exactly that state, the first of it, made of each evaluation task once, and all before it is done (B1 to B3)."""
@@ -114,14 +126,19 @@ class Oracle:
             raise Violation(f"{record.state} is evaluated {len(same)} times")
         step, roll_back = record.state.step, self.journal().roll_back
         if (
-            record.task not in self._barriers()
+            record.task not in barriers(self.world.plan)
             or step != record.task * CHUNKS
             or record.state.view != roll_back
         ):
             raise Violation(f"evaluation of {record.state} at task {record.task} in roll-back {roll_back}")
         if self.journal().done != Done(record.task):
             raise Violation(f"evaluation at task {record.task}, and {self.journal().done} is done")
-        tasks = range(self.world.plan.evaluated)
+        tasks, per_epoch = range(self.world.plan.evaluated), self.world.plan.tasks // self.world.plan.epochs
+        if (record.epoch, record.epoch_ended) != (
+            (record.task - 1) // per_epoch,
+            record.task % per_epoch == 0,
+        ):
+            raise Violation(f"the barrier at {record.task} is in epoch {record.epoch}: {record}")
         names = [f"{what} {task}" for task in tasks for what in ("everywhere", "anywhere")]
         if [name for name, _ in record.values] != names:
             raise Violation(f"evaluation of step {step} is made of {record.values}")
@@ -141,6 +158,50 @@ class Oracle:
             case FinishedRecord():
                 self.accounts = master.ending.accounts
         self.check()
+
+    def completes(self, number: int, held: Mapping[int, set[int]]) -> None:
+        """The snapshot of a best barrier is of exactly what was trained before that, and not of a barrier that is worse (B4)."""
+        journal, plan = self.journal(), self.world.plan
+        cut = journal.cut
+        if cut is None or cut.number != number or not cut.best:
+            return
+        for slot, columns in held.items():
+            known = {
+                column
+                for column in range(cut.position.low * CHUNKS)
+                if slot in self.world.model.slots_of(column)
+            }
+            if columns != known:
+                raise Violation(f"the best snapshot at task {cut.position.low} has {columns} in slot {slot}")
+        passed = [record.task for record in journal.evaluated.values()] or [0]
+        best = max(passed) if plan.best == "more" else min(passed)
+        if cut.position.low != best:
+            raise Violation(
+                f"the snapshot at task {cut.position.low} is kept as the best, and that is {best}"
+            )
+
+    def _check_best(self, journal: Journal) -> None:
+        """Where no master and no last copy is lost, the best barrier has its snapshot."""
+        plan = self.world.plan
+        lost = (
+            plan.master_kills
+            + plan.master_hangs
+            + plan.second_masters
+            + plan.record_kills
+            + plan.record_masters
+        )
+        if not plan.best or lost or journal.roll_back:
+            return
+        wanted = self.best_saved()
+        if wanted is None:
+            raise Violation("the job has ended, and its best barrier has no snapshot")
+
+    def best_saved(self) -> int | None:
+        """Return the number of the last snapshot of a best barrier that is whole."""
+        records = self.world.journal
+        best = {one.number for one in records if isinstance(one, CutRecord) and one.best}
+        saved = [one.number for one in records if isinstance(one, SavedRecord) and one.number in best]
+        return saved[-1] if saved else None
 
     def training_ended(self, worker: WorkerProcess) -> None:
         """In a worker that is there when the job is finished it has ended once, in every other one at most once."""
@@ -203,15 +264,16 @@ class Oracle:
         self.check()
         world = self.world
         journal = read_journal(world.journal)
-        if journal.done.count() != world.plan.tasks:
-            raise Violation(f"the job has ended, and only {journal.done} is done")
-        barriers = self._barriers()
-        if barriers and barriers[-1] not in {record.task for record in journal.evaluated.values()}:
+        end = world.plan.stop_at or world.plan.tasks
+        if journal.done != Done(TaskNumber(end)) or (journal.stopping is None) != (not world.plan.stop_at):
+            raise Violation(f"the job has ended ({journal.stopping}), and {journal.done} is done")
+        if barriers(world.plan) and end not in {record.task for record in journal.evaluated.values()}:
             raise Violation("the job has ended, and its last state is not evaluated")
+        self._check_best(journal)
         for slot in range(SLOTS):
             stamps = [
                 (task, chunk)
-                for task in range(world.plan.tasks)
+                for task in range(end)
                 for chunk in range(CHUNKS)
                 if slot in world.model.slots_of(world.model.column(task, chunk))
             ]
@@ -242,6 +304,17 @@ class Oracle:
         _, held = server.machine.state(slot)
         weights = server.machine.weights(slot, self.world.model.ids[slot])
         return None if held is None else (held[0], held[2:], weights)
+
+
+def barriers(plan: Plan) -> list[int]:
+    """Return all barriers of a job, the last of which is the end."""
+    if not plan.evaluated and not plan.follows:
+        return []
+    every = plan.evaluation_steps if plan.evaluated else 0
+    steps = range(every, plan.tasks * CHUNKS, every) if every else range(0)
+    reached = (-(-step // CHUNKS) for step in steps)
+    epoch = plan.tasks // plan.epochs
+    return sorted({*reached, *range(epoch, plan.tasks + 1, epoch)})
 
 
 def stamp_hash(stamp: tuple[int, int]) -> int:

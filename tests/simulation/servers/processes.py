@@ -26,6 +26,7 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
+    BarrierPassed,
     CopiesVoid,
     CopyOrdered,
     CopyReady,
@@ -63,6 +64,7 @@ from elasticdl.worker.ps.events import (
     Leaving,
     Log,
     Outcome,
+    PassBarriers,
     PsEvent,
     Pull,
     PullRows,
@@ -80,7 +82,7 @@ from elasticdl.worker.ps.exchange import Exchange
 from elasticdl.worker.ps.machine import PsMemberSettings
 from elasticdl.worker.ps.pacing import Pacing
 from tests.simulation.oracle import Violation
-from tests.simulation.servers.model import TEXT, Adapter
+from tests.simulation.servers.model import CHUNKS, TEXT, Adapter
 
 if TYPE_CHECKING:
     from elasticdl.master.ps.machine import PsMaster
@@ -300,6 +302,7 @@ class ServerProcess(Member):
         """Each slot at a moment of its own."""
         path = f"{order.directory}/{self.name}-{self.world.count()}"
         file: dict[int, bytes] = {}
+        held: dict[int, set[int]] = {}
         sections: list[SlotSection] = []
         left = set(order.slots)
 
@@ -307,10 +310,17 @@ class ServerProcess(Member):
             words = self.machine.cut(slot, primary_epoch)
             if words is not None:
                 file[slot] = words
-                sections.append(SlotSection(slot, primary_epoch, 0, len(words), 0, 0, 0, 0, 0, 0, "0" * 32))
+                found = self.machine.weights(slot, self.world.model.ids[slot], primary_epoch)
+                counts = {} if found is None else self.world.model.counts(slot, *found)
+                held[slot] = {column for column, count in counts.items() if max(count)}
+                until = max(held[slot], default=-1) // CHUNKS + 1
+                sections.append(
+                    SlotSection(slot, primary_epoch, 0, len(words), 0, 0, 0, until, 0, 0, "0" * 32)
+                )
             left.discard(slot)
             if not left:
                 self.world.files[path] = file
+                self.world.held[path] = held
                 self.send(SlotsCut(order.snapshot, path, tuple(sections), ""))
 
         for slot, primary_epoch in zip(order.slots, order.primary_epochs, strict=True):
@@ -463,13 +473,19 @@ class WorkerProcess(Member):
         self.astray = False
         self.wake_at: float | None = None
         self.requests: dict[tuple[int, int], tuple[int, int] | None] = {}
-        self.adapter = Adapter(world.model)
+        self.adapter = Adapter(world.model, world.plan.stop_at * CHUNKS)
         any_self: Any = self
         self.exchange = Exchange(any_self.adapter, any_self, world.plan.get_model_steps)
         plan = world.order.evaluation
         metrics = "" if plan is None else "what is seen"
         settings = PsMemberSettings(
-            TEXT, True, skips_nan=False, resumed=False, evaluation=plan, metrics=metrics
+            TEXT,
+            True,
+            skips_nan=False,
+            resumed=False,
+            evaluation=plan,
+            metrics=metrics,
+            follows=world.plan.follows,
         )
         self.sums: dict[int, list[tuple[int, int]]] = {}
         """What this worker has seen in each minibatch of the evaluation tasks that it has begun."""
@@ -496,8 +512,8 @@ class WorkerProcess(Member):
         self.resume()
 
     def send(self, message: MemberMessage) -> bool:
-        """Say something; who has a result, or metrics, may hang or die at that moment, before or after."""
-        is_result = isinstance(message, TaskResult | Evaluated)
+        """Say something; who has a result, or metrics, or has passed a barrier may hang or die at that moment, before or after."""
+        is_result = isinstance(message, TaskResult | Evaluated | BarrierPassed)
         if is_result and self.status == "up" and self.world.hits("hang"):
             self.world.hang(self)
 
@@ -550,10 +566,13 @@ class WorkerProcess(Member):
                 self.client.forget()
                 self.found.clear()
             case Fetch(keys):
-                _, task, chunk = keys[0]
-                column = world.model.column(world.number_of[task], chunk)
+                epoch, task, chunk = keys[0]
+                column = world.model.column(world.number_of[epoch, task], chunk)
                 self._take_time(0.001, lambda: self.exchange.fetched(4, 0, self.adapter.batch(column)))
+            case PassBarriers():
+                self._take_time(world.delay("compute"), lambda: self.exchange.carry_out(instruction))
             case Compute():
+                world.oracle.computes(self, instruction.chunk)
                 self._take_time(world.delay("compute"), lambda: self.exchange.carry_out(instruction))
             case EndTraining():
                 done = self.exchange.carry_out(instruction)

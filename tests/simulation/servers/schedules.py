@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from tests.simulation.servers.oracle import barriers
 from tests.simulation.servers.world import Plan, World
 
 
@@ -39,17 +40,29 @@ def plan_of(seed: int) -> Plan:
         careless=rng.random() < 0.2,
         span=rng.choice((300, 600, 1200)),
     )
+    if rng.random() >= 0.5:
+        plan = replace(
+            plan,
+            evaluated=rng.choice((1, 2, 3)),
+            evaluation_steps=rng.choice((0, 3, 4, 7)),
+            result_kills=some(2, 0.4),
+            finisher_kills=some(1, 0.3),
+            record_kills=some(2, 0.3),
+            record_masters=some(1, 0.3),
+            result_hangs=some(2, 0.4),
+        )
+    return with_callbacks(plan, random.Random(f"callbacks of servers' plan {seed}"))
+
+
+def with_callbacks(plan: Plan, rng: random.Random) -> Plan:
+    """Return the job, perhaps with callbacks that follow epochs, and end it early."""
     if rng.random() < 0.5:
         return plan
+    plan = replace(plan, follows=True, epochs=rng.choice((1, 2, 2)), result_kills=rng.randint(0, 2))
+    early = barriers(plan)[:-1]
+    plan = replace(plan, stop_at=rng.choice(early)) if early and rng.random() < 0.4 else plan
     return replace(
-        plan,
-        evaluated=rng.choice((1, 2, 3)),
-        evaluation_steps=rng.choice((0, 3, 4, 7)),
-        result_kills=some(2, 0.4),
-        finisher_kills=some(1, 0.3),
-        record_kills=some(2, 0.3),
-        record_masters=some(1, 0.3),
-        result_hangs=some(2, 0.4),
+        plan, best=rng.choice(("more", "less")) if plan.evaluated and plan.checkpoint_steps else ""
     )
 
 

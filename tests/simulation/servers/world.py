@@ -16,10 +16,11 @@ from typing import Any
 from elasticdl.control.protocol.psmessages import Unreached
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
-from elasticdl.master.core.records import EvaluatedRecord, Record
+from elasticdl.master.core.records import EvaluatedRecord, Record, StoppingRecord
 from elasticdl.master.core.witnesses import Times
 from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.settings import Settings
+from elasticdl.spec.grammar import BestMetric
 from elasticdl.worker.ps.machine import PsMember
 from tests.simulation.oracle import Violation
 from tests.simulation.servers.model import SLOTS, data, model
@@ -57,6 +58,14 @@ class Plan:
     evaluated: int = 0
     """Tasks of an evaluation; 0: nothing is evaluated."""
     evaluation_steps: int = 0
+    epochs: int = 1
+    """Of as many tasks each."""
+    follows: bool = False
+    """Callbacks follow epochs."""
+    stop_at: int = 0
+    """They ask for the end at this barrier, before the last task; 0: at none."""
+    best: str = ""
+    """A snapshot is kept of each barrier that has seen more than those before (`more`), or less (`less`)."""
     worker_kills: int = 0
     worker_hangs: int = 0
     worker_drains: int = 0
@@ -72,13 +81,13 @@ class Plan:
     master_hangs: int = 0
     second_masters: int = 0
     result_kills: int = 0
-    """Workers die when they say what they have evaluated."""
+    """Workers die when they say what they have evaluated, or that they have passed a barrier."""
     result_hangs: int = 0
     """Workers hang just before."""
     finisher_kills: int = 0
     """Workers die while they make metrics."""
     record_kills: int = 0
-    """The master dies when metrics are journalled, before or after."""
+    """The master dies when metrics are journalled, or an early end, before or after."""
     record_masters: int = 0
     """Another master is started then."""
     careless: bool = False
@@ -108,9 +117,10 @@ class World:
         self._pace = {kind: self.random.choice((0.3, 1.0, 1.0, 4.0)) for kind in KINDS}
         self._room = self.random.choice((1, 1, 32 * 1024))
         self.model = model(plan.tasks)
-        shards, self.order = data(plan.tasks, plan.evaluation_steps, plan.evaluated)
+        shards, self.order = data(plan.tasks, plan.evaluation_steps, plan.evaluated, plan.epochs)
         self.shards = shards
-        self.number_of = {self.order.task(number).id: number for number in range(plan.tasks)}
+        in_order = ((number, self.order.task(number)) for number in range(plan.tasks))
+        self.number_of = {(task.epoch, task.id): number for number, task in in_order}
         self.settings = Settings(
             workers=plan.workers,
             minimum=1,
@@ -121,9 +131,13 @@ class World:
             replicas=plan.replicas,
             snapshots="snapshots" if plan.checkpoint_steps else "",
             checkpoint_steps=plan.checkpoint_steps,
+            lasting=bool(plan.best),
+            checkpoint_best=BestMetric("anywhere 0", plan.best == "more") if plan.best else None,
         )
         self.journal: list[Record] = []
         self.files: dict[str, dict[int, bytes]] = {}
+        self.held: dict[str, dict[int, set[int]]] = {}
+        """Of each slot in these files the columns of the chunks that it holds."""
         self.manifests: dict[str, dict[int, bytes]] = {}
         self.lines: set[tuple[int, int]] = set()
         self.members: list[Member] = []
@@ -357,7 +371,7 @@ class World:
                     self.oracle.tells(master, message)
                     self.say(f"{master.name} tells {member.name} {message}")
                     self.say_on(wire, 1, lambda: member.told(message) if member.control is wire else None)
-            case events.WriteManifest(number, directory, _, _, sections, _):
+            case events.WriteManifest(number=number, directory=directory, sections=sections):
                 self._write_manifest(master, number, directory, sections)
             case events.Refuse(_, reason):
                 raise Violation(f"{master.name} refuses a process: {reason}")
@@ -375,7 +389,7 @@ class World:
                 self._end(master, status, reason)
 
     def _append(self, master: MasterProcess, number: int, record: Record) -> None:
-        if isinstance(record, EvaluatedRecord):
+        if isinstance(record, EvaluatedRecord | StoppingRecord):
             if self.hits("record_master"):
                 self.start_master()
             if self.hits("record"):
@@ -394,6 +408,9 @@ class World:
     def _write_manifest(self, master: MasterProcess, number: int, directory: str, sections: Any) -> None:
         path = f"{directory}/manifest-{self.count()}"
         found = {section.slot: self.files[file][section.slot] for file, section in sections}
+        self.oracle.completes(
+            number, {section.slot: self.held[file][section.slot] for file, section in sections}
+        )
 
         def written() -> None:
             self.manifests[path] = found

@@ -16,6 +16,7 @@ from elasticdl.control.generated import control_pb2 as wire
 from elasticdl.control.protocol.messages import (
     Acknowledged,
     AtGate,
+    Barrier,
     Cut,
     Data,
     Evaluated,
@@ -49,6 +50,7 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
+    BarrierPassed,
     CopiesVoid,
     CopyOrdered,
     CopyReady,
@@ -102,6 +104,7 @@ _FROM_MEMBER: dict[type, str] = {
     FoundMetrics: "found_metrics",
     Settled: "settled",
     TaskDone: "task_done",
+    BarrierPassed: "barrier_passed",
     Unreached: "unreached",
     CopyReady: "copy_ready",
     Accounts: "accounts",
@@ -144,7 +147,8 @@ _TO_MEMBER: dict[type, str] = {
 _NOT_PLAIN = frozenset(
     {
         FoundShards, Register, NextView, Progress, Saved, Exported, AtGate, TaskResult, Evaluated, Data, NewView, TaskLeased, GateOpen,
-        }
+        BarrierPassed,
+    }
 )  # fmt: skip
 _BY_NAME: dict[str, type] = {
     name: kind for kind, name in {**_FROM_MEMBER, **_TO_MEMBER}.items() if kind not in _NOT_PLAIN
@@ -199,6 +203,8 @@ def encode_member(message: MemberMessage) -> wire.FromMember:
             body = wire.TaskResult(state=_state(state), task=task, body=result)
         case Evaluated(state, values):
             body = wire.Evaluated(state=_state(state), values=_figures(values))
+        case BarrierPassed(state, stop):
+            body = wire.BarrierPassed(state=_state(state), stop=stop)
         case _:
             body = _plain(getattr(wire, type(message).__name__), message)
     return wire.FromMember(**{name: body})
@@ -246,6 +252,8 @@ def decode_member(message: wire.FromMember) -> MemberMessage:
             decoded = TaskResult(_read_state(body.state), body.task, body.body)
         case "evaluated":
             decoded = Evaluated(_read_state(body.state), _read_figures(body.values))
+        case "barrier_passed":
+            decoded = BarrierPassed(_read_state(body.state), body.stop)
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded
@@ -266,9 +274,14 @@ def encode_master(message: MasterMessage) -> wire.ToMember:
             body = wire.NewView(record=record, digest=_digest(record))
         case TaskLeased(kind, state, task, given):
             body = wire.TaskLeased(kind=kind, state=_state(state), task=task, body=given)
-        case GateOpen(state, values):
+        case GateOpen(state, values, barrier):
             known = () if values is None else values
-            body = wire.GateOpen(state=_state(state), evaluated=values is not None, values=_figures(known))
+            body = wire.GateOpen(
+                state=_state(state),
+                evaluated=values is not None,
+                values=_figures(known),
+                barrier=None if barrier is None else _plain(wire.Barrier, barrier),
+            )
         case _:
             body = _plain(getattr(wire, type(message).__name__), message)
     return wire.ToMember(**{name: body})
@@ -287,7 +300,8 @@ def decode_master(message: wire.ToMember) -> MasterMessage:
             decoded = TaskLeased(_read_task_kind(body.kind), _read_state(body.state), body.task, body.body)
         case "gate_open":
             values = _read_figures(body.values) if body.evaluated else None
-            decoded = GateOpen(_read_state(body.state), values)
+            barrier = _read_plain(Barrier, body.barrier) if body.HasField("barrier") else None
+            decoded = GateOpen(_read_state(body.state), values, barrier)
         case _:
             decoded = _read_plain(_BY_NAME[name], body)
     return decoded

@@ -358,11 +358,30 @@ class TaskLeased:
 
 
 @dataclass(frozen=True, slots=True)
+class Barrier:
+    """Where a gate of a job with parameter servers lies (B5).
+
+    Attributes:
+        roll_back: in which the journal says that it is passed: a later one may forget it.
+        epoch: of the last task before it.
+        epoch_ended: that epoch ends there.
+    """
+
+    roll_back: int
+    epoch: int
+    epoch_ended: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GateOpen:
-    """The gate of `state` is open: `values` are journalled; None: the job stops, and this state is not evaluated any more (G5)."""
+    """The gate of `state` is open: `values` are journalled; None: the job stops, and this state is not evaluated any more (G5).
+
+    With parameter servers None says that nothing is evaluated at this `barrier`: an epoch ends there, and callbacks hear of it.
+    """
 
     state: StateId
     values: MetricValues | None
+    barrier: Barrier | None = None
 
 
 class Verdict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from elasticdl.control.protocol.view import MemberId
+from elasticdl.control.protocol.view import MemberId, StateId
 
 
 class SlotEntry(NamedTuple):
@@ -100,6 +100,7 @@ class Enroll:
         holds: the tasks that a worker computes.
         roll_back: the roll-back that these are of.
         leaving: it wants to go.
+        follows: a callback of a worker's model follows epochs or evaluations: it has to pass barriers (B5).
     """
 
     member: MemberId
@@ -110,6 +111,7 @@ class Enroll:
     holds: tuple[Holding, ...]
     roll_back: int
     leaving: bool
+    follows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +151,17 @@ class TaskDone:
     task: int
     roll_back: int
     loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BarrierPassed:
+    """Callbacks of this worker have passed a barrier and all before it (B5); on every new connection again.
+
+    `stop`: why they ask for the end of training there, empty if they do not.
+    """
+
+    state: StateId
+    stop: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +219,7 @@ PsMemberMessage = (
     | FoundMetrics
     | Settled
     | TaskDone
+    | BarrierPassed
     | Unreached
     | CopyReady
     | Accounts

@@ -24,6 +24,13 @@ _LASTING = (
     NotImplementedError,
     ImportError,
 )
+_UNSET = (
+    "NoCredentialsError",
+    "PartialCredentialsError",
+    "ProfileNotFound",
+    "DefaultCredentialsError",
+)
+"""Errors of clients of Amazon's and Google's storage that find no keys, by their names: the clients may not be installed."""
 _PASSING_STATUS = (408, 429)
 """Answers of HTTP below 500 that another try may change."""
 
@@ -35,13 +42,13 @@ def may_pass(error: Exception) -> bool:
     # Of HTTP, fsspec says that whatever it can't have does not exist; what happened stands behind it.
     if isinstance(error, FileNotFoundError) and isinstance(error.__cause__, Exception):
         error = error.__cause__
-    if isinstance(error, _LASTING):
+    if isinstance(error, _LASTING) or type(error).__name__ in _UNSET:
         return False
-    status = _status_of(error)
+    status = _status_of(error) or _status_of(error.__cause__)
     return not (400 <= status < 500 and status not in _PASSING_STATUS)
 
 
-def _status_of(error: Exception) -> int:
+def _status_of(error: BaseException | None) -> int:
     """Return the status of an answer of HTTP, as aiohttp and botocore keep it; 0 if there was none."""
     status = getattr(error, "status", None)
     response = getattr(error, "response", None)

@@ -30,9 +30,9 @@ from elasticdl.spec.readers import scheme_of
 _PIECE = 8 << 20
 _HTTP_SECONDS = 20.0
 """How long a server of HTTP may be silent in a request."""
+_ETAGS = ("ETag", "etag")
+"""What servers call the name of a file's content."""
 _MARKS = (
-    "ETag",
-    "etag",
     "LastModified",
     "last_modified",
     "mtime",
@@ -41,7 +41,7 @@ _MARKS = (
     "created",
     "modified",
 )
-"""What servers say besides the size of what a file's content is."""
+"""What they say besides the size of what its content is, where they have no such name."""
 
 _Answer = TypeVar("_Answer")
 
@@ -110,7 +110,9 @@ class Server:
             return said
 
         said = self.ask(path, ask)
-        marks = [str(said[name]) for name in _MARKS if said.get(name) is not None]
+        marks = [str(said[name]) for name in _ETAGS if said.get(name) is not None]
+        # The same content may have been put there again, later.
+        marks = marks or [str(said[name]) for name in _MARKS if said.get(name) is not None]
         return hashlib.blake2b(repr((said.get("size"), marks)).encode(), digest_size=8).hexdigest()
 
     def size(self, path: str) -> int:
@@ -139,7 +141,14 @@ class Server:
 
 
 def _options(origin: str) -> dict[str, Any]:
-    if scheme_of(origin) not in ("http", "https"):
+    scheme = scheme_of(origin)
+    if scheme == "s3":
+        from fsspec.config import conf
+
+        # Tries of botocore's own would take a minute in which nobody hears that the job waits.
+        set_by_user = conf.get("s3", {}).get("config_kwargs", {})
+        return {"config_kwargs": {"retries": {"total_max_attempts": 1}, **set_by_user}}
+    if scheme not in ("http", "https"):
         return {}
     import aiohttp
 

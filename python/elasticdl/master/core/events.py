@@ -17,7 +17,7 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.data.plan.shard import Position, Shard
 from elasticdl.master.core.done import Done
-from elasticdl.master.core.records import Record
+from elasticdl.master.core.records import EvaluatedRecord, Record
 
 # ------------------------------------------------------------------ events
 
@@ -266,6 +266,8 @@ class WriteManifest:
         sections: of each slot the file, and where it lies in that.
         step: all slots have applied the steps before it.
         begun: tasks that are not done, with how many of their first chunks all slots have; of the last one only.
+        barriers: that were passed before it.
+        best: it is of the last of them, whose metrics were the best so far.
     """
 
     number: int
@@ -275,6 +277,8 @@ class WriteManifest:
     sections: tuple[tuple[str, SlotSection], ...]
     step: int
     begun: tuple[tuple[int, int], ...] = ()
+    barriers: tuple[EvaluatedRecord, ...] = ()
+    best: bool = False
 
 
 @dataclass(frozen=True, slots=True)

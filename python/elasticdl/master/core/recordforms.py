@@ -77,14 +77,8 @@ def record_to_json(record: Record) -> dict[str, Any]:
             }  # fmt: skip
         case CheckpointRecord(path):
             return {"type": "checkpoint", "path": path}
-        case EvaluatedRecord(state, values, seconds, task):
-            return {
-                "type": "evaluated",
-                "state": [state.step, state.view],
-                "values": [list(item) for item in values],
-                "seconds": seconds,
-                "task": task,
-            }
+        case EvaluatedRecord():
+            return {"type": "evaluated", **_evaluated_to_json(record)}
         case WantedRecord(workers, servers):
             return {"type": "wanted", "workers": workers, "servers": servers}
         case ErrorRecord(worker, signature):
@@ -132,12 +126,12 @@ def record_to_json(record: Record) -> dict[str, Any]:
             return {"type": "done", "tasks": list(tasks), "roll_back": roll_back}
         case PositionRecord(done, roll_back):
             return {"type": "position", "done": _done_to_json(done), "roll_back": roll_back}
-        case CutRecord(number, position, roll_back, step):
+        case CutRecord(number, position, roll_back, step, best):
             body = {"number": number, "position": _done_to_json(position), "roll_back": roll_back}
-            return {"type": "cut", **body, "step": step}
+            return {"type": "cut", **body, "step": step, "best": best}
         case SavedRecord(number, path):
             return {"type": "saved", "number": number, "path": path}
-        case ResumedRecord(number, path, position, roll_back, renumbered, model, step):
+        case ResumedRecord(number, path, position, roll_back, renumbered, model, step, barriers):
             where = {"number": number, "path": path, "position": _done_to_json(position)}
             return {
                 "type": "resumed",
@@ -146,6 +140,7 @@ def record_to_json(record: Record) -> dict[str, Any]:
                 "renumbered": renumbered,
                 "model": model,
                 "step": step,
+                "barriers": [_evaluated_to_json(one) for one in barriers],
             }
     assert_never(record)
 
@@ -154,8 +149,30 @@ def _shards_to_json(shards: tuple[Shard, ...]) -> list[Any]:
     return [list(astuple(shard)) for shard in shards]
 
 
+def _evaluated_to_json(record: EvaluatedRecord) -> dict[str, Any]:
+    return {
+        "state": [record.state.step, record.state.view],
+        "values": [list(item) for item in record.values],
+        "seconds": record.seconds,
+        "task": record.task,
+        "epoch": record.epoch,
+        "epoch_ended": record.epoch_ended,
+    }
+
+
 def _done_to_json(done: Done) -> list[Any]:
     return [done.low, list(done.above)]
+
+
+def _read_evaluated(body: _Body) -> EvaluatedRecord:
+    return EvaluatedRecord(
+        _read_state(body["state"]),
+        tuple(map(_read_metric, items(body["values"]))),
+        number(body["seconds"]),
+        _task(body["task"]),
+        integer(body["epoch"]),
+        flag(body["epoch_ended"]),
+    )
 
 
 def _read_done(body: object) -> Done:
@@ -248,12 +265,7 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         flag(b["passed"]),
     ),
     "checkpoint": lambda b: CheckpointRecord(text(b["path"])),
-    "evaluated": lambda b: EvaluatedRecord(
-        _read_state(b["state"]),
-        tuple(map(_read_metric, items(b["values"]))),
-        number(b["seconds"]),
-        _task(b["task"]),
-    ),
+    "evaluated": _read_evaluated,
     "wanted": lambda b: WantedRecord(_optional(integer, b["workers"]), _optional(integer, b["servers"])),
     "error": lambda b: ErrorRecord(text(b["worker"]), text(b["signature"])),
     "stopping": lambda b: StoppingRecord(text(b["reason"])),
@@ -277,7 +289,11 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
     ),
     "done": lambda b: DoneRecord(tuple(map(_task, items(b["tasks"]))), integer(b["roll_back"])),
     "cut": lambda b: CutRecord(
-        integer(b["number"]), _read_done(b["position"]), integer(b["roll_back"]), integer(b["step"])
+        integer(b["number"]),
+        _read_done(b["position"]),
+        integer(b["roll_back"]),
+        integer(b["step"]),
+        flag(b["best"]),
     ),
     "saved": lambda b: SavedRecord(integer(b["number"]), text(b["path"])),
     "resumed": lambda b: ResumedRecord(
@@ -288,6 +304,7 @@ _READERS: dict[str, Callable[[_Body], Record]] = {
         _optional(_task, b["renumbered"]),
         text(b["model"]),
         integer(b["step"]),
+        tuple(_read_evaluated(_Body(fields(one))) for one in items(b["barriers"])),
     ),
     "position": lambda b: PositionRecord(_read_done(b["done"]), integer(b["roll_back"])),
 }

@@ -113,12 +113,16 @@ class EvaluatedRecord:
         values: its metrics.
         seconds: how long the evaluation took.
         task: with parameter servers, all tasks before it are trained and none from it on is (B1); the view of the state is the roll-back.
+        epoch: with parameter servers, that of the last task before.
+        epoch_ended: it ends there, and callbacks hear of that; then there may be no metrics (B5).
     """
 
     state: StateId
     values: MetricValues
     seconds: float
     task: TaskNumber = FIRST
+    epoch: int = 0
+    epoch_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,12 +235,16 @@ class PositionRecord:
 
 @dataclass(frozen=True, slots=True)
 class CutRecord:
-    """A snapshot of all slots is begun, with its position: the tasks done at that moment (R26), and the steps before `step` (A6)."""
+    """A snapshot of all slots is begun, with its position: the tasks done at that moment (R26), and the steps before `step` (A6).
+
+    `best`: it is of the barrier that it is cut at, where the metrics are the best so far (B4).
+    """
 
     number: int
     position: Done
     roll_back: int
     step: int = 0
+    best: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +267,7 @@ class ResumedRecord:
         renumbered: numbers of tasks mean others than in the checkpoint, and those before this one are done; None: they mean the same.
         model: what is on parameter servers.
         step: the step at which slots begin; 0 where each push is applied by itself.
+        barriers: that were passed in it, up to the position.
     """
 
     number: int
@@ -268,6 +277,7 @@ class ResumedRecord:
     renumbered: TaskNumber | None
     model: str
     step: int = 0
+    barriers: tuple[EvaluatedRecord, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +316,8 @@ Terminal = FinishedRecord | FailedRecord
 
 MOST_EVALUATED = 256
 """States whose metrics are kept: a job without snapshots would keep all."""
+MOST_BARRIERS = 1024
+"""Barriers that are kept: workers that join pass them, and the best of them is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +362,7 @@ class Journal:
     view: View | None = None
     known: Mapping[MemberId, None] = field(default_factory=dict)
     snapshot: SnapshotRecord | None = None
-    evaluated: Mapping[StateId, EvaluatedRecord] = field(default_factory=dict)
+    evaluated: dict[StateId, EvaluatedRecord] = field(default_factory=dict)
     stopping: str | None = None
     terminal: Terminal | None = None
     wanted: int | None = None
@@ -371,6 +383,12 @@ class Journal:
     resumed: ResumedRecord | None = None
     resumed_state: ResumedStateRecord | None = None
     checkpoint: str | None = None
+
+    @property
+    def last_barrier(self) -> EvaluatedRecord | None:
+        """Return the last barrier that is passed, of those that are not forgotten; None if there is none."""
+        last = next(reversed(self.evaluated), None)
+        return None if last is None else self.evaluated[last]
 
     @property
     def has_begun(self) -> bool:
@@ -408,7 +426,7 @@ class Journal:
             case EvaluatedRecord(state):
                 evaluated = {**self.evaluated, state: record}
                 if record.task:  # no view trims what a job with servers keeps
-                    evaluated = dict(list(evaluated.items())[-MOST_EVALUATED:])
+                    evaluated = dict(list(evaluated.items())[-MOST_BARRIERS:])
                 return replace(after, evaluated=evaluated)
             case WantedRecord(workers, servers):
                 return replace(
@@ -441,7 +459,7 @@ class Journal:
                 if self.cut is None:
                     raise BadData(f"snapshot {number} is whole, and was never begun")
                 return replace(after, saved=(record, self.cut)) if number == self.cut.number else after
-            case ResumedRecord(number, path, position, roll_back, _, model, step):
+            case ResumedRecord(number, path, position, roll_back, _, model, step, barriers):
                 cut = CutRecord(number, position, roll_back - 1, step)
                 return replace(
                     after,
@@ -451,6 +469,7 @@ class Journal:
                     roll_back=roll_back,
                     cut=cut,
                     saved=(SavedRecord(number, path), cut),
+                    evaluated={one.state: one for one in barriers},
                 )
             case ResumedStateRecord(number, path, state, position, passed):
                 snapshot = SnapshotRecord(ViewId(0), state, position, path, number, passed)
@@ -459,7 +478,7 @@ class Journal:
                 return replace(after, checkpoint=path)
         assert_never(record)
 
-    def _still_evaluated(self, view: View) -> Mapping[StateId, EvaluatedRecord]:
+    def _still_evaluated(self, view: View) -> dict[StateId, EvaluatedRecord]:
         """J3: return the metrics from a view's base on, and of the last snapshot's state and those that a later snapshot may be of."""
         oldest = 0 if self.snapshot is None else self.snapshot.state.step
         kept = {
@@ -514,8 +533,8 @@ def compact(records: Iterable[Record]) -> tuple[Record, ...]:
     kept += [] if journal.view is None else [ViewRecord(journal.view)]
     kept += [] if journal.resumed_state is None else [journal.resumed_state]
     kept += [] if journal.snapshot is None else [journal.snapshot]
-    kept += journal.evaluated.values()
     kept += [] if journal.resumed is None else [journal.resumed]
+    kept += journal.evaluated.values()
     kept += [] if journal.model is None else [ModelRecord(journal.model)]
     if journal.next_server:
         last = Server(ServerId(journal.next_server - 1), "", "")

@@ -15,6 +15,7 @@ from elasticdl.catalog.catalog import read_catalog
 from elasticdl.control.protocol.messages import Evaluated, Exported, MemberMessage, TaskResult
 from elasticdl.control.protocol.psmessages import (
     Accounts,
+    BarrierPassed,
     CopyReady,
     Enroll,
     FoundMetrics,
@@ -102,10 +103,12 @@ def impossible(known: Known, message: MemberMessage) -> str | None:
             return bad or bad_metrics(metrics, known.evaluations.metrics or None, known.result_size)
         case TaskResult(state):
             plan = None if known.order is None else known.order.evaluation
-            bad = _bad_barrier(known, state)
+            bad = _not_evaluated(known) or _bad_barrier(known, state)
             return bad or bad_result(message, plan, known.evaluations.evaluation, known.result_size)
         case Evaluated(state):
-            return _bad_barrier(known, state)
+            return _not_evaluated(known) or _bad_barrier(known, state)
+        case BarrierPassed(state):
+            return _bad_barrier(known, state, follows=True)
         case Exported(state=state) if state.view == known.attempt and state.step > known.steps():
             return f"a result of step {state.step}, and {known.steps()} are settled"
     return None
@@ -188,27 +191,33 @@ def _not_evaluated(known: Known) -> str | None:
     return None if is_evaluated else "an evaluation, and nothing is evaluated in this job"
 
 
-def _bad_barrier(known: Known, state: StateId) -> str | None:
-    """Return why nobody has evaluated a state: the job has not come to such a barrier."""
-    if why := _not_evaluated(known) or _later_roll_back(known, state.view):
+def _bad_barrier(known: Known, state: StateId, *, follows: bool = False) -> str | None:
+    """Return why nobody was at the barrier of a state: the job has not come to such a one.
+
+    `follows`: what is meant may be one at which only callbacks have something to do (B5).
+    """
+    if why := _later_roll_back(known, state.view):
         return why
     if state.view < known.journal.roll_back:
         return None  # it means nothing any more (B3)
-    order = known.order
-    assert order is not None, "something is evaluated"
-    assert order.evaluation is not None, "something is evaluated"
-    if Barriers(order, order.evaluation).at_step(state.step, known.journal.done.low) is None:
+    order, low = known.order, known.journal.done.low
+    if order is None or Barriers(order, follows=follows).at_step(state.step, low) is None:
         return f"an evaluation of step {state.step}, and the job is at no such barrier"
     return None
 
 
 def _bad_evaluated(journal: Journal, order: TaskOrder | None) -> str | None:
     """Return why a journal can't have metrics that it has, None if it may."""
+    inherited = () if journal.resumed is None else journal.resumed.barriers
     for record in journal.evaluated.values():
+        if record in inherited:
+            continue  # of an earlier job, which may have had other settings
         what = f"step {record.state.step} is evaluated"
-        if order is None or order.evaluation is None:
+        if order is None or (record.values and order.evaluation is None):
             return f"{what}, and nothing is in this job"
-        if Barriers(order, order.evaluation).at_step(record.state.step, journal.done.low) != record.task:
+        # Which barriers are there for callbacks alone (B5) workers have not said yet.
+        barriers = Barriers(order, follows=not record.values)
+        if barriers.at_step(record.state.step, journal.done.low) != record.task:
             return f"{what} at task {record.task}, and the job has come to no such barrier"
         if record.state.view > journal.roll_back:
             return f"{what} in roll-back {record.state.view}, and the last one is {journal.roll_back}"

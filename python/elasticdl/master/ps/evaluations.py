@@ -1,7 +1,8 @@
 """What is evaluated at the barrier that a job with parameter servers is at, and by whom (B1 to B3). Pure; time is an argument.
 
 Which barrier that is follows from the tasks that are done (`work.py`). Here is only what is known of its evaluation, all of which may be
-lost at any moment: workers repeat their results, and the metrics count once they are journalled.
+lost at any moment: workers repeat their results, and the metrics count once they are journalled. Where only callbacks wait for the end of
+an epoch, its record has no metrics (B5).
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Evaluations:
         if state is None or self.evaluation is not None or not self.metrics or journal.stopping is not None:
             return self
         assert work.order is not None, "a barrier is one of the job's tasks"
-        assert work.order.evaluation is not None, "a barrier is there to evaluate something"
+        if work.order.evaluation is None or not work.barriers.evaluates(work.leases.low):
+            return self  # its record follows at once
         tasks = work.order.evaluation.num_tasks
         return replace(self, evaluation=Evaluation(state, tasks, now, self.metrics), added_up=None, leased={})
 
@@ -110,10 +112,13 @@ class Evaluations:
 
     def record(self, now: float, journal: Journal, work: Work) -> EvaluatedRecord | None:
         """Return what should be journalled of the evaluation (B3): once per state for ever, and never after `stopping`."""
-        evaluation = self.evaluation
-        if evaluation is None or evaluation.evaluated is None or journal.stopping is not None:
+        evaluation, state = self.evaluation, work.at_barrier(journal)
+        if state is None or journal.stopping is not None:
             return None
-        if work.at_barrier(journal) != evaluation.state:
+        barrier = work.leases.low
+        where = (barrier, *work.barriers.epoch(barrier))
+        if not work.barriers.evaluates(barrier):
+            return EvaluatedRecord(state, (), 0.0, *where)
+        if evaluation is None or evaluation.evaluated is None or evaluation.state != state:
             return None
-        made = evaluation.evaluated
-        return EvaluatedRecord(made.state, made.values, now - evaluation.began_at, work.leases.low)
+        return EvaluatedRecord(state, evaluation.evaluated.values, now - evaluation.began_at, *where)

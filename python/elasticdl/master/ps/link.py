@@ -31,7 +31,8 @@ class Link(core.Link):
         workers: which workers were last named to a server.
         leased: tasks that it knows to have.
         evaluates: the evaluation task that was leased last.
-        opened: the states whose metrics were sent.
+        opened: the barriers that were sent as passed, by their states.
+        opened_in: the roll-back in which they were.
         copies: copies that were ordered.
         cut: number of the snapshot for which slots were asked for last.
         cut_at: when.
@@ -50,6 +51,7 @@ class Link(core.Link):
     leased: frozenset[TaskNumber] = frozenset()
     evaluates: TaskLeased | None = None
     opened: frozenset[StateId] = frozenset()
+    opened_in: int = 0
     copies: frozenset[Copy] = frozenset()
     cut: int = 0
     cut_at: float = 0.0

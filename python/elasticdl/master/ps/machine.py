@@ -33,6 +33,7 @@ from elasticdl.control.protocol.messages import (
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
+    BarrierPassed,
     CopyReady,
     Enroll,
     FoundMetrics,
@@ -44,16 +45,17 @@ from elasticdl.control.protocol.psmessages import (
     Unreached,
 )
 from elasticdl.control.protocol.status import EventKind
-from elasticdl.control.protocol.view import MemberId
+from elasticdl.control.protocol.view import MemberId, StateId
 from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import WHOLE
 from elasticdl.master.core.done import TaskNumber
 from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.evaluated import evaluated
-from elasticdl.master.core.events import Announce, Beat, Event, Heard, Instruction, ManifestWritten
+from elasticdl.master.core.events import Announce, Beat, Event, GiveUp, Heard, Instruction, ManifestWritten
 from elasticdl.master.core.machine import MasterCore, Out
 from elasticdl.master.core.records import (
+    MOST_BARRIERS,
     CutRecord,
     DoneRecord,
     EvaluatedRecord,
@@ -80,6 +82,11 @@ from elasticdl.master.ps.slots import Slots
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.master.ps.told import Told, tellable
 from elasticdl.master.ps.work import Work
+
+_TOO_MANY = (
+    f"callbacks that follow epochs and evaluations have more than {MOST_BARRIERS:,} of them in this job, and its journal keeps no more; "
+    "set larger --evaluation_steps, or fewer --num_epochs"
+)
 
 
 @dataclass(frozen=True)  # no slots: see elasticdl.control.protocol.frozen
@@ -205,7 +212,8 @@ class PsMaster(MasterCore):
             case DoneRecord():
                 return replace(self, work=self.work.journalled(record))
             case EvaluatedRecord():
-                out.append(evaluated(record))
+                if record.values:
+                    out.append(evaluated(record))
                 work = self.work.evaluated(self.journal)
                 return replace(self, work=work, evaluations=self.evaluations.ended())
             case CutRecord():
@@ -295,6 +303,8 @@ class PsMaster(MasterCore):
                 return replace(self, evaluations=evaluations)
             case Evaluated():
                 return replace(self, evaluations=self.evaluations.evaluated(link.member, message))
+            case BarrierPassed(state, stop):
+                return self._note_passed(state, stop)
             case TaskDone():
                 return self._take_done(now, connection, link, message, out)
             case Unreached(servers):
@@ -337,10 +347,14 @@ class PsMaster(MasterCore):
         # Words of a process may arrive after its end: nobody holds anything then.
         goes_on = enroll.roll_back == self.journal.roll_back and link.name not in self.gone
         tasks = {TaskNumber(task): chunk for task, chunk in enroll.holds} if goes_on else {}
+        work = self.work.following(self.journal) if enroll.follows else self.work
+        is_new = work is not self.work
+        too_many = GiveUp(_TOO_MANY, "bad-input") if is_new and work.has_too_many_barriers() else None
         master = replace(
             self,
             liveness=liveness,
-            work=self.work.taken_up(link.name, tasks),
+            give_up=self.give_up or too_many,
+            work=work.taken_up(link.name, tasks),
             evaluations=self.evaluations.freed(link.member),
         )
         return master._with_link(connection, replace(registered, leased=frozenset(tasks)))
@@ -416,7 +430,7 @@ class PsMaster(MasterCore):
 
     def _lease_tasks(self, now: float) -> Self:
         """Give each worker that computes as many tasks as it may hold."""
-        if not self._may_lease(now):
+        if not self._may_lease(now) or self.snapshots.holds_barrier(self.journal, self.work):
             return self
         workers = [seen.name for seen in self.liveness.workers_at_work(self, self.work.may_take)]
         work = self.work.dealt(workers, holds_back=self.snapshots.holds_back(now, self.journal, self.work))
@@ -431,6 +445,22 @@ class PsMaster(MasterCore):
         idle = self.liveness.workers_at_work(self, lambda name: evaluations.is_idle(members[name]))
         evaluations = evaluations.dealt(now, (members[seen.name] for seen in idle))
         return self if evaluations is self.evaluations else replace(self, evaluations=evaluations)
+
+    def _note_passed(self, state: StateId, stop: str) -> Self:
+        """B5: callbacks are equal in all workers, so what one says of the last barrier is what all do."""
+        if self.work.follows and len(self.journal.evaluated) >= MOST_BARRIERS:
+            # Those before would be forgotten, and a worker that joins has to pass all; an endless job comes to this.
+            stop = (
+                stop
+                or f"callbacks have passed {MOST_BARRIERS:,} epochs and evaluations, and the journal keeps no more"
+            )
+        if not stop:
+            work = self.work.barrier_passed(self.journal, state)
+            return self if work is self.work else replace(self, work=work)
+        last = self.journal.last_barrier
+        if last is None or last.state != state or self.work.passed == state:
+            return self
+        return replace(self, requests=self.requests.with_wish(stop))
 
     def _may_lease(self, now: float) -> bool:
         is_going_on = self.journal.stopping is None and not self.ends

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from elasticdl.cluster.cluster import process_name
 from elasticdl.control.protocol.frozen import replace
-from elasticdl.control.protocol.messages import GateOpen, Stop, TaskLeased
+from elasticdl.control.protocol.messages import Barrier, GateOpen, Stop, TaskLeased
 from elasticdl.control.protocol.psmessages import (
     CopiesVoid,
     CopyOrdered,
@@ -181,12 +181,15 @@ class News:
 
     def _tell_evaluation(self, connection: int, link: Link, out: list[Instruction]) -> Link:
         """Tell a worker the metrics that are journalled, and what it evaluates."""
-        evaluated = self.journal.evaluated
-        if not evaluated.keys() <= link.opened:
+        evaluated, roll_back = self.journal.evaluated, self.journal.roll_back
+        # Which of them a roll-back has forgotten follows for a worker from what the others are (B5).
+        known = link.opened if link.opened_in == roll_back else frozenset()
+        if not evaluated.keys() <= known:
             for state, record in evaluated.items():
-                if state not in link.opened:
-                    out.append(Tell(connection, GateOpen(state, record.values)))
-            link = replace(link, opened=frozenset(evaluated))
+                if state not in known:
+                    barrier = Barrier(roll_back, record.epoch, record.epoch_ended)
+                    out.append(Tell(connection, GateOpen(state, record.values or None, barrier)))
+            link = replace(link, opened=frozenset(evaluated), opened_in=roll_back)
         lease = self.evaluating.get(link.member)
         if lease is not None and lease != link.evaluates:
             out.append(Tell(connection, lease))

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.manifest import NAME, Manifest
+from elasticdl.checkpoint.manifest import NAME, Barrier, Manifest
+from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.order import Dealing, dealing_of, tasks_of
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.errors import BadInput, BadSetting
 from elasticdl.master.core.done import Done, TaskNumber
-from elasticdl.master.core.records import ResumedRecord
+from elasticdl.master.core.records import EvaluatedRecord, ResumedRecord
 from elasticdl.master.core.resuming import FLAG
 from elasticdl.master.core.resuming import highest_number as highest_of
 from elasticdl.spec.jobspec import JobSpec
@@ -77,6 +78,31 @@ def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: 
         renumbered=renumbered,
         model=json.dumps(dict(manifest.model), sort_keys=True, separators=(",", ":")),
         step=step,
+        barriers=_barriers(manifest, position, renumbered, order),
+    )
+
+
+def _barriers(
+    manifest: Manifest, position: Done, renumbered: TaskNumber | None, order: TaskOrder
+) -> tuple[EvaluatedRecord, ...]:
+    """Return the barriers that were passed, and the end of the last epoch, of which callbacks hear also if nobody waited there."""
+    found = [_passed(one, position, renumbered, order) for one in manifest.barriers]
+    epoch, begun = divmod(position.low, order.ledger.num_tasks)
+    if epoch and begun and not any(one.epoch_ended and one.epoch == epoch - 1 for one in found):
+        task = TaskNumber(position.low - begun)
+        state = StateId(order.steps_before(task), ViewId(manifest.roll_back))
+        found.append(EvaluatedRecord(state, (), 0.0, task, epoch - 1, epoch_ended=True))
+    return tuple(sorted(found, key=lambda one: one.task))
+
+
+def _passed(one: Barrier, position: Done, renumbered: TaskNumber | None, order: TaskOrder) -> EvaluatedRecord:
+    """Return a barrier that was passed in a checkpoint, by its numbers there, or where tasks have other numbers, by its epoch."""
+    task = one.task
+    if renumbered is not None:
+        task = (one.epoch + one.epoch_ended) * order.ledger.num_tasks
+    state = StateId(one.step, ViewId(one.roll_back))
+    return EvaluatedRecord(
+        state, one.values, 0.0, TaskNumber(min(task, position.low)), one.epoch, one.epoch_ended
     )
 
 

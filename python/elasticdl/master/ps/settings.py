@@ -9,6 +9,7 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import machine as core
 from elasticdl.master.core.evaluationresults import AddUp, ResultSize
 from elasticdl.master.core.records import ResumedRecord
+from elasticdl.spec.grammar import BestMetric
 from elasticdl.spec.jobspec import PsRestore
 
 
@@ -22,6 +23,7 @@ class Settings(core.Settings):
         snapshots: directory for snapshots, empty if there are none.
         checkpoint_steps: chunks between two, 0: one each epoch.
         lasting: they are checkpoints, which outlive the job.
+        checkpoint_best: the metric by which one more is chosen, None if none is.
         resume: the job's data → where it continues from an earlier job's checkpoint; None: it begins anew, or that is journalled.
         restore: what the loss of all copies of a slot does.
         accumulates: servers sum up the gradients of a wave's tasks.
@@ -34,6 +36,7 @@ class Settings(core.Settings):
     snapshots: str = ""
     checkpoint_steps: int = 0
     lasting: bool = False
+    checkpoint_best: BestMetric | None = None
     resume: Callable[[tuple[Shard, ...]], ResumedRecord] | None = None
     restore: PsRestore = PsRestore.REDO
     accumulates: bool = False

@@ -7,11 +7,13 @@ what a slot holds beyond the position can be told from the rest only while it re
 Where servers sum up the gradients of a wave's tasks, slots are cut between two waves: those that are begun come to their end, and the next
 begins when all slots are cut (A6). Whether it is time follows each time from what is done and begun, so the next master comes to the same.
 
-Where snapshots are checkpoints, which outlive the job, the last one is begun when nothing is trained any more.
+Where snapshots are checkpoints, which outlive the job, the last one is begun when nothing is trained any more. Another one is begun at each
+barrier where a metric is the best so far (B4): no task beyond is leased before all its slots are cut, so that it is of exactly that state.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +22,7 @@ from elasticdl.checkpoint.layout import draft_of
 from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import CutOrdered, SlotsCut, SlotSection
 from elasticdl.control.protocol.status import EventKind
+from elasticdl.control.protocol.view import StateId
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.master.core.entry import ServerId
 from elasticdl.master.core.events import (
@@ -30,10 +33,11 @@ from elasticdl.master.core.events import (
     Tell,
     WriteManifest,
 )
-from elasticdl.master.core.records import CutRecord, Journal, SavedRecord
+from elasticdl.master.core.records import CutRecord, EvaluatedRecord, Journal, SavedRecord
 from elasticdl.master.ps.link import Link
 from elasticdl.master.ps.settings import Settings
 from elasticdl.master.ps.work import Work
+from elasticdl.spec.grammar import BestMetric
 
 LATER_SECONDS = 60.0
 """Before a snapshot is begun once more, if one could not be written and not enough is trained meanwhile for the next."""
@@ -63,6 +67,8 @@ class Snapshots:
         attempts: how many such were begun.
         fruitless: how many answers in a row had no slot.
         unkept: the job was stopped within a wave, so there is no last one.
+        choice: the metric by which the best one is chosen, None if none is.
+        given_up: the barrier of which the best one could not be written.
     """
 
     directory: str = ""
@@ -77,12 +83,15 @@ class Snapshots:
     attempts: int = 0
     fruitless: int = 0
     unkept: bool = False
+    choice: BestMetric | None = None
+    given_up: StateId | None = None
 
     def of_job(self, settings: Settings, order: TaskOrder) -> Snapshots:
         """Return what holds once the job's data is known."""
         steps = settings.checkpoint_steps
         every = -(-steps // order.chunks_per_task) * order.wave if steps else order.ledger.num_tasks
-        return replace(self, directory=settings.snapshots, lasting=settings.lasting, every=every)
+        where = replace(self, directory=settings.snapshots, lasting=settings.lasting, every=every)
+        return replace(where, choice=settings.checkpoint_best)
 
     def under_way(self, journal: Journal) -> CutRecord | None:
         """Return the snapshot under way, None if there is none."""
@@ -102,6 +111,42 @@ class Snapshots:
         if not self.lasting or self.unkept or (saved is not None and saved[0].number == self.last):
             return True
         return self.attempts >= LAST_ATTEMPTS and self.under_way(journal) is None
+
+    def holds_barrier(self, journal: Journal, work: Work) -> bool:
+        """Tell whether no task beyond a barrier is to be begun, because it is the best, and slots are to be cut there (B4)."""
+        cut = self.under_way(journal)
+        is_cut = cut is None or not cut.best or len(self.sections) >= len(journal.entries)
+        return not is_cut or self._is_best_due(journal, work)
+
+    def _is_best_due(self, journal: Journal, work: Work) -> bool:
+        """Tell whether the job is at a barrier that is the best so far, in the roll-back in which it was evaluated, and not cut there."""
+        last, cut = journal.last_barrier, journal.cut
+        if not self.directory or last is None or last.state == self.given_up or not journal.entries:
+            return False
+        # After a roll-back slots that it has spared hold what is beyond.
+        if last.task != work.leases.low or last.state.view != journal.roll_back:
+            return False
+        is_cut = (
+            cut is not None and cut.best and (cut.position, cut.roll_back) == (work.whole, journal.roll_back)
+        )
+        return not (is_cut and self._has_or_makes(journal)) and self._is_best(journal, last)
+
+    def _has_or_makes(self, journal: Journal) -> bool:
+        """Tell whether the last snapshot that was begun is whole, or under way."""
+        saved, cut = journal.saved, journal.cut
+        is_whole = saved is not None and cut is not None and saved[0].number == cut.number
+        return is_whole or self.under_way(journal) is not None
+
+    def _is_best(self, journal: Journal, last: EvaluatedRecord) -> bool:
+        """Tell whether the metrics of the last barrier are better than those of all before."""
+        if self.choice is None or not math.isfinite(value := self._value(last)):
+            return False
+        before = (self._value(one) for one in journal.evaluated.values() if one is not last)
+        return all(self.choice.is_better(value, one) for one in before if math.isfinite(one))
+
+    def _value(self, barrier: EvaluatedRecord) -> float:
+        """Return the metric by which the best one is chosen, as no number where it was not evaluated."""
+        return math.nan if self.choice is None else dict(barrier.values).get(self.choice.metric, math.nan)
 
     def holds_back(self, now: float, journal: Journal, work: Work) -> bool:
         """Tell whether no wave is to be begun, because slots are to be cut before (A6)."""
@@ -124,8 +169,9 @@ class Snapshots:
         """
         if not self.directory or not journal.entries or self.under_way(journal) is not None:
             return None
-        is_last = work.ends(journal)
-        if not (self._is_last_due(now, journal) if is_last else self._is_due(now, journal, work)):
+        is_last, is_best = work.ends(journal), self._is_best_due(journal, work)
+        due = self._is_last_due(now, journal) if is_last else is_best or self._is_due(now, journal, work)
+        if not due:
             return None
         number = 1 if journal.cut is None else journal.cut.number + 1
         leases, step = work.leases, 0
@@ -133,7 +179,7 @@ class Snapshots:
             if not leases.is_between_waves or hears_more:
                 return None
             step = leases.waves.steps_before(leases.low)
-        return CutRecord(number, work.whole, journal.roll_back, step)
+        return CutRecord(number, work.whole, journal.roll_back, step, is_best)
 
     def _is_due(self, now: float, journal: Journal, work: Work) -> bool:
         last = journal.cut
@@ -149,7 +195,9 @@ class Snapshots:
     def after_cut(self, journal: Journal, work: Work, cut: CutRecord) -> Snapshots:
         """Return what holds when a snapshot is begun."""
         begun = replace(self, sections={}, written=None, manifest=0, fruitless=0)
-        return replace(begun, last=cut.number, attempts=self.attempts + 1) if work.ends(journal) else begun
+        if not _is_over(journal, work):
+            return begun
+        return replace(begun, last=cut.number, attempts=self.attempts + 1)
 
     def wanted_saved(self, journal: Journal) -> SavedRecord | None:
         """Say that the snapshot under way is whole, once it is."""
@@ -181,11 +229,15 @@ class Snapshots:
     def _given_up(
         self, now: float, journal: Journal, work: Work, number: int, why: str
     ) -> tuple[Snapshots, list[Instruction]]:
-        is_last_try = self.attempts >= LAST_ATTEMPTS and work.ends(journal)
+        cut, last = self.under_way(journal), journal.last_barrier
+        is_best = cut is not None and cut.best and not _is_over(journal, work)
+        is_last_try = is_best or (self.attempts >= LAST_ATTEMPTS and work.ends(journal))
         again = "" if is_last_try else "; it is tried again later"
         text = f"{self._what} {number} is given up: {why}{again}"
         said: list[Instruction] = [Announce(EventKind.UNSAVED, "", 0, 0, text), DropSnapshot(number)]
-        return replace(self, spoilt=number, spoilt_at=now, sections={}), said
+        after = replace(self, spoilt=number, spoilt_at=now, sections={})
+        # The job waits for the best one no longer.
+        return replace(after, given_up=last.state) if is_best and last is not None else after, said
 
     def without_last(self, journal: Journal, work: Work) -> tuple[Snapshots, Sequence[Announce]]:
         """Return what holds when a job was stopped within a wave, and what people hear: slots hold parts of steps."""
@@ -222,7 +274,7 @@ class Snapshots:
             return self._given_up(now, journal, work, cut.snapshot, why)
         entries, in_waves = journal.entries, work.leases.waves is not None
         # A worker of which this master has not heard may have begun the next wave, and slots may be past the step by now.
-        is_bounded = in_waves and not work.ends(journal)
+        is_bounded = (in_waves or under_way.best) and not _is_over(journal, work)
         mine = {
             section.slot: (cut.path, section)
             for section in cut.sections
@@ -231,6 +283,9 @@ class Snapshots:
             and (entries[section.slot].primary, entries[section.slot].primary_epoch)
             == (server, section.primary_epoch)
         }
+        if is_bounded and under_way.best and any(one.until > under_way.position.low for one in cut.sections):
+            why = "slots hold gradients of later tasks"
+            return self._given_up(now, journal, work, cut.snapshot, why)
         fruitless = 0 if mine else self.fruitless + 1
         after = replace(self, sections={**mine, **self.sections}, fruitless=fruitless)
         if in_waves and fruitless >= FRUITLESS:
@@ -255,8 +310,11 @@ class Snapshots:
         sections = tuple(section for _, section in sorted(self.sections.items()))
         where = (cut.number, self.directory, cut.position, cut.roll_back)
         # While somebody computes, each slot is cut at a moment of its own.
-        begun = work.in_parts if work.ends(journal) else ()
-        return replace(self, manifest=cut.number), [WriteManifest(*where, sections, cut.step, begun)]
+        begun = work.in_parts if _is_over(journal, work) else ()
+        low = cut.position.low
+        barriers = tuple(one for one in journal.evaluated.values() if one.task <= low)
+        written = WriteManifest(*where, sections, cut.step, begun, barriers, cut.best)
+        return replace(self, manifest=cut.number), [written]
 
     def order_cut(
         self,
@@ -285,3 +343,8 @@ class Snapshots:
             where = (cut.number, self.draft_of(cut.number))
             out.append(Tell(connection, CutOrdered(*where, slots, primary_epochs, low, above, cut.step)))
         return replace(link, cut=cut.number, cut_at=now)
+
+
+def _is_over(journal: Journal, work: Work) -> bool:
+    """Tell whether nobody computes any more: all is trained, or what is not trained never will be."""
+    return work.leases.is_over or work.ends(journal)

@@ -13,10 +13,10 @@ from elasticdl.control.protocol.frozen import replace
 from elasticdl.control.protocol.psmessages import Settled, TaskDone
 from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.barriers import Barriers
-from elasticdl.data.plan.tasks import TaskOrder
+from elasticdl.data.plan.tasks import ENDLESS, TaskOrder
 from elasticdl.data.plan.waves import Waves
 from elasticdl.master.core.done import FIRST, Done, TaskNumber
-from elasticdl.master.core.records import CutRecord, DoneRecord, Journal
+from elasticdl.master.core.records import MOST_BARRIERS, CutRecord, DoneRecord, Journal
 from elasticdl.master.ps.leases import Leases
 from elasticdl.master.ps.reported import Reported
 
@@ -32,6 +32,8 @@ class Work:
         steps: chunks of the tasks that are done; where gradients are summed up, steps of the waves that are.
         records: records of the tasks that are done.
         loss: the last known.
+        follows: callbacks follow epochs or evaluations, as workers say: no task beyond a barrier is leased before they have passed it (B5).
+        passed: the last barrier that some worker's callbacks have passed without asking for the end.
     """
 
     order: TaskOrder | None = None
@@ -40,6 +42,8 @@ class Work:
     steps: int = 0
     records: int = 0
     loss: float | None = None
+    follows: bool = False
+    passed: StateId | None = None
 
     def from_journal(
         self, order: TaskOrder, journal: Journal, *, in_waves: bool, is_later_life: bool
@@ -53,20 +57,62 @@ class Work:
             is_later_life: masters before this one may have leased tasks.
         """
         waves = Waves(order) if in_waves else None
-        done, until = journal.done, _until(order, journal)
+        done, until = journal.done, self._beyond(order, journal)
         leases = Leases(order.total, done, journal.roll_back, following=done.low, waves=waves, until=until)
-        return self._at(order, leases.after_a_restart() if is_later_life else leases)
+        leases = leases.after_a_restart() if is_later_life else leases
+        return self._at(order, replace(leases, until=self._until(order, journal)))
 
     def rolled_back(self, position: Done, journal: Journal) -> Work:
         """Return what holds after a roll-back to a snapshot, which the journal says (R24)."""
         assert self.order is not None, "a job that was placed has data"
-        leases = self.leases.rolled_back(position, _until(self.order, journal))
-        return replace(self, reported=Reported())._at(self.order, leases)
+        # What is trained once more is trained as callbacks are then, which begin anew (B5).
+        work = replace(self, reported=Reported(), passed=None)
+        return work._at(self.order, self.leases.rolled_back(position, work._until(self.order, journal)))
 
     def evaluated(self, journal: Journal) -> Work:
         """Return what holds when the journal has the metrics of a barrier: the tasks up to the next one are leased (B1)."""
         assert self.order is not None, "a barrier is one of the job's tasks"
-        return replace(self, leases=replace(self.leases, until=_until(self.order, journal)))
+        return replace(self, leases=replace(self.leases, until=self._until(self.order, journal)))
+
+    def following(self, journal: Journal) -> Work:
+        """Return what holds when a worker says that its callbacks follow epochs or evaluations."""
+        work = self if self.follows else replace(self, follows=True)
+        return work if work is self or work.order is None else work.evaluated(journal)
+
+    def has_too_many_barriers(self) -> bool:
+        """Tell whether callbacks have more barriers to pass than the journal keeps, in a job that has an end."""
+        if not self.follows or self.order is None or self.order.total >= ENDLESS:
+            return False
+        barrier: int | None = 0
+        for _ in range(MOST_BARRIERS + 1):
+            barrier = None if barrier is None else self.barriers.following(barrier)
+        return barrier is not None
+
+    def barrier_passed(self, journal: Journal, state: StateId) -> Work:
+        """Return what holds when callbacks have passed a barrier without asking for the end: tasks beyond it are leased (B5)."""
+        last = journal.last_barrier
+        if last is None or last.state != state or self.passed == state:
+            return self
+        return replace(self, passed=state).evaluated(journal)
+
+    def _until(self, order: TaskOrder, journal: Journal) -> TaskNumber | None:
+        """Return the barrier beyond which no task is leased (B1, B5), None if there is none."""
+        last = journal.last_barrier
+        if last is not None and self.follows and last.state != self.passed and last.task >= journal.done.low:
+            return last.task
+        return self._beyond(order, journal)
+
+    def _beyond(self, order: TaskOrder, journal: Journal) -> TaskNumber | None:
+        """Return the first barrier that the journal does not say to be passed, None if there is none.
+
+        Barriers before what is done were passed. What a checkpoint has beyond one can't be taken away: that one is passed over.
+        """
+        evaluated = FIRST if journal.last_barrier is None else journal.last_barrier.task
+        beyond = () if journal.resumed is None else journal.resumed.position.above
+        barrier = Barriers(order, follows=self.follows).following(
+            max(evaluated, journal.done.low - 1, 0, *beyond)
+        )
+        return None if barrier is None else TaskNumber(barrier)
 
     def _at(self, order: TaskOrder, leases: Leases) -> Work:
         done = leases.done
@@ -155,7 +201,15 @@ class Work:
         leases = self.leases
         if self.order is None or not journal.entries or leases.until is None or leases.low != leases.until:
             return None
+        if journal.last_barrier is not None and journal.last_barrier.task == leases.until:
+            return None  # it is evaluated, and callbacks have not passed it yet (B5)
         return StateId(self.order.steps_before(leases.low), ViewId(leases.roll_back))
+
+    @property
+    def barriers(self) -> Barriers:
+        """Return the job's barriers."""
+        assert self.order is not None, "barriers are some of the job's tasks"
+        return Barriers(self.order, follows=self.follows)
 
     # ------------------------------------------------------------------ figures
 
@@ -209,19 +263,6 @@ class Work:
         begun = {int(task): chunks for task, chunks in self.leases.begun().items() if chunks}
         cut_short = (task for task in self.order.partial if task in self.leases.done)
         return tuple(sorted({**begun, **{task: self.order.chunks(task) for task in cut_short}}.items()))
-
-
-def _until(order: TaskOrder, journal: Journal) -> TaskNumber | None:
-    """Return the first barrier of which the journal has no metrics (B1), None if there is none.
-
-    Barriers before what is done were passed. What a checkpoint has beyond one can't be taken away: that one is passed over.
-    """
-    if order.evaluation is None:
-        return None
-    evaluated = max((record.task for record in journal.evaluated.values()), default=FIRST)
-    beyond = () if journal.resumed is None else journal.resumed.position.above
-    barrier = Barriers(order, order.evaluation).following(max(evaluated, journal.done.low - 1, 0, *beyond))
-    return None if barrier is None else TaskNumber(barrier)
 
 
 def _steps(order: TaskOrder, leases: Leases, done: Done) -> int:

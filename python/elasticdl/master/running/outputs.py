@@ -10,7 +10,7 @@ from pathlib import Path
 
 from elasticdl.checkpoint import group
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.manifest import Manifest, write_manifest
+from elasticdl.checkpoint.manifest import Barrier, Manifest, write_manifest
 from elasticdl.cluster.local.place import Place
 from elasticdl.data.plan.order import dealing_of
 from elasticdl.data.plan.shard import Shard
@@ -80,6 +80,11 @@ class Outputs:
             sections=tuple((Path(file), section) for file, section in cut.sections),
             step=cut.step,
             begun=cut.begun,
+            barriers=tuple(
+                Barrier(one.state.step, one.state.view, one.task, one.epoch, one.epoch_ended, one.values)
+                for one in cut.barriers
+            ),
+            is_best=cut.best,
         )
         try:
             write_manifest(checkpoints.draft_of(directory, cut.number), manifest)

@@ -266,6 +266,7 @@ def settings(
         snapshots="" if snapshots is None else str(snapshots),
         checkpoint_steps=spec.checkpoint_steps,
         lasting=bool(spec.checkpoint_dir),
+        checkpoint_best=spec.checkpoint_best,
         resume=None if checkpoint is None else resume,
         restore=spec.ps_restore,
         accumulates=spec.accumulates,

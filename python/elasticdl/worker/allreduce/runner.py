@@ -29,7 +29,7 @@ from elasticdl.control.protocol.view import INITIAL, SNAPSHOT, MemberId, StateId
 from elasticdl.data.plan.schedule import Schedule
 from elasticdl.data.plan.shard import Position
 from elasticdl.data.prefetch import ChunkSource
-from elasticdl.errors import BadData, BadSetting, Cancelled, RingBroken, TransferFailed
+from elasticdl.errors import BadData, Cancelled, RingBroken, TransferFailed
 from elasticdl.worker.allreduce.machine import Member
 from elasticdl.worker.allreduce.parts import PartWriter, read_saved
 from elasticdl.worker.allreduce.upcoming import Need, upcoming
@@ -73,7 +73,7 @@ from elasticdl.worker.finite import all_finite
 from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import AHEAD, Beats, LoopSettings
+from elasticdl.worker.settings import AHEAD, Beats, LoopSettings, value_of
 
 
 @dataclass(slots=True)
@@ -453,12 +453,7 @@ class AllReduceWorker:
         choice = self._settings.checkpoint_best
         if choice is None or work.values is None:
             return None
-        known = dict(work.values)
-        if choice.metric not in known:
-            raise BadSetting(
-                f"--checkpoint_best: there is no metric {choice.metric!r}; known: {', '.join(known)}"
-            )
-        value = known[choice.metric]
+        value = value_of(choice, work.values)
         is_better = math.isfinite(value) and (self._best is None or choice.is_better(value, self._best.value))
         return Best(value, work.state.step) if is_better else None
 

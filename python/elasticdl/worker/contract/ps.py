@@ -16,6 +16,7 @@ import numpy.typing as npt
 from elasticdl._core import Batch
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.catalog.tablereader import TableReader
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.evaluation import Evaluator
 from elasticdl.worker.contract.records import Records
 
@@ -60,6 +61,10 @@ class PsAdapter(Protocol):
     def acts_at_end(self) -> bool:
         """Tell whether a callback does anything at the end of training; known once `prepare` has returned."""
 
+    @property
+    def follows_epochs(self) -> bool:
+        """Tell whether a callback follows epochs or evaluations; known once `prepare` has returned, the same in all workers."""
+
     def prepare(self, sample: Records) -> None:
         """Build everything and run the compiled step once on `sample`, without any lasting effect.
 
@@ -92,8 +97,14 @@ class PsAdapter(Protocol):
         `metadata`: what the reader of the evaluation data knows of its records, the third argument of `feed`.
         """
 
+    def begin_callbacks(self) -> None:
+        """Make the callbacks anew, as they are before the first barrier, with the learning rate that the optimizer had then."""
+
+    def pass_barrier(self, logs: GateLogs) -> str | None:
+        """Run callbacks at a barrier, where an epoch may end; return a reason if they want the job to stop, the same in all workers."""
+
     def rate(self, step: int) -> float:
-        """Return the learning rate at a step of the schedule."""
+        """Return the learning rate at a step of the schedule, as callbacks have left it at the last barrier."""
 
     def end_training(self, steps: int, writes: bool) -> None:
         """Run what callbacks do at the end of training, at the variables taken; called once at most.

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from elasticdl.control.protocol.psmessages import Placed
 from elasticdl.control.protocol.view import StateId
 from elasticdl.data.prefetch import ChunkKey
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsBatch
 from elasticdl.worker.events import (
     ChunkEvaluated,
@@ -121,13 +122,20 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
+class BarriersPassed:
+    """Work done: callbacks have passed barriers; `stop`: why they ask for the end of training at the last one, None if they do not."""
+
+    stop: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     """Work done: there is nothing more to say of it."""
 
 
 Outcome = (
     Fetched | Asked | StillWaiting | RowsCame | Computed | PushEnded | Written | Done | WorkCancelled | ChunkEvaluated | MetricsComputed
-    | ProgramError
+    | BarriersPassed | ProgramError
 )  # fmt: skip
 PsEvent = Connected | Disconnected | Received | DrainRequested | Tick | Started | Outcome
 
@@ -316,6 +324,17 @@ class EndTraining:
 
 
 @dataclass(frozen=True, slots=True)
+class PassBarriers:
+    """Work: let callbacks pass these barriers, in turn; `anew`: after others were forgotten, so that callbacks begin anew.
+
+    Outcome BarriersPassed.
+    """
+
+    barriers: tuple[GateLogs, ...]
+    anew: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Export:
     """Work: write the result as the servers have it; outcome Written, or WorkCancelled after `GiveUp`.
 
@@ -361,7 +380,7 @@ class EvaluateChunk:
 
 Work = (
     Fetch | Pull | PullVariables | AwaitRows | Compute | Push | PushFirstValues | AwaitEnd | WriteLine | UseLast | EndTraining | Export
-    | FetchEvaluated | PullRows | EvaluateChunk | ComputeMetrics | Exit
+    | FetchEvaluated | PullRows | EvaluateChunk | ComputeMetrics | PassBarriers | Exit
 )  # fmt: skip
 Immediate = Send | Learn | Confirm | Forget | GiveUp | Log | Leaving
 Instruction = Immediate | Work

@@ -14,15 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from elasticdl._core import Batch, ParameterClient
+from elasticdl.worker.contract.allreduce import GateLogs
 from elasticdl.worker.contract.ps import Gradients, PsAdapter, PsBatch
 from elasticdl.worker.finite import all_finite
 from elasticdl.worker.ps.events import (
     Asked,
+    BarriersPassed,
     Compute,
     Computed,
     Done,
     EndTraining,
     Fetched,
+    PassBarriers,
     Pull,
     PullRows,
     PullVariables,
@@ -63,8 +66,17 @@ class Exchange:
         return Fetched(records, bad, batch, self._dense_slots.union(*(one.slots() for one in batch.batches)))
 
     def carry_out(
-        self, work: Pull | PullRows | PullVariables | Push | PushFirstValues | Compute | UseLast | EndTraining
-    ) -> Asked | Computed | Done:
+        self,
+        work: Pull
+        | PullRows
+        | PullVariables
+        | Push
+        | PushFirstValues
+        | Compute
+        | UseLast
+        | PassBarriers
+        | EndTraining,
+    ) -> Asked | Computed | BarriersPassed | Done:
         """Do a piece of work; return its outcome."""
         match work:
             case Pull(wanted):
@@ -84,6 +96,8 @@ class Exchange:
                 if self._copy is not None:
                     self._show(self._copy.pulled())
                 return Done()
+            case PassBarriers(barriers, anew):
+                return self._pass(barriers, anew=anew)
             case EndTraining(steps, writes):
                 self._adapter.end_training(steps, writes)
                 return Done()
@@ -132,6 +146,14 @@ class Exchange:
         if finite and self._copy is not None:
             self._copy.change(gradients.dense, self._adapter.rate(work.step))
         return Computed(gradients, finite)
+
+    def _pass(self, barriers: Sequence[GateLogs], *, anew: bool) -> BarriersPassed:
+        if anew:
+            self._adapter.begin_callbacks()
+        stop = None
+        for barrier in barriers:
+            stop = self._adapter.pass_barrier(barrier)
+        return BarriersPassed(stop)
 
     def _show(self, variables: Iterator[tuple[int, npt.NDArray[np.float32]]]) -> None:
         for variable, weights in variables:

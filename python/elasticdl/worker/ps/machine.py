@@ -80,6 +80,7 @@ from elasticdl.worker.ps.events import (
     Asked,
     AwaitEnd,
     AwaitRows,
+    BarriersPassed,
     Compute,
     Computed,
     Confirm,
@@ -116,6 +117,7 @@ from elasticdl.worker.ps.events import (
     Written,
 )
 from elasticdl.worker.ps.pacing import Needed, Pacing
+from elasticdl.worker.ps.passing import Passing
 from elasticdl.worker.ps.tasks import Chunk, LeasedTasks
 from elasticdl.worker.settings import AHEAD
 
@@ -146,6 +148,7 @@ class PsMemberSettings:
         resumed: slots may hold chunks from an earlier job.
         evaluation: what is evaluated at barriers, None if nothing is.
         metrics: what the result of an evaluation task consists of, as text.
+        follows: a callback follows epochs or evaluations.
     """
 
     catalog: str
@@ -154,6 +157,7 @@ class PsMemberSettings:
     resumed: bool
     evaluation: EvaluationPlan | None = None
     metrics: str = ""
+    follows: bool = False
 
 
 @dataclass(slots=True)
@@ -218,6 +222,7 @@ class PsMember:
         self._ending: EndOfTraining | None = None
         self._exported: Exported | None = None
         self._evaluation = Evaluation()
+        self._passing = Passing(settings.follows)
         self._pulled: StateId | None = None
         """The state at a barrier that the model's variables are of; None once something is computed for training."""
         self._failure: ProgramFailed | None = None
@@ -299,6 +304,7 @@ class PsMember:
                 tasks.holds(),
                 tasks.roll_back,
                 self._draining,
+                self._settings.follows,
             )
         )
         self._repeat()
@@ -307,7 +313,7 @@ class PsMember:
         self._evaluation = self._evaluation.unsaid()
         for result in self._evaluation.said():
             self._send(result)
-        for message in (self._failure, self._exported):
+        for message in (self._passing.said(), self._failure, self._exported):
             if message is not None:
                 self._send(message)
         if self._left:
@@ -330,6 +336,7 @@ class PsMember:
                 if tasks.roll_back_to(message.roll_back):
                     self._wanted = self._ending = None
                     self._evaluation = Evaluation()
+                    self._passing = self._passing.rolled_back()
                 self._out.append(Learn(message))
                 self._placed = True
             case Leased(task, chunk, roll_back):
@@ -346,6 +353,7 @@ class PsMember:
                 self._take_lease(message)
             case GateOpen(state):
                 self._evaluation = self._evaluation.opened(state)
+                self._passing = self._passing.opened(message, tasks.roll_back)
             case Stop():
                 self._stopping = True
             case WriteResult():
@@ -421,6 +429,7 @@ class PsMember:
 
     def _do_what_there_is(self) -> Flow[None]:
         """Do what there is to be done, or wait for it."""
+        yield from self._pass_barriers()
         while (wanted := self._wanted or self._ending or self._evaluable()) is None and self._next() is None:
             if self._end is not None:
                 raise _Over(self._end)
@@ -430,6 +439,7 @@ class PsMember:
                 self._tasks.give_back()
             self._is_busy = False
             yield None
+            yield from self._pass_barriers()
         roll_back = self._tasks.roll_back
         self._wanted = self._ending = None
         match wanted:
@@ -450,6 +460,8 @@ class PsMember:
         """Return the chunk that is begun next, None if there is none or nothing more is to be begun."""
         if self._draining or self._stopping or self._failure is not None or not self._placed:
             return None
+        if self._passing.is_behind:
+            return None  # what is leased may be beyond
         return next(self._tasks.following(), None)
 
     # ------------------------------------------------------------------ training
@@ -765,6 +777,19 @@ class PsMember:
         if self._tasks.roll_back != roll_back:
             raise _RolledBack
         return self._draining or self._stopping or self._evaluation.over == lease.state
+
+    # ------------------------------------------------------------------ callbacks
+
+    def _pass_barriers(self) -> Flow[None]:
+        """Let callbacks pass the barriers that are open, before anything beyond is begun (B5)."""
+        while self._passing.is_behind and self._failure is None and self._end is None:
+            self._is_busy = True
+            opened = self._passing.open
+            passed = yield from self._do(self._passing.work(), BarriersPassed)
+            self._evaluated += 1  # progress
+            self._passing = self._passing.after(opened, passed.stop or "")
+            if (said := self._passing.said()) is not None:
+                self._send(said)
 
     # ------------------------------------------------------------------ the result
 

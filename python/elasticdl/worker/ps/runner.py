@@ -51,6 +51,7 @@ from elasticdl.worker.ps.events import (
     Line,
     Log,
     Outcome,
+    PassBarriers,
     PsEvent,
     Pull,
     PullRows,
@@ -71,7 +72,7 @@ from elasticdl.worker.ps.pacing import Needed
 from elasticdl.worker.ps.tablereader import ServerTableReader
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
-from elasticdl.worker.settings import Beats, LoopSettings
+from elasticdl.worker.settings import Beats, LoopSettings, value_of
 
 _log = logging.getLogger(__name__)
 
@@ -189,6 +190,7 @@ class PsWorker:
                 | PushFirstValues()
                 | Compute()
                 | UseLast()
+                | PassBarriers()
                 | EndTraining()
             ):
                 return self._exchange.carry_out(work)
@@ -209,7 +211,10 @@ class PsWorker:
             case EvaluateChunk(state, task, chunk, batch, rows):
                 return evaluating.add(state, task, chunk, batch, rows)
             case ComputeMetrics():
-                return evaluating.compute(work)
+                made = evaluating.compute(work)
+                if self._settings.checkpoint_best is not None:
+                    value_of(self._settings.checkpoint_best, made.values)
+                return made
         assert_never(work)
 
     def _still_waiting(self) -> StillWaiting:

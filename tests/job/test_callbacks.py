@@ -1,0 +1,95 @@
+"""What callbacks write is whole and complete, also if its writer was killed meanwhile."""
+
+from __future__ import annotations
+
+import csv
+import functools
+import random
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from tensorflow.core.util import event_pb2
+
+from elasticdl.control.protocol.status import EventKind, JobEvent
+
+from .conftest import Start
+from .test_faults import seen
+
+ZOO = Path(__file__).parent / "zoo"
+EPOCHS = 4
+
+
+class Sums(keras.layers.Dense):
+    """What the model file's layer is where nothing is killed."""
+
+
+def test_the_writer_is_killed_while_it_saves_the_best_model(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another member makes up for it, and the killed one comes back, and is the writer again; files are those of an undisturbed job."""
+    draw = random.Random(5)
+    rows = [[draw.randint(-8, 8) for _ in range(4)] for _ in range(1024)]
+    data = tmp_path / "integers.csv"
+    with data.open("w", newline="") as file:
+        csv.writer(file).writerows([["a", "b", "c", "y"], *rows])
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    begin = functools.partial(
+        start,
+        model_zoo=ZOO,
+        model_def="saving.custom_model",
+        training_data=data,
+        num_workers=2,
+        minibatch_size=4,
+        num_minibatches_per_task=2,
+        global_batch_size=16,
+        num_epochs=EPOCHS,
+    )
+    digests = []
+    for place in (calm := tmp_path / "calm", rough := tmp_path / "rough"):
+        place.mkdir()
+        if place == calm:
+            (place / "killed").touch()
+            (place / "go").touch()
+        job = begin(environment={"PLACE": str(place), "GO": str(place / "go")})
+        for item in seen(job) if place == rough else ():
+            if isinstance(item, JobEvent) and item.kind == EventKind.JOINED and item.worker == "worker-0-2":
+                (place / "go").touch()
+                break
+        summary = job.wait().succeeded().summary
+        assert summary["members"]["lost"] == (place == rough)
+        digests.append(summary["digest"])
+    assert digests[0] == digests[1]
+
+    names = {"best.keras", "log.csv", "logs", "killed", "go"} | {
+        f"{epoch}.weights.h5" for epoch in range(1, EPOCHS + 1)
+    }
+    for place in (calm, rough):
+        assert {path.name for path in place.iterdir()} == names
+        assert (place / "log.csv").read_text() == (calm / "log.csv").read_text()
+        table = np.array(rows, np.float32)
+        once = -0.5 / 16 * (table[:, 3] @ table[:, :3])
+        best = keras.models.load_model(place / "best.keras", custom_objects={"Sums": Sums})
+        np.testing.assert_array_equal(best.get_weights()[0][:, 0], once)
+        assert int(best.optimizer.iterations) == 64
+        for epoch in range(1, EPOCHS + 1):
+            best.load_weights(place / f"{epoch}.weights.h5")
+            np.testing.assert_array_equal(best.get_weights()[0][:, 0], epoch * once)
+    assert losses(rough / "logs") == losses(calm / "logs")
+    assert sorted(losses(calm / "logs")) == list(range(EPOCHS))
+    assert len(list((calm / "logs" / "train").iterdir())) == 1
+    assert len(list((rough / "logs" / "train").iterdir())) == 3
+
+
+def losses(logs: Path) -> dict[int, float]:
+    """Return the losses of epochs in all event files."""
+    found = {}
+    for path in (logs / "train").iterdir():
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = event_pb2.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                if value.tag == "epoch_loss":
+                    found[event.step] = float(tf.make_ndarray(value.tensor))
+    return found

@@ -1,0 +1,117 @@
+"""The checkpoint of the best barrier: when it is cut, what waits for it, and when it is given up (B4)."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Leased
+from elasticdl.control.protocol.status import EventKind
+from elasticdl.master.core import events
+from elasticdl.master.core.done import Done, TaskNumber
+from elasticdl.master.core.records import CutRecord, EvaluatedRecord, ResumedRecord
+from tests.master.psrig import EVALUATION, MODEL, Rig, write_cut
+from tests.master.test_ps_evaluations import FIRST, evaluate, state, train
+
+
+def begun(best: str = "val_loss", **settings: object) -> Rig:
+    """Bring a job to its first barrier, at task 3."""
+    rig = Rig(evaluation=EVALUATION, snapshots="/checkpoints", checkpoint_steps=200, best=best, **settings)  # type: ignore[arg-type]
+    rig.start(FIRST)
+    rig.say(FIRST, FoundMetrics("metrics"))
+    train(rig, FIRST)
+    return rig
+
+
+def score(rig: Rig, value: float) -> None:
+    evaluate(rig, FIRST, values=(("val_loss", value),))
+
+
+def cuts(rig: Rig) -> list[tuple[int, bool]]:
+    return [(one.position.low, one.best) for one in rig.journal if isinstance(one, CutRecord)]
+
+
+def test_a_best_barrier_is_cut_before_anything_beyond_is_leased() -> None:
+    rig = begun()
+    score(rig, 0.5)
+    assert cuts(rig) == [(3, True)]
+    rig.tick(1.0)
+    assert rig.heard(FIRST, Leased) == []
+    write_cut(rig, until=3)
+    (manifest,) = [one for one in rig.out if isinstance(one, events.WriteManifest)]
+    assert (manifest.best, [one.task for one in manifest.barriers]) == (True, [3])
+    assert train(rig, FIRST) == [3, 4]
+
+
+@pytest.mark.parametrize(("best", "cut"), [("val_loss", [3, 8]), ("val_loss:max", [3, 5]), ("other", [])])
+def test_only_what_is_better_than_all_before_is_cut(best: str, cut: list[int]) -> None:
+    rig = begun(best)
+    for value in (0.5, 0.7, 0.4):
+        score(rig, value)
+        if rig.master.snapshots.under_way(rig.master.journal):
+            write_cut(rig, until=0)
+        train(rig, FIRST)
+    assert [low for low, best in cuts(rig) if best] == cut
+
+
+def test_a_slot_that_holds_what_is_beyond_makes_it_void_and_the_job_goes_on() -> None:
+    rig = begun()
+    score(rig, 0.5)
+    write_cut(rig, until=4)
+    assert ["later tasks" in one.text for one in rig.announced(EventKind.UNSAVED)] == [True]
+    assert train(rig, FIRST) == [3, 4]
+    assert cuts(rig) == [(3, True)]
+
+
+def test_one_whose_manifest_can_not_be_written_is_given_up() -> None:
+    rig = begun()
+    score(rig, 0.5)
+    rig.event(events.ManifestWritten(1, "", "the disk is full"))
+    assert train(rig, FIRST) == [3, 4]
+
+
+def test_a_later_master_makes_it_that_was_under_way() -> None:
+    rig = begun()
+    score(rig, 0.5)
+    rig.begin()
+    for server in range(2):
+        rig.connect(f"ps-{server}-1", server=server)
+    rig.connect(FIRST)
+    rig.tick(2.0)
+    assert rig.heard(FIRST, Leased) == []
+    assert cuts(rig) == [(3, True), (3, True)]
+    write_cut(rig, until=3)
+    rig.tick(1.0)
+    assert train(rig, FIRST) == [3, 4]
+
+
+def test_with_callbacks_both_are_waited_for() -> None:
+    rig = begun(follows=True)
+    score(rig, 0.5)
+    rig.say(FIRST, BarrierPassed(state(6), ""))
+    rig.tick(1.0)
+    assert rig.heard(FIRST, Leased) == []
+    write_cut(rig, until=3)
+    assert train(rig, FIRST) == [3, 4]
+
+
+def test_the_last_checkpoint_is_the_best_one_if_the_last_barrier_is() -> None:
+    rig = begun()
+    for value in (0.5, 0.6, 0.7, 0.4):
+        score(rig, value)
+        if rig.master.snapshots.under_way(rig.master.journal):
+            write_cut(rig, until=3)
+        train(rig, FIRST)
+    assert cuts(rig) == [(3, True), (10, True)]
+
+
+def test_a_job_that_continues_knows_what_was_the_best() -> None:
+    known = EvaluatedRecord(state(4, 2), (("val_loss", 0.5),), 0.0, TaskNumber(2), 0)
+    path = "/checkpoints/checkpoint-5/manifest.json"
+    resumed = ResumedRecord(7, path, Done(TaskNumber(2)), 3, None, MODEL, 0, (known,))
+    rig = begun(resumed=resumed)
+    assert rig.master.journal.evaluated == {known.state: known}
+    score(rig, 0.6)
+    assert cuts(rig) == []
+    train(rig, FIRST)
+    score(rig, 0.4)
+    assert cuts(rig) == [(5, True)]
