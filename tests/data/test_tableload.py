@@ -41,7 +41,9 @@ class Waiting:
         self.meanwhile()
 
     def patience(self, seconds: float = 300) -> Patience:
-        return Patience(seconds, self.notes.append, lambda: None, lambda: self.now, self.wait)
+        return Patience(
+            seconds, lambda text, waits: self.notes.append(text), lambda: None, lambda: self.now, self.wait
+        )
 
 
 def table(scheme: str, tmp_path: Path, name: str = "predictions") -> OutputTable:

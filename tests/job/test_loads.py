@@ -186,4 +186,4 @@ def test_in_pods_the_master_looks_for_the_table(tmp_path: Path) -> None:
     spec = edge.build(edge.from_arguments(settings), JobKind.PREDICT)
     place = JobPlace(tmp_path, tmp_path, 0.0, tmp_path)
     with pytest.raises(BadSetting, match=r"the table predictions of .* exists"):
-        open_data(place, spec, lambda done, total: None)
+        open_data(place, spec, lambda done, total: None, lambda text, waits: None)
