@@ -128,3 +128,15 @@ def test_checkpoints_have_to_lie_where_pods_can_find_them(
 def test_a_checkpoint_on_a_volume_is_only_read(capsys: pytest.CaptureFixture[str]) -> None:
     volume = "--volume=claim_name=d,mount_path=/d,read_only=true"
     assert "readOnly: true" in printed(capsys, "--num_ps_pods=2", "--checkpoint_dir_for_init=/d/c", volume)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_so_do_checkpoints_that_are_evaluated(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    volume = "--volume=claim_name=d,mount_path=/d"
+    data = {
+        "evaluate": ["--validation_data=/d/x"],
+        "predict": ["--prediction_data=/d/x", "--output=/d/out", volume],
+    }
+    kept = [one for one in COMMAND[1:] if not one.startswith("--training_data")]
+    assert cli.run([command, *kept, *data[command], "--checkpoint_dir_for_init=/data/c"]) == 2
+    assert "--checkpoint_dir_for_init: '/data/c' lies on no --volume" in capsys.readouterr().err
