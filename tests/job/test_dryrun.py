@@ -154,3 +154,15 @@ def test_a_table_of_predictions_has_to_be_where_pods_can_find_it(
 ) -> None:
     assert cli.run([*PREDICTION, *more]) == 2
     assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict"])
+def test_so_do_checkpoints_that_are_evaluated(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    volume = "--volume=claim_name=d,mount_path=/d"
+    data = {
+        "evaluate": ["--validation_data=/d/x"],
+        "predict": ["--prediction_data=/d/x", "--output=/d/out", volume],
+    }
+    kept = [one for one in COMMAND[1:] if not one.startswith("--training_data")]
+    assert cli.run([command, *kept, *data[command], "--checkpoint_dir_for_init=/data/c"]) == 2
+    assert "--checkpoint_dir_for_init: '/data/c' lies on no --volume" in capsys.readouterr().err

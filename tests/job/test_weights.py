@@ -37,6 +37,16 @@ def flowers(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
+def exports_the_same(saved: Path, model: str, written: Path) -> None:
+    """Export a checkpoint, and compare that with what the job has written."""
+    later = written.with_name("later.npz")
+    command = [ELASTICDL, "export", str(saved), "--output", str(later), "--model_zoo", str(ZOO)]
+    subprocess.run([*command, "--model_def", model], check=True, timeout=120)
+    with np.load(later) as one, np.load(written) as other:
+        assert sorted(one.files) == sorted(other.files)
+        assert all(np.array_equal(one[name], other[name]) for name in one.files)
+
+
 def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: Path, tmp_path: Path) -> None:
     """A damaged one is passed over by name; what can't be used is refused, and nothing is made."""
     go, saved, data = tmp_path / "go", tmp_path / "checkpoints", iris / "train"
@@ -51,12 +61,7 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
         return flowers(command="predict", **{**made, **settings})
 
     evaluate = functools.partial(flowers, command="evaluate", validation_data=data)
-    model = ["--model_zoo", str(ZOO), "--model_def", "foretold.custom_model"]
-    command = [ELASTICDL, "export", str(saved), "--output", str(tmp_path / "later.npz"), *model]
-    subprocess.run(command, check=True, timeout=120)
-    with np.load(tmp_path / "later.npz") as later, np.load(tmp_path / "petals.npz") as petals:
-        assert later.files == petals.files == ["weight"]
-        assert np.array_equal(later["weight"], petals["weight"])
+    exports_the_same(saved, "foretold.custom_model", tmp_path / "petals.npz")
     predict("from-file", trained_model=tmp_path / "petals.npz", num_workers=1).wait().succeeded()
     go.unlink()
     job = predict(
@@ -105,6 +110,7 @@ def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     saved, output = tmp_path / "checkpoints", tmp_path / "weighed.npz"
     model = {"model_def": "weighed.custom_model", "threads_per_worker": 1}
     plain(**model, checkpoint_dir=saved, output=output, num_epochs=1).wait().succeeded()
+    exports_the_same(saved, "weighed.custom_model", output)
     unseen = np.setdiff1d(np.arange(3000), ids)[:40]
     rows = np.concatenate([unseen, ids[:200]])
     (tmp_path / "some.csv").write_text("id\n" + "".join(f"{one}\n" for one in rows))

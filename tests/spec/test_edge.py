@@ -442,3 +442,17 @@ def test_tensorboard_needs_its_package(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(BadSetting, match=r"elasticdl\[tensorboard\]"):
         check_paths(spec, custom_reader=False, directory=False)
+
+
+def test_a_flag_says_whose_weights_are_used_before_the_job_file_of_the_training() -> None:
+    given = {
+        name: Given(value, name, in_file=True)
+        for name, value in {
+            "model_def": "a.b",
+            "checkpoint_dir_for_init": "c",
+            "validation_data": "v",
+        }.items()
+    }
+    assert build(given, JobKind.EVALUATE).checkpoint_dir_for_init == "c"
+    spec = build({**given, "trained_model": Given("m.keras", "--trained_model")}, JobKind.EVALUATE)
+    assert (spec.trained_model, spec.checkpoint_dir_for_init) == ("m.keras", "")
