@@ -558,7 +558,7 @@ def open_journal(settings: serving.Settings, journal: Journal) -> None:
         (PlacementRecord(entries=((3, Entry(2, 1, ServerId(0), ServerId(9))),)), "numbers were given to 2"),
         (PlacementRecord(entries=((3, Entry(2, 1, ServerId(0), ServerId(0))),)), "servers 0 and 0"),
         (ModelRecord("nonsense"), "the model that it has is none"),
-        (EvaluatedRecord(StateId(6, 0), (), 1.0, TaskNumber(3)), "step 6 is evaluated, and nothing is in this job"),
+        (EvaluatedRecord(StateId(6, 0), (), 1.0, TaskNumber(3)), "step 6 is evaluated at task 3, and the job has come to no such barrier"),
     ],
 )  # fmt: skip
 def test_a_journal_that_says_what_can_not_be_is_refused(record: Any, why: str, tmp_path: Path) -> None:
