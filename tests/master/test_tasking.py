@@ -21,7 +21,7 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
     UseCheckpoint,
 )
-from elasticdl.control.protocol.psmessages import Enroll, Enrolled, FoundModel, Leave, Settled
+from elasticdl.control.protocol.psmessages import Enroll, Enrolled, FoundModel, Holding, Leave, Settled
 from elasticdl.control.protocol.tasking import NO_VIEW, STATE
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.onepass import OnePass
@@ -228,6 +228,7 @@ LOAD = TaskLeased(TaskKind.LOAD, STATE, 3, b"")
 def loading() -> Job:
     """A prediction with two workers, of which the first is to load what both have written."""
     job = Job(TaskKind.PREDICT, table="a table")
+    job.now = Times().alone  # nobody says any more that a master before has leased the load
     job.join(1)
     job.join(2)
     for task in range(3):
@@ -273,6 +274,33 @@ def test_another_master_believes_who_has_loaded_and_leases_nothing_any_more() ->
     later.hear(1, TaskResult(STATE, 3, b""))
     assert later.master.journal.terminal == FinishedRecord(NO_VIEW, STATE, "parts")
     assert LOAD not in later.told(1)
+
+
+def test_another_master_waits_for_the_worker_that_loads() -> None:
+    """Longer than a connection takes, and no longer; then it is that worker's load."""
+    later = Job(TaskKind.PREDICT, table="a table")
+    later.join(1)
+    for task in range(3):
+        later.hear(1, TaskResult(STATE, task, b""))
+    assert LOAD not in later.told(1)
+    loader = MemberId("m2")
+    later.give(events.ConnectionOpened(2, loader, "worker-2-1"))
+    later.hear(2, Enroll(loader, "worker-2-1", "", 0, None, (Holding(3, 0),), 0, False))
+    later.hear(2, AtGate(NO_VIEW, STATE, ""))
+    later.now = Times().alone
+    for number in (1, 2):
+        later.give(events.Beat(MemberId(f"m{number}"), 0, 0, number, 0.0))
+    later.give(events.Tick())
+    assert (later.told(1).count(LOAD), later.told(2).count(LOAD)) == (0, 1)
+
+
+@pytest.mark.parametrize("table", ["", "a table"])
+def test_nobody_holds_anything_but_the_load(table: str) -> None:
+    job = Job(TaskKind.PREDICT, table=table)
+    member = MemberId("m1")
+    job.give(events.ConnectionOpened(1, member, "worker-1-1"))
+    out = job.hear(1, Enroll(member, "worker-1-1", "", 0, None, (Holding(2, 0),), 0, False))
+    assert any(isinstance(one, events.Refuse) for one in out)
 
 
 def test_files_are_not_loaded() -> None:

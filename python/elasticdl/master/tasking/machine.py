@@ -28,7 +28,7 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
     UseCheckpoint,
 )
-from elasticdl.control.protocol.psmessages import Enroll, Enrolled, Leave
+from elasticdl.control.protocol.psmessages import Enroll, Enrolled, Holding, Leave
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.tasking import NO_VIEW, STATE
 from elasticdl.control.protocol.view import MemberId
@@ -195,6 +195,8 @@ class TaskMaster(MasterCore):
         match message:
             case Enroll(server=server, roll_back=roll_back) if server is not None or roll_back:
                 return "there are no parameter servers"
+            case Enroll(holds=holds) if holds and not self._is_load(holds):
+                return f"it can't hold {holds}"
             case AtGate(view, state) if (view, state) != (NO_VIEW, STATE):
                 return f"there is no state {state}"
             case AtGate(metrics=metrics):
@@ -208,6 +210,10 @@ class TaskMaster(MasterCore):
             case Enroll() | Leave() | FoundShards() | Note() | ProgramFailed() | StopJob() | Evaluated():
                 return None
         return "the job trains nothing"
+
+    def _is_load(self, holds: tuple[Holding, ...]) -> bool:
+        is_known = self.plan is None or holds == ((self.plan.num_tasks, 0),)
+        return bool(self.settings.table) and len(holds) == 1 and is_known
 
     def _no_metrics(self, metrics: str) -> str | None:
         if not self.evaluates:
@@ -254,7 +260,8 @@ class TaskMaster(MasterCore):
         liveness = self.liveness.enrolled(now, enroll.member, link.name, connection, leaving=enroll.leaving)
         tasks = None if self.tasks is None else self.tasks.free(enroll.member)
         links = {**self.links, connection: replace(link, registered=True)}
-        return replace(self, liveness=liveness, tasks=tasks, links=links)
+        loader = enroll.member if enroll.holds and self.loader is None else self.loader
+        return replace(self, liveness=liveness, tasks=tasks, links=links, loader=loader)
 
     def _take_ready(self, now: float, link: Link, metrics: str) -> Self:
         if link.member not in self.liveness.seen or self.tasks is None:
@@ -361,6 +368,12 @@ class TaskMaster(MasterCore):
 
     def _lease_load(self, now: float, out: Out) -> Self:
         """Let one worker load the rows, and the same again on its next connection: two would only wait for each other."""
+        if (
+            self.loader is None
+            and self.journal.epoch > 1
+            and now - self.started_at < self.settings.times.alone
+        ):
+            return self  # somebody may have begun, and will say so
         tasks, load = self.tasks, None if self.tasks is None else self.tasks.load_for()
         for connection, member in self.liveness.at_work():
             if tasks is None or load is None or self.loader not in (None, member):

@@ -26,7 +26,7 @@ from elasticdl.control.protocol.messages import (
     TaskResult,
     Verdict,
 )
-from elasticdl.control.protocol.psmessages import Enroll, Enrolled, Leave
+from elasticdl.control.protocol.psmessages import Enroll, Enrolled, Holding, Leave
 from elasticdl.control.protocol.tasking import NO_VIEW, STATE
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.worker.events import (
@@ -106,6 +106,7 @@ class TaskMember:
         epoch: the highest master epoch that it has seen.
         lease: the task that it is to do.
         working: a piece of work is outstanding.
+        loads: the load of rows that is, or None.
         results: of tasks, and of the load.
         evaluated: metrics that it has made.
         done: minibatches done, for the heartbeat.
@@ -120,6 +121,7 @@ class TaskMember:
     epoch: int = 0
     lease: TaskLeased | None = None
     working: bool = False
+    loads: int | None = None
     results: tuple[TaskResult, ...] = ()
     evaluated: Evaluated | None = None
     done: int = 0
@@ -149,13 +151,15 @@ class TaskMember:
                 drained = replace(self, draining=True)
                 return drained, () if self.working else (Send(Leave((), 0)),)
             case ChunkDone() | MetricsMade() | RowsLoaded() | WorkCancelled() | ProgramError():
-                return replace(self, working=False)._after(event)
+                return replace(self, working=False, loads=None)._after(event)
         assert_never(event)
 
     def _all_that_is_said(self) -> list[MemberMessage]:
         """Return what a master is to know from the beginning of a connection on."""
+        # A load may take long, and a second one could only wait for it.
+        holds = () if self.loads is None else (Holding(self.loads, 0),)
         said: list[MemberMessage] = [
-            Enroll(self.member, self.name, "", self.epoch, None, (), 0, self.draining),
+            Enroll(self.member, self.name, "", self.epoch, None, holds, 0, self.draining),
             AtGate(NO_VIEW, STATE, self.metrics),
             *self.results,
         ]
@@ -195,7 +199,7 @@ class TaskMember:
         if known is not None:
             return replace(self, lease=None), (Send(known),)
         if lease.kind == TaskKind.LOAD:
-            return replace(self, working=True), (LoadRows(lease.task),)
+            return replace(self, working=True, loads=lease.task), (LoadRows(lease.task),)
         return replace(self, working=True), (DoChunk(lease.kind, lease.task, chunk),)
 
     def _after(self, outcome: Outcome) -> tuple[TaskMember, tuple[TaskInstruction, ...]]:
