@@ -296,8 +296,9 @@ def test_errors_of_a_cluster_are_those_that_python_knows(pods: Pods) -> None:
     assert "does not answer" in job._repr_html_()
     with pytest.raises(TimeoutError):
         job.wait(timeout=0)
-    pods.away, pods.denied = False, 403
-    with pytest.raises(JobFailed, match="can't be looked at"):
+    pods.away, pods.denied = False, 403  # which says nothing about the job
+    with pytest.raises(MasterAway, match="can't be looked at"):
         job.progress()
-    with pytest.raises(JobFailed, match="who are you"):
-        job.history  # noqa: B018
+    for ask in (lambda: job.history, job.wait):
+        with pytest.raises(MasterAway, match="who are you"):
+            ask()
