@@ -161,6 +161,9 @@ def test_a_job_whose_launcher_was_killed(home: Path) -> None:
         job.wait()
     assert job.progress().state == "killed"
     assert elasticdl.History({}, {}) == job.history
+    place = places.find("gone-1")
+    place.summary_path.write_text('{"status": "finished", "records_predicted": 7}')
+    assert (job.progress().state, job.progress().records) == ("finished", 7)
     with pytest.raises(BadInput, match="no job is named 'gnoe-1'; did you mean gone-1\\?; there are gone-1"):
         elasticdl.job("gnoe-1")
 
