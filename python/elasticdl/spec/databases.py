@@ -84,7 +84,7 @@ def table_of(output: str) -> OutputTable | None:
     return OutputTable(with_parameters(url, others), tables[0], output)
 
 
-def with_parameters(url: str, parameters: Sequence[tuple[str, str]]) -> str:
+def with_parameters(url: str, parameters: Sequence[tuple[str, object]]) -> str:
     """Return the URL of a database with parameters, as libpq reads them: to it a `+` is no space."""
     return f"{url}?{urlencode(parameters, quote_via=quote)}" if parameters else url
 
