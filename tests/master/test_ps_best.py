@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Leased
+from elasticdl.control.protocol.messages import Barrier, GateOpen
+from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Leased, Placed
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.done import Done, TaskNumber
@@ -115,3 +116,25 @@ def test_a_job_that_continues_knows_what_was_the_best() -> None:
     train(rig, FIRST)
     score(rig, 0.4)
     assert cuts(rig) == [(5, True)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_callbacks_of_a_job_that_continues_pass_barriers_in_whatever_order_workers_and_servers_come(
+    first: bool,
+) -> None:
+    """A worker that comes first knows no roll-back before slots are placed, and would take barriers for those of another one."""
+    known = EvaluatedRecord(state(6, 2), (("val_loss", 0.5),), 0.0, TaskNumber(3), 0)
+    path = "/checkpoints/checkpoint-5/manifest.json"
+    resumed = ResumedRecord(7, path, Done(TaskNumber(3)), 3, None, MODEL, 0, (known,))
+    rig = Rig(evaluation=EVALUATION, snapshots="/checkpoints", follows=True, resumed=resumed)
+    rig.event(events.DataFound(rig.shards))
+    names = ["ps-0-1", "ps-1-1"]
+    for name in [FIRST, *names] if first else [*names, FIRST]:
+        rig.connect(name)
+    rig.tick()
+    said = [type(message) for name, message in rig.told if name == FIRST]
+    assert said.index(Placed) < said.index(GateOpen)
+    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(6, 2), known.values, Barrier(3, 0, False))]
+    assert rig.heard(FIRST, Leased) == []
+    rig.say(FIRST, BarrierPassed(state(6, 2), ""))
+    assert [one.task for one in rig.heard(FIRST, Leased)] == [3, 4]
