@@ -376,9 +376,7 @@ def test_nobody_writes_at_epochs_and_the_worker_that_writes_the_result_does_at_t
 ) -> None:
     made = Saving(tmp_path)
     whole_tables = 1 << 20
-    adapter = adapter_of(
-        functional, callbacks=lambda: [made], num_epochs=1, embedding_threshold=whole_tables
-    )
+    adapter = adapter_of(functional, callbacks=lambda: [made], num_epochs=1, embedding_threshold=whole_tables)
     adapter.pass_barrier(GateLogs(10, 0, None, True, None))
     assert [path.name for path in tmp_path.iterdir()] == ["begin.weights.h5"]
     adapter.end_training(10, True)

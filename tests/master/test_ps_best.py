@@ -10,6 +10,11 @@ from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.records import CutRecord, EvaluatedRecord, ResumedRecord
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.reporting.psstatusview import PsStatusView
+from elasticdl.spec.edge import build, from_arguments
 from tests.master.psrig import EVALUATION, MODEL, Rig, write_cut
 from tests.master.test_ps_evaluations import FIRST, evaluate, state, train
 
@@ -138,3 +143,20 @@ def test_callbacks_of_a_job_that_continues_pass_barriers_in_whatever_order_worke
     assert rig.heard(FIRST, Leased) == []
     rig.say(FIRST, BarrierPassed(state(6, 2), ""))
     assert [one.task for one in rig.heard(FIRST, Leased)] == [3, 4]
+
+
+def test_people_see_what_a_job_waits_for_at_a_barrier() -> None:
+    spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_ps_pods": 2}))
+    rig = begun(follows=True)
+
+    def shown() -> tuple[str, str]:
+        forces = (ReplicaSet(2, 1), ReplicaSet(2, 1))
+        seen = PsStatusView(spec, rig.master, EventHistory(0.0), forces, Processes()).status("job", 1.0)
+        return seen.state, seen.reason
+
+    score(rig, 0.5)
+    assert shown() == ("training", "the best model so far is being written, before training continues")
+    write_cut(rig, until=3)
+    assert shown() == ("training", "callbacks run after step 6, before training continues")
+    rig.die(FIRST)
+    assert shown() == ("waiting", "no worker is there; new ones are being started")
