@@ -12,6 +12,7 @@ from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.records import CutRecord, EvaluatedRecord, ResumedRecord
 from elasticdl.master.processes.observed import Processes
 from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.ps.snapshots import LAST_ATTEMPTS, LAST_SECONDS
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.spec.edge import build, from_arguments
@@ -108,6 +109,30 @@ def test_the_last_checkpoint_is_the_best_one_if_the_last_barrier_is() -> None:
             write_cut(rig, until=3)
         train(rig, FIRST)
     assert cuts(rig) == [(3, True), (10, True)]
+
+
+def test_the_best_of_the_last_barrier_is_tried_as_often_as_the_last_one_while_callbacks_run() -> None:
+    rig = begun(follows=True)
+    for value in (0.5, 0.6, 0.7, 0.4):
+        score(rig, value)
+        last = rig.master.journal.last_barrier
+        assert last is not None
+        if last.task < 10:
+            rig.say(FIRST, BarrierPassed(last.state, ""))
+        if last.task == 3:
+            write_cut(rig, until=3)
+        train(rig, FIRST)
+    assert not rig.master.ends
+    for _ in range(5):
+        before = cuts(rig)
+        rig.event(events.ManifestWritten(len(before), "", "the disk is full"))
+        assert cuts(rig) == before, "not at once"
+        rig.tick(LAST_SECONDS)
+    assert cuts(rig) == [(3, True), *[(10, True)] * LAST_ATTEMPTS]
+    rig.say(FIRST, BarrierPassed(last.state, ""))
+    assert rig.master.ends
+    rig.tick(LAST_SECONDS)
+    assert len(cuts(rig)) == 1 + LAST_ATTEMPTS
 
 
 def test_a_job_that_continues_knows_what_was_the_best() -> None:
