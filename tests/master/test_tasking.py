@@ -226,6 +226,16 @@ def test_another_master_takes_what_workers_say_they_have_done(job: Job) -> None:
     assert later.told(1)[-1] == TaskLeased(TaskKind.METRICS, STATE, 0, bytes(8))
 
 
+@pytest.mark.parametrize("kind", [TaskKind.EVALUATE, TaskKind.PREDICT])
+def test_a_worker_may_be_ready_before_another_master_has_found_the_data(kind: TaskKind) -> None:
+    """A simulated job waited for ever for the first worker: seed 13130 of 100,000, the master killed before it had read the data."""
+    later = Job(kind, records=(EpochRecord(1),))
+    later.join(1)
+    assert later.leased(1) == []
+    later.give(events.DataFound(SHARDS, ()))
+    assert later.leased(1) == [0]
+
+
 # ---------------------------------------------------------------------- a load into a table
 
 LOAD = TaskLeased(TaskKind.LOAD, STATE, 3, b"")
