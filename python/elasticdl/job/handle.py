@@ -41,7 +41,7 @@ class Job:
     """A job that runs, or has ended; `train(…, wait=False)` and `elasticdl.job(name)` return it.
 
     It belongs to nobody: the job continues when the program that holds it ends, and any program of the same user may hold it. All
-    methods raise `MasterAway` if the job's master, or the cluster, has not answered for ten seconds.
+    methods raise `MasterAway` if the job's master, or the cluster, does not answer in time.
     """
 
     def __init__(self, backend: Backend) -> None:

@@ -83,7 +83,7 @@ def _opened(source: Source, piece: int = _PIECE) -> BinaryIO:
 def _beginning(name: str, source: Source) -> bytes:
     """Return the first bytes of what a file has inside. Raises BadData."""
     try:
-        with _opened(source, LOOKED_AT) as compressed, gzip.open(compressed) as file:
+        with _opened(source, _BUFFER) as compressed, gzip.open(compressed) as file:
             return file.read(LOOKED_AT)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(name, error) from error
