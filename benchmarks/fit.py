@@ -220,8 +220,8 @@ def fit(case: Case, passes: int, folder: Path) -> list[Pass]:
     jit: Any = {"auto": "auto", "on": True, "off": False}[case.jit]
     model = user.model()
     model.compile(user.optimizer(), user.loss, jit_compile=jit)
-    dataset = user.feed(tf.data.TFRecordDataset(str(folder / "images.tfrecord")), "training", None)
-    dataset = dataset.batch(case.batch).prefetch(tf.data.AUTOTUNE)
+    records = tf.data.TFRecordDataset(str(folder / "images.tfrecord")).batch(case.batch)
+    dataset = user.feed(records, "training", None).prefetch(tf.data.AUTOTUNE)
     steps = sum(1 for _ in dataset)
     times = []
     for _ in range(passes + 1):

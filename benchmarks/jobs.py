@@ -161,8 +161,8 @@ def be_keras(directory: Path, threads: int, evaluations: int) -> list[float]:
     user = FRAMEWORK.load(fit.spec(fit.Case(BATCH, "auto"), directory))
     model = user.model()
     model.compile(user.optimizer(), user.loss, metrics=[*user.eval_metrics_fn().values()])
-    dataset = user.feed(tf.data.TFRecordDataset(str(directory / "images.tfrecord")), "evaluation", None)
-    dataset = dataset.batch(BATCH).prefetch(tf.data.AUTOTUNE)
+    batches = tf.data.TFRecordDataset(str(directory / "images.tfrecord")).batch(BATCH)
+    dataset = user.feed(batches, "evaluation", None).prefetch(tf.data.AUTOTUNE)
     times = []
     for _ in range(evaluations + 1):
         began = time.perf_counter()

@@ -26,6 +26,9 @@ def digits_whole(dataset, mode, metadata):
     return dataset.map(parse)
 
 
+digits_whole.whole_chunks = True
+
+
 def rows(dataset, mode, metadata):
     """One row, or a matrix of them."""
     place = {name: index for index, name in enumerate(metadata.column_names)}

@@ -20,7 +20,7 @@ def main():
     file = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(file)
     records = tf.data.TFRecordDataset(sorted(map(str, data.glob("*.tfrecord"))))
-    dataset = file.feed(records, "training", {}).shuffle(512).batch(64)
+    dataset = file.feed(records.shuffle(512).batch(64), "training", {})
     model = file.custom_model()
     model.compile(optimizer=file.optimizer(), loss=file.loss)
     model.fit(dataset, epochs=1, steps_per_epoch=1, verbose=0, callbacks=[FirstStep()])

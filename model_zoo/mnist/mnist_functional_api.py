@@ -32,13 +32,16 @@ def feed(dataset, mode, metadata):
     if mode != "prediction":
         features["label"] = tf.io.FixedLenFeature([], tf.int64)
 
-    def parse(record):
-        example = tf.io.parse_single_example(record, features)
-        pixels = tf.reshape(tf.io.decode_raw(example["image"], tf.uint8), [28, 28, 1])
-        image = tf.cast(pixels, tf.float32) / 255.0
-        return image if mode == "prediction" else (image, example["label"])
+    def parse(records):
+        examples = tf.io.parse_example(records, features)
+        pixels = tf.reshape(tf.io.decode_raw(examples["image"], tf.uint8), [-1, 28, 28, 1])
+        images = tf.cast(pixels, tf.float32) / 255.0
+        return images if mode == "prediction" else (images, examples["label"])
 
     return dataset.map(parse)
+
+
+feed.whole_chunks = True
 
 
 def eval_metrics_fn():

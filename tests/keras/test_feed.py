@@ -8,16 +8,18 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from benchmarks.models import feeds
 from elasticdl.data.readers.writing import encode_example
 from elasticdl.errors import BadData, BadModel
 from elasticdl.keras.adapter import KerasAdapter
 from elasticdl.keras.feed import FeedPipeline
-from elasticdl.worker.contract.records import Columns
+from elasticdl.worker.contract.records import Columns, Records
 from elasticdl.worker.raised import program_error
 from tests.keras.conftest import records
 
@@ -485,3 +487,29 @@ def test_the_guides_example_of_whole_chunks(adapter: Make) -> None:
     batch = adapter(example[1] + model + loss, sample=rows).convert(rows[:5])
     np.testing.assert_array_equal(batch.data[0][4], np.full((28, 28), np.float32(4) / np.float32(255)))
     np.testing.assert_array_equal(batch.data[1], [0, 1, 2, 0, 1])
+
+
+NAMED = [*feeds.NAMES, *feeds.NUMBERS, "late"]
+
+
+@pytest.mark.parametrize(
+    ("by_record", "whole", "records"),
+    [
+        (
+            feeds.digits,
+            feeds.digits_whole,
+            [encode_example({"image": bytes(range(i, i + 196)) * 4, "label": i}) for i in range(8)],
+        ),
+        (feeds.rows, feeds.whole(feeds.rows), [[str(i + j) for j in range(len(NAMED))] for i in range(8)]),
+        (feeds.columns, feeds.whole(feeds.columns), Columns(8, {name: np.arange(8) for name in NAMED})),
+    ],
+    ids=["digits", "rows", "columns"],
+)
+def test_the_forms_that_the_benchmark_compares_make_the_same_batches(
+    by_record: Callable[..., object], whole: Callable[..., object], records: Records
+) -> None:
+    """A form that is not marked parses record by record, and would be measured as if it parsed whole chunks."""
+    assert whole.whole_chunks
+    metadata = SimpleNamespace(column_names=NAMED)
+    mine, other = (FeedPipeline(one, "training", metadata, Path(__file__)) for one in (whole, by_record))
+    tf.nest.map_structure(np.testing.assert_array_equal, mine(records).data, other(records).data)
