@@ -248,12 +248,17 @@ def write_cut(rig: Rig, until: int = 2) -> None:
     """Let all servers write what they are to write, which holds tasks up to `until`, and the master its manifest."""
     cut = rig.master.journal.cut
     assert cut is not None
+    cut_slots(rig, until)
+    rig.event(events.ManifestWritten(cut.number, f"/checkpoints/checkpoint-{cut.number}/manifest.json"))
+
+
+def cut_slots(rig: Rig, until: int) -> None:
+    """Let all servers write what they are to write, which holds tasks up to `until`."""
     for index in range(rig.settings.servers):
         for told in rig.heard(f"ps-{index}-1", CutOrdered):
             pairs = zip(told.slots, told.primary_epochs, strict=True)
             sections = tuple(section(slot, primary_epoch, until) for slot, primary_epoch in pairs)
             rig.cut(f"ps-{index}-1", told.snapshot, f"{index}", sections, "")
-    rig.event(events.ManifestWritten(cut.number, f"/checkpoints/checkpoint-{cut.number}/manifest.json"))
 
 
 def end(rig: Rig) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasticdl.control.protocol.messages import Barrier, GateOpen
-from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Leased, Placed
+from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Holding, Leased, Placed
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.done import Done, TaskNumber
@@ -16,8 +16,8 @@ from elasticdl.master.ps.snapshots import LAST_ATTEMPTS, LAST_SECONDS
 from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.reporting.psstatusview import PsStatusView
 from elasticdl.spec.edge import build, from_arguments
-from tests.master.psrig import EVALUATION, MODEL, Rig, write_cut
-from tests.master.test_ps_evaluations import FIRST, evaluate, state, train
+from tests.master.psrig import EVALUATION, MODEL, Rig, cut_slots, write_cut
+from tests.master.test_ps_evaluations import FIRST, SECOND, evaluate, state, train
 
 
 def begun(best: str = "val_loss", **settings: object) -> Rig:
@@ -89,6 +89,30 @@ def test_a_later_master_makes_it_that_was_under_way() -> None:
     write_cut(rig, until=3)
     rig.tick(1.0)
     assert train(rig, FIRST) == [3, 4]
+
+
+def test_a_later_master_lets_a_wave_beyond_the_best_barrier_come_to_its_end() -> None:
+    """It does not know that all slots are cut, and who has a task of the wave waits for the others."""
+    rig = Rig(evaluation=EVALUATION, snapshots="/checkpoints", checkpoint_steps=200, best="val_loss", wave=2)
+    rig.start(FIRST, SECOND)
+    for worker in (FIRST, SECOND):
+        rig.say(worker, FoundMetrics("metrics"))
+    train(rig, FIRST, SECOND)
+    evaluate(rig, FIRST, SECOND)
+    rig.tick()
+    assert (cuts(rig), rig.heard(FIRST, Leased)) == ([(6, True)], [])
+    cut_slots(rig, until=6)
+    assert [one.task for one in rig.heard(FIRST, Leased)] == [6, 8]
+    rig.die(SECOND)
+    rig.begin()
+    for server in range(2):
+        rig.connect(f"ps-{server}-1", server=server)
+    rig.connect(FIRST, holds=(Holding(6, 0),))
+    rig.tick(2.0)
+    assert [one.task for one in rig.heard(FIRST, Leased)] == [7]
+    rig.finish(FIRST, 6, 7)
+    assert [one.task for one in rig.heard(FIRST, Leased)] == [8, 9]
+    assert cuts(rig) == [(6, True)]
 
 
 def test_with_callbacks_both_are_waited_for() -> None:

@@ -430,10 +430,13 @@ class PsMaster(MasterCore):
 
     def _lease_tasks(self, now: float) -> Self:
         """Give each worker that computes as many tasks as it may hold."""
-        if not self._may_lease(now) or self.snapshots.holds_barrier(self.journal, self.work):
+        holds_barrier = self.snapshots.holds_barrier(self.journal, self.work)
+        # A wave that is begun beyond it, by a master before, comes to its end: who has a task of it waits for the others.
+        if not self._may_lease(now) or (holds_barrier and not self.settings.accumulates):
             return self
         workers = [seen.name for seen in self.liveness.workers_at_work(self, self.work.may_take)]
-        work = self.work.dealt(workers, holds_back=self.snapshots.holds_back(now, self.journal, self.work))
+        holds_back = holds_barrier or self.snapshots.holds_back(now, self.journal, self.work)
+        work = self.work.dealt(workers, holds_back=holds_back)
         return self if work is self.work else replace(self, work=work)
 
     def _lease_evaluation(self, now: float) -> Self:
