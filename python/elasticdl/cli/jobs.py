@@ -208,7 +208,7 @@ def scale(job: str, num_workers: int | None, num_ps_pods: int | None, namespace:
 @click.option(
     "--output", metavar="FILE", help="Where the profile is written; else JOB-profile.json in this directory."
 )
-@_namespace
+@click.option("--namespace", metavar="NAME", help="Refused: jobs on Kubernetes can't be profiled.")
 def profile(job: str, steps: int, output: str | None, namespace: str | None) -> int:
     """Record what the next steps of each worker consist of.
 
