@@ -274,8 +274,8 @@ class Runner(Generic[Machine]):
             case ScaleAsked(workers, servers):
                 self._scale(workers, servers, _log_answer)
             case ProfileWanted():
-                for connection, message in self._profiling.begin(event):
-                    self._server.send(connection, message)
+                for asked, wanted in self._profiling.begin(event):
+                    self._server.send(asked, wanted)
             case ProfileLeft(request):
                 self._profiling.left(request)
             case Written(append):
