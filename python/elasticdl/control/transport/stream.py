@@ -108,7 +108,7 @@ class ProfileWanted:
     Attributes:
         request: number of this request; no other one has it, not even at another master.
         steps: how many.
-        tell: takes what the client is told, None at the end; it does not block.
+        tell: takes what the client receives, None at the end; it does not block.
     """
 
     request: int

@@ -40,7 +40,7 @@ class Profiling:
         self._workers.pop(connection, None)
 
     def begin(self, wanted: ProfileWanted) -> list[tuple[int, RecordSteps]]:
-        """Return whom to send what for a request; it is told at once if it is refused, and why."""
+        """Return whom to send what for a request; one that is refused ends at once, with the reason."""
         if why := self._objection(wanted.steps):
             wanted.tell(Refused(why))
             wanted.tell(None)
