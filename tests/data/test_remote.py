@@ -230,6 +230,19 @@ def test_a_compressed_task_is_one_request_for_a_part(tmp_path: Path, server: Fil
         assert int(last) - int(first) < (server.root / "data").stat().st_size * 0.7
 
 
+def test_a_compressed_file_with_an_index_is_opened_by_its_beginning(tmp_path: Path, server: Files) -> None:
+    gzipped(server.root / "data")
+    opened(f"{server.url}/data", tmp_path)
+    server.answered.clear()
+    opened(f"{server.url}/data", tmp_path)
+    parts = [wanted.removeprefix("bytes=").split("-") for _, _, wanted in server.answered if wanted]
+    assert (
+        0
+        < sum(int(last) - int(first) + 1 for first, last in parts)
+        < (server.root / "data").stat().st_size / 2
+    )
+
+
 def test_recordio_is_fetched_by_tasks(tmp_path: Path, server: Files) -> None:
     recordio(server.root / "data")
     remote = opened(f"{server.url}/data", tmp_path, records_per_task=1000)

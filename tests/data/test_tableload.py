@@ -253,6 +253,30 @@ def test_a_database_that_another_process_writes_to_is_waited_for(scheme: str, tm
     assert waiting.notes[1].startswith(f"{target.name} answers again, after ")
 
 
+def test_a_load_that_has_taken_longer_than_silence_may_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, waiting, failed = table("sqlite", tmp_path), Waiting(), list[bool]()
+
+    class Broken(sqlitetables._Connection):
+        def insert(self, rows: pa.Table) -> None:
+            waiting.now += 400
+            super().insert(rows)
+
+        def commit(self) -> None:
+            if not failed:
+                failed.append(True)
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+                raise error
+            super().commit()
+
+    monkeypatch.setattr(sqlitetables, "_Connection", Broken)
+    load(target, patience=waiting.patience(300)).load(parts(tmp_path), RECORDS)
+    assert answer(target, "SELECT count(*) FROM predictions") == [(RECORDS,)]
+    assert failed
+
+
 @each
 def test_a_database_that_another_process_keeps(scheme: str, tmp_path: Path) -> None:
     target = table(scheme, tmp_path)
@@ -340,9 +364,10 @@ def test_parts_that_are_missing_or_lack_rows(scheme: str, tmp_path: Path) -> Non
     paths[1].write_bytes(paths[1].read_bytes()[:100])
     with pytest.raises(JobFailed, match=r"can't be read: .*part-00000001.parquet"):
         load(target).load(paths, RECORDS)
-    paths[1].unlink()
-    with pytest.raises(JobFailed, match=r"can't be read: .*part-00000001.parquet"):
-        load(target).load(paths, RECORDS)
+    for number in (1, 0):
+        paths[number].unlink()
+        with pytest.raises(JobFailed, match=rf"can't be read: .*part-0000000{number}.parquet"):
+            load(target).load(paths, RECORDS)
     assert tables(target) == set()
 
 
@@ -410,12 +435,14 @@ def postgresql(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def test_what_postgresql_is_asked(postgresql: list[object], tmp_path: Path) -> None:
-    target = table_of("postgresql://me@host/db?sslmode=require&table=a.b&connect_timeout=3")
+    target = table_of(
+        "postgresql://me@host/db?sslmode=require&table=a.b&connect_timeout=3&options=-c%20a%3Db"
+    )
     assert target is not None
     load(target).load(parts(tmp_path), RECORDS)
     url, *asked = postgresql
     assert str(url).startswith("postgresql://me@host/db?connect_timeout=3&keepalives_idle=30&")
-    assert str(url).endswith("&sslmode=require")
+    assert str(url).endswith("&sslmode=require&options=-c%20a%3Db")
     assert asked[3].startswith('CREATE TABLE IF NOT EXISTS "a"."elasticdl_loads" (')  # type: ignore[attr-defined]
     assert asked[4] == (
         'CREATE TABLE "a"."b" ("shard" TEXT, "record" BIGINT, "kept" TEXT[], "size" REAL, "raw" BYTEA, "long" BOOLEAN, "few" SMALLINT)'

@@ -161,6 +161,9 @@ def test_a_job_whose_launcher_was_killed(home: Path) -> None:
         job.wait()
     assert job.progress().state == "killed"
     assert elasticdl.History({}, {}) == job.history
+    place = places.find("gone-1")
+    place.summary_path.write_text('{"status": "finished", "records_predicted": 7}')
+    assert (job.progress().state, job.progress().records) == ("finished", 7)
     with pytest.raises(BadInput, match="no job is named 'gnoe-1'; did you mean gone-1\\?; there are gone-1"):
         elasticdl.job("gnoe-1")
 
@@ -296,8 +299,9 @@ def test_errors_of_a_cluster_are_those_that_python_knows(pods: Pods) -> None:
     assert "does not answer" in job._repr_html_()
     with pytest.raises(TimeoutError):
         job.wait(timeout=0)
-    pods.away, pods.denied = False, 403
-    with pytest.raises(JobFailed, match="can't be looked at"):
+    pods.away, pods.denied = False, 403  # which says nothing about the job
+    with pytest.raises(MasterAway, match="can't be looked at"):
         job.progress()
-    with pytest.raises(JobFailed, match="who are you"):
-        job.history  # noqa: B018
+    for ask in (lambda: job.history, job.wait):
+        with pytest.raises(MasterAway, match="who are you"):
+            ask()

@@ -105,6 +105,17 @@ def test_a_cell_has_one_output_that_changes_twice_a_second_at_most(outputs: list
     assert "the data is gone" in texts[2]
 
 
+def test_what_a_job_waits_for_is_shown_before_it_has_said_anything(outputs: list[dict[str, Any]]) -> None:
+    shown = NotebookDisplay(Recording(900.0, Clock()), 900.0, Clock(0.0))
+    shown.notice("waiting: no node has room")
+    shown.notice(HOSTILE)
+    shown.status(status(1))
+    first, second, third = [one["data"]["text/html"] for one in outputs]
+    assert "waiting: no node has room" in first
+    assert elements(second) == {"div", "pre"}
+    assert "step 1," in third
+
+
 def test_events_that_are_known_are_not_counted_again(outputs: list[dict[str, Any]]) -> None:
     recording = Recording(900.0, Clock())
     recording.event(evaluated(2))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -177,6 +178,25 @@ def test_the_place_says_that_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> No
 def test_local_cannot_be_detached() -> None:
     with pytest.raises(BadInput, match="use AllreduceStrategy with --num_workers=1"):
         elasticdl.train(**LEAST, distribution_strategy="Local", wait=False)
+    assert places.places() == []
+
+
+def test_ctrl_c_before_a_detached_job_listens_ends_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def interrupted(place: object) -> bool:
+        raise KeyboardInterrupt
+
+    class Launcher(subprocess.Popen[bytes]):
+        def __init__(self, argv: list[str], **settings: Any) -> None:
+            super().__init__([sys.executable, "-c", SLEEP], **settings)
+            started.append(self)
+
+    monkeypatch.setattr(subprocess, "Popen", Launcher)
+    monkeypatch.setattr(places.JobPlace, "listening", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        elasticdl.train(**LEAST, wait=False)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
     assert places.places() == []
 
 

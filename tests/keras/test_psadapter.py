@@ -346,6 +346,44 @@ def test_callbacks_hear_of_an_epoch_that_ends_without_an_evaluation() -> None:
     assert not adapter_of(functional, callbacks=lambda: [AtTheEnds()]).follows_epochs
 
 
+class Saving(keras.callbacks.Callback):
+    """Saves the model whenever it can."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+        self.writes: list[Any] = []
+
+    def _save(self, what: str) -> None:
+        self.writes.append((what, self.params["writes"]))
+        self.model.save_weights(self.folder / f"{what}.weights.h5")
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._save("begin")
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self._save(f"epoch-{epoch}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self._save(f"end-{epoch}")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._save("end")
+
+
+def test_nobody_writes_at_epochs_and_the_worker_that_writes_the_result_does_at_the_end(
+    tmp_path: Path,
+) -> None:
+    made = Saving(tmp_path)
+    whole_tables = 1 << 20
+    adapter = adapter_of(functional, callbacks=lambda: [made], num_epochs=1, embedding_threshold=whole_tables)
+    adapter.pass_barrier(GateLogs(10, 0, None, True, None))
+    assert [path.name for path in tmp_path.iterdir()] == ["begin.weights.h5"]
+    adapter.end_training(10, True)
+    assert made.writes == [("begin", True), ("epoch-0", False), ("end-0", False), ("end", True)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["begin.weights.h5", "end.weights.h5"]
+
+
 @pytest.mark.parametrize(
     ("initializer", "kind", "first", "second"),
     [

@@ -43,6 +43,18 @@ class Net(keras.Model):
 def custom_model():
     return Net()
 """
+NAMED_AS_KERAS_NAMES = """
+class OptimizerGate(keras.layers.Layer):
+    def build(self, shape):
+        self.gate = self.add_weight(shape=(shape[-1],), name="gate")
+
+    def call(self, inputs):
+        return inputs * self.gate
+
+def custom_model():
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, keras.layers.Dense(1)(OptimizerGate()(inputs)))
+"""
 FEATURES_ONLY = """
 def feed(dataset, mode, metadata):
     assert mode == "prediction"
@@ -84,7 +96,9 @@ def features(chunk: list[bytes]) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    "source", ["", TWO, SUBCLASSED, FEATURES_ONLY], ids=["one", "two", "subclassed", "features"]
+    "source",
+    ["", TWO, SUBCLASSED, NAMED_AS_KERAS_NAMES, FEATURES_ONLY],
+    ids=["one", "two", "subclassed", "named", "features"],
 )
 def test_predictions_are_those_of_keras(make: Make, source: str) -> None:
     trained, chunk = make(source), records(10)

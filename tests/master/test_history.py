@@ -109,8 +109,9 @@ def test_who_waits_for_storage() -> None:
         history.tell(HistoryEvent(replace(event(EventKind.WAITING, 1.0, name), text=f"waiting for {name}")))
     history.tell(HistoryEvent(event(EventKind.ANSWERED, 2.0, "worker-0-1")))
     history.tell(HistoryEvent(event(EventKind.ENDED, 3.0, "worker-1-1")))
+    assert history.waiting == {"worker-2-1": "waiting for worker-2-1", "": "waiting for "}
     history.tell(HistoryEvent(event(EventKind.MASTER, 3.0)))
-    assert history.waiting == {"worker-2-1": "waiting for worker-2-1"}
+    assert history.waiting == {}
 
 
 def test_a_bad_record_that_several_workers_met_counts_once() -> None:

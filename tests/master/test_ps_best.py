@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Leased
+from elasticdl.control.protocol.messages import Barrier, GateOpen
+from elasticdl.control.protocol.psmessages import BarrierPassed, FoundMetrics, Leased, Placed
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.master.core import events
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.records import CutRecord, EvaluatedRecord, ResumedRecord
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.ps.snapshots import LAST_ATTEMPTS, LAST_SECONDS
+from elasticdl.master.reporting.history import EventHistory
+from elasticdl.master.reporting.psstatusview import PsStatusView
+from elasticdl.spec.edge import build, from_arguments
 from tests.master.psrig import EVALUATION, MODEL, Rig, write_cut
 from tests.master.test_ps_evaluations import FIRST, evaluate, state, train
 
@@ -104,6 +111,30 @@ def test_the_last_checkpoint_is_the_best_one_if_the_last_barrier_is() -> None:
     assert cuts(rig) == [(3, True), (10, True)]
 
 
+def test_the_best_of_the_last_barrier_is_tried_as_often_as_the_last_one_while_callbacks_run() -> None:
+    rig = begun(follows=True)
+    for value in (0.5, 0.6, 0.7, 0.4):
+        score(rig, value)
+        last = rig.master.journal.last_barrier
+        assert last is not None
+        if last.task < 10:
+            rig.say(FIRST, BarrierPassed(last.state, ""))
+        if last.task == 3:
+            write_cut(rig, until=3)
+        train(rig, FIRST)
+    assert not rig.master.ends
+    for _ in range(5):
+        before = cuts(rig)
+        rig.event(events.ManifestWritten(len(before), "", "the disk is full"))
+        assert cuts(rig) == before, "not at once"
+        rig.tick(LAST_SECONDS)
+    assert cuts(rig) == [(3, True), *[(10, True)] * LAST_ATTEMPTS]
+    rig.say(FIRST, BarrierPassed(last.state, ""))
+    assert rig.master.ends
+    rig.tick(LAST_SECONDS)
+    assert len(cuts(rig)) == 1 + LAST_ATTEMPTS
+
+
 def test_a_job_that_continues_knows_what_was_the_best() -> None:
     known = EvaluatedRecord(state(4, 2), (("val_loss", 0.5),), 0.0, TaskNumber(2), 0)
     path = "/checkpoints/checkpoint-5/manifest.json"
@@ -115,3 +146,42 @@ def test_a_job_that_continues_knows_what_was_the_best() -> None:
     train(rig, FIRST)
     score(rig, 0.4)
     assert cuts(rig) == [(5, True)]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_callbacks_of_a_job_that_continues_pass_barriers_in_whatever_order_workers_and_servers_come(
+    first: bool,
+) -> None:
+    """A worker that comes first knows no roll-back before slots are placed, and would take barriers for those of another one."""
+    known = EvaluatedRecord(state(6, 2), (("val_loss", 0.5),), 0.0, TaskNumber(3), 0)
+    path = "/checkpoints/checkpoint-5/manifest.json"
+    resumed = ResumedRecord(7, path, Done(TaskNumber(3)), 3, None, MODEL, 0, (known,))
+    rig = Rig(evaluation=EVALUATION, snapshots="/checkpoints", follows=True, resumed=resumed)
+    rig.event(events.DataFound(rig.shards))
+    names = ["ps-0-1", "ps-1-1"]
+    for name in [FIRST, *names] if first else [*names, FIRST]:
+        rig.connect(name)
+    rig.tick()
+    said = [type(message) for name, message in rig.told if name == FIRST]
+    assert said.index(Placed) < said.index(GateOpen)
+    assert rig.heard(FIRST, GateOpen) == [GateOpen(state(6, 2), known.values, Barrier(3, 0, False))]
+    assert rig.heard(FIRST, Leased) == []
+    rig.say(FIRST, BarrierPassed(state(6, 2), ""))
+    assert [one.task for one in rig.heard(FIRST, Leased)] == [3, 4]
+
+
+def test_people_see_what_a_job_waits_for_at_a_barrier() -> None:
+    spec = build(from_arguments({"model_def": "m.model", "training_data": "x", "num_ps_pods": 2}))
+    rig = begun(follows=True)
+
+    def shown() -> tuple[str, str]:
+        forces = (ReplicaSet(2, 1), ReplicaSet(2, 1))
+        seen = PsStatusView(spec, rig.master, EventHistory(0.0), forces, Processes()).status("job", 1.0)
+        return seen.state, seen.reason
+
+    score(rig, 0.5)
+    assert shown() == ("training", "the best model so far is being written, before training continues")
+    write_cut(rig, until=3)
+    assert shown() == ("training", "callbacks run after step 6, before training continues")
+    rig.die(FIRST)
+    assert shown() == ("waiting", "no worker is there; new ones are being started")

@@ -251,6 +251,21 @@ def test_two_witnesses_are_enough_against_a_server_and_one_that_broke_off_is_non
     assert any(isinstance(one, events.Kill) and one.worker == "ps-1-1" for one in rig.out)
 
 
+def test_a_roll_back_of_a_job_that_was_stopped_says_that_nothing_is_trained_once_more() -> None:
+    rig = Rig(servers=2, replicas=1)
+    rig.start("worker-0-1")
+    rig.finish("worker-0-1", 0, 1)
+    rig.event(events.StopAsked(1, "by hand"))
+    rig.die("ps-0-1")
+    rig.tick()
+    (lost,) = (one for one in rig.announced(EventKind.LOST) if one.worker == "ps-0-1")
+    assert lost.text.endswith("what was trained since then is lost, because the job was stopped")
+    (rolled_back,) = rig.announced(EventKind.ROLLED_BACK)
+    assert rolled_back.text == (
+        "rolled back to step 0: 4 steps are not in the result, because the job was stopped"
+    )
+
+
 def test_a_slot_without_any_copy_begins_anew_and_so_do_the_tasks() -> None:
     rig = Rig(servers=2, replicas=1)
     rig.start("worker-0-1")

@@ -22,6 +22,7 @@ from elasticdl.control.protocol.messages import (
     UseCheckpoint,
 )
 from elasticdl.control.protocol.psmessages import Enroll, Enrolled, FoundModel, Holding, Leave, Settled
+from elasticdl.control.protocol.status import EventKind, JobEvent
 from elasticdl.control.protocol.tasking import NO_VIEW, STATE
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.onepass import OnePass
@@ -29,7 +30,13 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.master.core import events
 from elasticdl.master.core.records import CheckpointRecord, EpochRecord, FinishedRecord, Record, ShardsRecord
 from elasticdl.master.core.witnesses import Times
+from elasticdl.master.processes.observed import Processes
+from elasticdl.master.processes.replicas import ReplicaSet
+from elasticdl.master.reporting.history import EventHistory, HistoryEvent
+from elasticdl.master.reporting.taskstatusview import TaskStatusView
 from elasticdl.master.tasking.machine import Settings, TaskMaster
+from elasticdl.spec.edge import build, from_arguments
+from elasticdl.spec.jobspec import JobKind
 
 SHARDS = (Shard("data", 0, 6),)
 
@@ -219,6 +226,16 @@ def test_another_master_takes_what_workers_say_they_have_done(job: Job) -> None:
     assert later.told(1)[-1] == TaskLeased(TaskKind.METRICS, STATE, 0, bytes(8))
 
 
+@pytest.mark.parametrize("kind", [TaskKind.EVALUATE, TaskKind.PREDICT])
+def test_a_worker_may_be_ready_before_another_master_has_found_the_data(kind: TaskKind) -> None:
+    """A simulated job waited for ever for the first worker: seed 13130 of 100,000, the master killed before it had read the data."""
+    later = Job(kind, records=(EpochRecord(1),))
+    later.join(1)
+    assert later.leased(1) == []
+    later.give(events.DataFound(SHARDS, ()))
+    assert later.leased(1) == [0]
+
+
 # ---------------------------------------------------------------------- a load into a table
 
 LOAD = TaskLeased(TaskKind.LOAD, STATE, 3, b"")
@@ -247,6 +264,18 @@ def test_one_worker_loads_when_all_tasks_are_done_and_the_job_ends_when_it_has(l
     loading.hear(1, TaskResult(STATE, 3, b""))
     assert loading.master.journal.terminal == FinishedRecord(NO_VIEW, STATE, "parts")
     assert all(isinstance(loading.told(number)[-1], Finished) for number in (1, 2))
+
+
+def test_a_job_waits_for_its_database_when_the_one_that_loads_does(loading: Job) -> None:
+    given = {"model_def": "m.f", "prediction_data": "d", "trained_model": "m.keras", "output": "p"}
+    spec = build(from_arguments(given), JobKind.PREDICT)
+    history = EventHistory(0.0)
+    view = TaskStatusView(spec, loading.master, history, ReplicaSet(2, 1), Processes())
+    assert view.status("job", loading.now).reason == "all tasks are done, and are loaded into a table"
+    waiting = JobEvent(1.0, EventKind.WAITING, "worker-1-1", 0, 0, "waiting for a table")
+    history.tell(HistoryEvent(waiting))
+    status = view.status("job", loading.now)
+    assert (status.state, status.reason) == ("waiting", "worker-1-1 is waiting for a table")
 
 
 def test_a_load_belongs_to_its_worker_also_when_its_connection_breaks(loading: Job) -> None:

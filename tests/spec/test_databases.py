@@ -19,6 +19,12 @@ from elasticdl.spec.databases import table_of, without_password
             "t",
             "",
         ),
+        (
+            "postgresql://me@host/db?options=-c%20a%3Db&table=t",
+            "postgresql://me@host/db?options=-c%20a%3Db",
+            "t",
+            "",
+        ),
     ],
 )
 def test_a_table(output: str, url: str, table: str, file: str) -> None:
@@ -47,6 +53,7 @@ def test_names_as_sql_has_them() -> None:
         ),
         ("mysql://me:hidden@host/db?table=t", r"or to a table: .*; received 'mysql://me:\*\*\*@host/db'"),
         ("postgresql://me:hidden@host/db?table=t", "leave the password out of the URL, .* PGPASSWORD"),
+        ("postgresql://me:hid/den@host/db?table=t", "leave the password out of the URL"),
         ("postgresql://me@host/db?table=t&password=hidden", "leave the password out of the URL"),
         ("sqlite:///x.db", "name one new table of sqlite:///x.db: "),
         ("sqlite:///x.db?table=", "name one new table"),
@@ -64,4 +71,7 @@ def test_urls_that_are_wrong(output: str, said: str) -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    assert without_password("postgresql://me:hidden@host/db") == "postgresql://me:***@host/db"
+    for password in ("hidden", "hid/den", "hid@den"):
+        assert without_password(f"postgresql://me:{password}@host:5/db") == "postgresql://me:***@host:5/db"
+    for url in ("postgresql://host:5432/db", "postgresql://me@host:5432/db?options=a:b@c"):
+        assert without_password(url) == url

@@ -741,6 +741,20 @@ def test_after_a_roll_back_callbacks_begin_anew_unless_nothing_is_forgotten() ->
     assert rig.work == PassBarriers((logs(12),), anew=False)
 
 
+def test_what_a_roll_back_has_not_forgotten_is_said_once_more() -> None:
+    """The master waits for it again, and a worker that was at work meanwhile has nothing to pass."""
+    rig = Rig(follows=True)
+    rig.hear(gate(6), gate(12))
+    rig.end(BarriersPassed(None))
+    rig.end(BarriersPassed(None))
+    rig.hear(Leased(4, 0, 0))
+    rig.until(Compute)
+    assert rig.say(placed(1), gate(6, roll_back=1)) == []
+    assert rig.say(gate(12, roll_back=1)) == [BarrierPassed(StateId(12, ViewId(0)), "")]
+    rig.hear(Leased(4, 0, 1))
+    assert isinstance(rig.until(Fetch), Fetch), "callbacks are not begun anew"
+
+
 def test_a_worker_whose_callbacks_follow_nothing_passes_nothing() -> None:
     rig = Rig()
     rig.hear(gate(6), Leased(4, 0, 0))

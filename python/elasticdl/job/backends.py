@@ -249,8 +249,6 @@ class PodBackend:
                 found = podjob.watch(self._shown, podrun.shown_on(shown), shown.notice, until)
             except TimeoutError:
                 return None
-            except podjob.SignedOut as error:
-                return podrun.signed_out(self._job, error)
             return podrun.advised(self._job, found)
 
     def stop(self, reason: str) -> None:
@@ -283,15 +281,20 @@ class PodBackend:
 
 @contextlib.contextmanager
 def _answers() -> Iterator[None]:
-    """Raise what people of Python know in place of the errors of a cluster's API."""
+    """Raise what people of Python know in place of the errors of a cluster's API.
+
+    That this user may not ask says nothing about the job, which has not failed.
+    """
     from elasticdl.cluster.kubernetes.api import ApiError, Unreachable
+    from elasticdl.job.podjob import SignedOut
 
     try:
         yield
-    except Unreachable as error:
+    except (Unreachable, SignedOut) as error:
         raise MasterAway(str(error)) from error
     except ApiError as error:
-        raise JobFailed(str(error)) from error
+        kind = MasterAway if error.status in (401, 403) else JobFailed
+        raise kind(str(error)) from error
 
 
 def find_local(name: str) -> LocalBackend:

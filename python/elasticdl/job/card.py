@@ -50,15 +50,22 @@ def card(status: JobStatus, recording: Recording, lines: Sequence[str] = ()) -> 
         parts.append(f"<div>last evaluation: {escape(found)}</div>")
     parts.append(_curves(recording))
     if lines:
-        parts.append(
-            f"<pre style='margin:4px 0;opacity:.7;white-space:pre-wrap'>{escape(chr(10).join(lines))}</pre>"
-        )
+        parts.append(_text(lines))
     return f"<div style='max-width:44em;font-size:90%'>{''.join(parts)}</div>"
+
+
+def beginning(lines: Sequence[str]) -> str:
+    """Return a card about a job that has said nothing yet: what is said of it, such as what its pods wait for."""
+    return f"<div style='max-width:44em;font-size:90%'>{_text(lines)}</div>"
 
 
 def problem(name: str, text: str) -> str:
     """Return a card about a job of which nothing can be said now; `text` says why."""
     return f"<div style='max-width:44em;font-size:90%'><b>{escape(name)}</b> {escape(text)}</div>"
+
+
+def _text(lines: Sequence[str]) -> str:
+    return f"<pre style='margin:4px 0;opacity:.7;white-space:pre-wrap'>{escape(chr(10).join(lines))}</pre>"
 
 
 def _curves(recording: Recording) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
-from elasticdl.job.card import card
+from elasticdl.job.card import beginning, card
 from elasticdl.job.display import event_line
 from elasticdl.page.recording import Recording
 
@@ -44,9 +44,12 @@ class NotebookDisplay:
         self._handle: Any = None
 
     def notice(self, text: str) -> None:
-        """Show one line."""
+        """Show one line at once, also of a job that has said nothing yet: it may not come to that for long."""
         self._add(time.time(), text)
-        self._draw()
+        if self._status is None:
+            self._put(beginning(self._lines))
+        else:
+            self._draw(at_once=True)
 
     def event(self, event: JobEvent) -> None:
         """Show what happened, if it is worth a line."""

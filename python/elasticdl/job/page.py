@@ -243,7 +243,8 @@ def open_here(recording: Recording, logs: Logs) -> tuple[PageServer, str]:
 def status_at_the_end(name: str, spec: JobSpec, summary: Mapping[str, Any]) -> JobStatus:
     """Return how a job stands that has ended, from its summary."""
     state, loss = str(summary.get("status", "killed")), summary.get("loss")
-    total = summary.get("records_trained") or 0
+    counted = ("records_trained", "records_evaluated", "records_predicted")
+    total = next((summary[name] for name in counted if summary.get(name)), 0)
     return JobStatus(
         job_name=name,
         state=state,

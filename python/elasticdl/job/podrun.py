@@ -184,17 +184,12 @@ def _watch(job: PodJob, display: Display) -> Mapping[str, Any]:
             if not asked and _wants_stop(job, display):
                 asked = True
                 continue
-            return left_alone(job, "the job ends at its next step" if asked else "the job continues")
+            return _left_alone(job, "the job ends at its next step" if asked else "the job continues")
         except SignedOut as error:
-            return signed_out(job, error)
+            return _left_alone(job, f"{error}; the job continues. Sign in to the cluster again")
 
 
-def signed_out(job: PodJob, error: SignedOut) -> Mapping[str, Any]:
-    """Return what stands for the summary of a job that this user may not look at any more."""
-    return left_alone(job, f"{error}; the job continues. Sign in to the cluster again")
-
-
-def left_alone(job: PodJob, why: str) -> Mapping[str, Any]:
+def _left_alone(job: PodJob, why: str) -> Mapping[str, Any]:
     """Return what stands for the summary of a job that continues without the one who has watched it."""
     return {
         "job": job.name,

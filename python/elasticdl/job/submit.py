@@ -192,6 +192,7 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
             "--detach (in Python wait=False): the Local strategy trains in this process; use AllreduceStrategy with --num_workers=1"
         )
     place, lock = prepare(spec, submitted_at)
+    process: subprocess.Popen[bytes] | None = None
     try:
         with open(place.log_path("launcher-0-1"), "ab", opener=private) as log:
             # The lock goes with the launcher, so that there is no moment in which the job seems to have ended.
@@ -209,6 +210,9 @@ def detach(spec: JobSpec, submitted_at: float | None = None) -> JobPlace:
         # Nobody else of a program that lives on takes note of its end.
         threading.Thread(target=process.wait, name="launcher", daemon=True).start()
     except BaseException:
+        if process is not None:  # Ctrl-C: a session of its own does not hear it
+            process.kill()
+            process.wait()
         place.remove()
         raise
     finally:

@@ -54,6 +54,7 @@ from elasticdl.errors import BadModel, Cancelled
 from elasticdl.files.predictions import mark_of, parts_of
 from elasticdl.job.beating import PatientHeart
 from elasticdl.job.datafiles import predictions_draft
+from elasticdl.job.storagenotes import StorageNotes
 from elasticdl.spec import pods
 from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
@@ -119,6 +120,7 @@ class WorkerProcess:
                 place.identity,
             )
         )
+        self._storage = StorageNotes(self._send)
         self._recorder = StepRecorder(self._send)
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self._id, self._on_stream, place.identity
@@ -152,6 +154,7 @@ class WorkerProcess:
                 if found is not None and not self._data.done():
                     self._stream.send(found)
                 self._send_warning()
+                self._storage.connected()
                 self._give(Connected())
             case StreamClosed():
                 with self._lock:
@@ -315,7 +318,7 @@ class WorkerProcess:
 
         def open_files(origin: str, shards: Sequence[Shard]) -> Reader:
             reader = open_job_data(
-                self._place, spec, origin, bad_records, note=self._tell_storage, alive=self._heart.alive
+                self._place, spec, origin, bad_records, note=self._storage.tell, alive=self._heart.alive
             )
             check_unchanged(reader, shards)
             return reader
@@ -327,9 +330,6 @@ class WorkerProcess:
 
     def _tell_bad_record(self, what: str) -> bool:
         return self._stream.send(Note(EventKind.BAD_RECORD, ViewId(0), 0, f"skips {what}"))
-
-    def _tell_storage(self, text: str, waits: bool) -> None:
-        self._stream.send(Note(EventKind.WAITING if waits else EventKind.ANSWERED, ViewId(0), 0, text))
 
     def _note(self, text: str) -> bool:
         return self._stream.send(Note(EventKind.NOTE, ViewId(0), 0, text))
@@ -506,7 +506,7 @@ class WorkerProcess:
             from elasticdl.data.readers.patience import Patience
             from elasticdl.data.writers.tableload import TableLoad
 
-            patience = Patience(spec.storage_seconds, self._tell_storage, self._heart.alive)
+            patience = Patience(spec.storage_seconds, self._storage.tell, self._heart.alive)
             load = TableLoad(table, mark_of(key), patience)
         target = Target(directory, spec.output_format or PARQUET, spec.prediction_keep, load)
         return Predicting(model, reader, plan, target, self._bad_records, processing)

@@ -7,6 +7,7 @@ afterwards. A callback with a hook of batches is refused; the submission refuses
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -14,6 +15,7 @@ import keras
 from elasticdl.errors import BadModel
 from elasticdl.keras.bestweights import keeps_weights
 from elasticdl.keras.callbacks import GroupCallbacks, overrides
+from elasticdl.keras.saves import Write
 from elasticdl.keras.stepcallbacks import BEST_WEIGHTS, OF_BATCHES, OF_EPOCHS, is_refused, why_refused
 
 
@@ -36,6 +38,14 @@ class PsCallbacks(GroupCallbacks):
                 "let it monitor val_loss, with --validation_data"
             )
         super()._check_monitored(callback, name)
+
+    def _begin(self, writing: bool) -> None:
+        # at epochs no worker is the one that writes, also not before the first one
+        super()._begin(writing=False)
+
+    def _skipping(self, hook: str, writing: bool) -> Callable[[Write], None] | None:
+        """Keep nothing for a later writer: the weights of a barrier are on the servers, and change."""
+        return None if writing else lambda write: None
 
     @property
     def follow_epochs(self) -> bool:

@@ -24,6 +24,7 @@ OF_EPOCHS = frozenset(f"on_{what}_{end}" for what in ("epoch", "test") for end i
 _INSTEAD = {
     "ModelCheckpoint": "use --checkpoint_dir, with --checkpoint_best=METRIC for the best one",
     "BackupAndRestore": "the job recovers by itself, and another one continues from --checkpoint_dir",
+    "OrbaxCheckpoint": "use --checkpoint_dir, with --checkpoint_best=METRIC for the best one",
     "TensorBoard": "use --tensorboard_log_dir",
     "CSVLogger": "no worker is the one that writes, so leave it out: the job's output, its page and --tensorboard_log_dir have the metrics",
     "ProgbarLogger": "the job shows its progress itself",

@@ -5,6 +5,7 @@ Neither is loaded as a model, which could run code that is in it: only weights a
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator
 from itertools import zip_longest
@@ -25,8 +26,8 @@ from elasticdl.worker.modelfile import describe
 
 _WEIGHTS = "model.weights.h5"
 """The weights in a .keras file, as Keras writes it."""
-_NO_WEIGHTS = ("optimizer", "seed_generator")
-"""Groups in it that are no weights of the model."""
+_NO_WEIGHTS = re.compile(r"optimizer|seed_generator(_\d+)?")
+"""Names of groups in it that have no weights of the model; layers of a user may be called alike, such as `optimizer_gate`."""
 _OBJECTS = "_CHECKPOINTABLE_OBJECT_GRAPH"
 """Where TensorFlow's checkpoints have what each variable belongs to, as a `TrackableObjectGraph`."""
 _REMEDY = "give the --model_def and --model_params of the job that wrote it"
@@ -69,9 +70,7 @@ def _num_weights(path: Path) -> int:
 
     def add(name: str, found: Any) -> None:
         nonlocal count
-        if isinstance(found, h5py.Dataset) and not any(
-            part.startswith(_NO_WEIGHTS) for part in name.split("/")
-        ):
+        if isinstance(found, h5py.Dataset) and not any(map(_NO_WEIGHTS.fullmatch, name.split("/"))):
             count += int(np.prod(found.shape))
 
     with zipfile.ZipFile(path) as archive, archive.open(_WEIGHTS) as weights, h5py.File(weights, "r") as file:

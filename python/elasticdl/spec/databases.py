@@ -6,8 +6,9 @@ Readers ask for the rows of such a table or of a query; predictions go to a tabl
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 from elasticdl.errors import BadSetting
 from elasticdl.spec.readers import DATABASES, FILE_DATABASES, database_file, scheme_of
@@ -80,12 +81,17 @@ def table_of(output: str) -> OutputTable | None:
             f"--output: a database of {scheme_of(output)} is a file and has no parameter but the table: "
             f"{scheme_of(output)}:///FILE?table=NAME; received {output!r}"
         )
-    return OutputTable(url + (f"?{urlencode(others)}" if others else ""), tables[0], output)
+    return OutputTable(with_parameters(url, others), tables[0], output)
+
+
+def with_parameters(url: str, parameters: Sequence[tuple[str, object]]) -> str:
+    """Return the URL of a database with parameters, as libpq reads them: to it a `+` is no space."""
+    return f"{url}?{urlencode(parameters, quote_via=quote)}" if parameters else url
 
 
 def without_password(url: str) -> str:
-    """Return a URL as it may be shown."""
-    return re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:***@", url)
+    """Return a URL as it may be shown, also if its password has a `/` or `@` that should have been escaped."""
+    return re.sub(r"(://[^:@/?]*):[^?]*@", r"\1:***@", url)
 
 
 def quoted_table(table: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from elasticdl.control.protocol.messages import Evaluated, MemberMessage, TaskLeased, TaskResult
+from elasticdl.control.protocol.messages import Evaluated, GateOpen, MemberMessage, TaskLeased, TaskResult
 from elasticdl.control.protocol.psmessages import TaskDone
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.data.plan.tasks import TaskOrder
@@ -260,6 +260,14 @@ class PassedIsSaidOnce(World):
             self._passing = passing
 
 
+class PassedIsNotSaidAgain(World):
+    """A worker does not say in another roll-back what its callbacks have passed, if nothing of it is forgotten (against rule B5)."""
+
+    class worker_class(PsMember):
+        def _open_barrier(self, gate: GateOpen) -> None:
+            self._passing = self._passing.opened(gate, self._tasks.roll_back)
+
+
 class LeasesUnheard(World):
     """Tasks beyond a barrier are leased before callbacks have had their say (against rule B5)."""
 
@@ -348,6 +356,7 @@ MISTAKES: tuple[tuple[type[World], int, str], ...] = (
     (TrainsBeforePassing, 9, "trains task"),
     (CallbacksNotRolledBack, 9, "trains task"),
     (PassedIsSaidOnce, 108, "does not end"),
+    (PassedIsNotSaidAgain, 1470, "does not end"),
     (LeasesUnheard, 37, "callbacks end the job"),
     (StopNotJournalled, 15, "callbacks end the job"),
     (BestCutLate, 30, "the best snapshot"),

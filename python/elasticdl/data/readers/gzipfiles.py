@@ -74,16 +74,16 @@ def open_compressed(
     )
 
 
-def _opened(source: Source) -> BinaryIO:
-    """Open a file to be read from its beginning. Raises BadData or OSError."""
+def _opened(source: Source, piece: int = _PIECE) -> BinaryIO:
+    """Open a file to be read from its beginning; `piece`: bytes that a server is asked for at a time. Raises BadData or OSError."""
     file = source.opened()
-    return Path(file).open("rb") if isinstance(file, str) else io.BufferedReader(file, _PIECE)
+    return Path(file).open("rb") if isinstance(file, str) else io.BufferedReader(file, piece)
 
 
 def _beginning(name: str, source: Source) -> bytes:
     """Return the first bytes of what a file has inside. Raises BadData."""
     try:
-        with _opened(source) as compressed, gzip.open(compressed) as file:
+        with _opened(source, LOOKED_AT) as compressed, gzip.open(compressed) as file:
             return file.read(LOOKED_AT)
     except (OSError, EOFError, zlib.error) as error:
         raise _damaged(name, error) from error

@@ -83,11 +83,16 @@ class Patience:
     wait: Callable[[float], None] = time.sleep
 
     def call(
-        self, what: str, ask: Callable[[], _Answer], passes: Callable[[Exception], bool] = may_pass
+        self,
+        what: str,
+        ask: Callable[[], _Answer],
+        passes: Callable[[Exception], bool] = may_pass,
+        answered: Callable[[], float] | None = None,
     ) -> _Answer:
         """Ask storage until it answers. Raises StorageAway when patience is at its end, and at once what no other try would change.
 
-        `passes` tells whether another try may succeed after an error.
+        `passes` tells whether another try may succeed after an error. `answered` says, of a try that takes long, when it had its last
+        answer: the time before that of the first one is no silence.
         """
         begun, tries = self.clock(), 0
         while True:
@@ -99,6 +104,8 @@ class Patience:
                 if not passes(error):
                     raise
                 tries += 1
+                if tries == 1 and answered is not None:
+                    begun = max(begun, answered())
                 waited = self.clock() - begun
                 reason = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(": ")
                 seconds = pause(waited, tries, self.seconds)

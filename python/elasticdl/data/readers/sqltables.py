@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
@@ -22,7 +22,7 @@ from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.tablefiles import TableReader
 from elasticdl.data.readers.tables import table_params
 from elasticdl.errors import BadData, BadSetting
-from elasticdl.spec.databases import quoted, quoted_table, without_password
+from elasticdl.spec.databases import quoted, quoted_table, with_parameters, without_password
 from elasticdl.spec.readers import database_file, scheme_of
 
 
@@ -58,9 +58,7 @@ def query_of(origin: str, params: Mapping[str, Any]) -> Query:
         )
     ((what, value),) = said.items()
     sql = value if what == "query" else f"SELECT * FROM {quoted_table(value)}"
-    if others:
-        url += "?" + urlencode(others)
-    return Query(url, f"{name}?{what}={value}", sql)
+    return Query(with_parameters(url, others), f"{name}?{what}={value}", sql)
 
 
 def open_table_of(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
 
 from elasticdl.data.writers.database import named
-from elasticdl.spec.databases import OutputTable, text
+from elasticdl.spec.databases import OutputTable, text, with_parameters
 
 _WAITING = {"connect_timeout": 10, "keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
 """Of the connection, in seconds: without them a server whose machine has gone is waited for for hours."""
@@ -84,8 +84,12 @@ class _Connection:
         self._schema = schema[-1] if schema else None
         url, _, rest = table.url.partition("?")
         parameters = {**_WAITING, **dict(parse_qsl(rest, keep_blank_values=True))}
-        self._database = dbapi.connect(f"{url}?{urlencode(parameters)}")
-        self.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+        self._database = dbapi.connect(with_parameters(url, list(parameters.items())))
+        try:
+            self.run(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
+        except dbapi.Error:
+            self._database.close()
+            raise
 
     def run(self, sql: str) -> list[tuple[Any, ...]]:
         """Do what a statement says; return the rows of its answer."""

@@ -90,7 +90,12 @@ class TableLoad:
         if the database does not answer for too long, and Cancelled.
         """
         with self._signs():
-            self._patience.call(self.table.name, lambda: self._try(parts, records), _passing(self._driver))
+            self._patience.call(
+                self.table.name,
+                lambda: self._try(parts, records),
+                _passing(self._driver),
+                lambda: self._moved_at,
+            )
 
     def cancel(self) -> None:
         """Let a load that has not committed end with Cancelled. May be called from any thread."""
@@ -104,7 +109,8 @@ class TableLoad:
             if self._is_loaded(connection):
                 return
             _refuse_existing(self._driver, connection, self.table)
-            schema = pyarrow.parquet.read_schema(parts[0])
+            with _readable(parts[0]):
+                schema = pyarrow.parquet.read_schema(parts[0])
             _make_loads(connection, self.table)
             connection.run(f"CREATE TABLE {self.table.quoted} ({self._columns(schema)})")
             form = pa.schema([(column.name, plain(column.type)) for column in schema])
@@ -190,14 +196,20 @@ def _make_loads(connection: Connection, table: OutputTable) -> None:
 def _rows_of(parts: Sequence[Path], form: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of parts in their order, some at a time. Raises JobFailed."""
     for part in parts:
-        try:
-            with pyarrow.parquet.ParquetFile(part) as file:
-                for batch in file.iter_batches(ROWS):
-                    yield pa.table(batch).cast(form)
-        except (OSError, pa.ArrowException) as error:
-            raise JobFailed(
-                f"a part of the predictions can't be read: {part}: {error}; start the job again"
-            ) from error
+        with _readable(part), pyarrow.parquet.ParquetFile(part) as file:
+            for batch in file.iter_batches(ROWS):
+                yield pa.table(batch).cast(form)
+
+
+@contextmanager
+def _readable(part: Path) -> Iterator[None]:
+    """Raise JobFailed, which names the part, for what reading it raises."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as error:
+        raise JobFailed(
+            f"a part of the predictions can't be read: {part}: {error}; start the job again"
+        ) from error
 
 
 @contextmanager

@@ -15,6 +15,8 @@ def of_slots(journal: Journal, restore: PsRestore, *, accumulates: bool) -> str:
     which = "all slots" if accumulates else "they"
     how = "begin anew" if journal.saved is None else "are restored from the last snapshot"
     text = f"no copy of its slots is left: {which} {how}, and "
+    if restore is not PsRestore.SKIP and journal.stopping is not None:
+        return f"{text}what was trained since then is lost, because the job was stopped"
     if restore is not PsRestore.SKIP:
         return f"{text}the tasks since then are trained once more"
     position, done = saved_position(journal), journal.done

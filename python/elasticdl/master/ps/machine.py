@@ -493,7 +493,10 @@ class PsMaster(MasterCore):
             ending=ending,
         )
         step, redone = master.steps_done, self.steps_done - master.steps_done
-        text = f"rolled back to step {step}: {redone} steps will be recomputed"
+        what = "will be recomputed"
+        if self.journal.stopping is not None:
+            what = "are not in the result, because the job was stopped"
+        text = f"rolled back to step {step}: {redone} steps {what}"
         out.append(Announce(EventKind.ROLLED_BACK, "", 0, step, text, redone=redone))
         return master
 

@@ -181,6 +181,8 @@ class News:
 
     def _tell_evaluation(self, connection: int, link: Link, out: list[Instruction]) -> Link:
         """Tell a worker the metrics that are journalled, and what it evaluates."""
+        if link.placed is None:
+            return link  # a job that continues has barriers before it has slots: the worker does not know the roll-back yet
         evaluated, roll_back = self.journal.evaluated, self.journal.roll_back
         # Which of them a roll-back has forgotten follows for a worker from what the others are (B5).
         known = link.opened if link.opened_in == roll_back else frozenset()

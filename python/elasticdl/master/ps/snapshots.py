@@ -169,7 +169,9 @@ class Snapshots:
         """
         if not self.directory or not journal.entries or self.under_way(journal) is not None:
             return None
-        is_last, is_best = work.ends(journal), self._is_best_due(journal, work)
+        is_best = self._is_best_due(journal, work)
+        # The best one of the last barrier is the last one, also while callbacks run there.
+        is_last = work.ends(journal) or (is_best and work.leases.is_over)
         due = self._is_last_due(now, journal) if is_last else is_best or self._is_due(now, journal, work)
         if not due:
             return None

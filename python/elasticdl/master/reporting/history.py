@@ -132,7 +132,7 @@ class EventHistory:
             case EventKind.ANSWERED:
                 self.waiting.pop(event.worker, None)
             case EventKind.MASTER:
-                self.waiting.pop("", None)
+                self.waiting.clear()  # workers that still wait say so again
             case EventKind.BAD_RECORD:
                 # every worker meets its own ones, and others' after a change
                 self._bad_records.add(event.text)

@@ -87,7 +87,7 @@ class PsStatusView:
             )
         evaluation = machine.evaluations.evaluation
         if not busy and not machine.ends:
-            return "waiting", "no worker is there; new ones are being started"
+            return self._at_barrier() or ("waiting", "no worker is there; new ones are being started")
         who = how_many(busy, len(journal.servers))
         state = "training"
         if evaluation is not None:
@@ -97,6 +97,19 @@ class PsStatusView:
         slots, alone = len(journal.entries), self._alone()
         # Until then the loss of another server would take some of them along.
         return state, f"{who}; {alone} of {slots} slots have no second copy yet" if alone else who
+
+    def _at_barrier(self) -> tuple[str, str] | None:
+        """Return what the job waits for between an evaluation, or an epoch, and the next task (B4, B5); None if it waits for workers."""
+        machine = self.machine
+        if machine.snapshots.holds_barrier(machine.journal, machine.work):
+            return "training", "the best model so far is being written, before training continues"
+        is_somebody_there = (
+            next(machine.liveness.workers_at_work(machine, lambda name: True), None) is not None
+        )
+        last = machine.journal.last_barrier
+        if is_somebody_there and last is not None and last.task == machine.work.leases.until:
+            return "training", f"callbacks run after step {last.state.step}, before training continues"
+        return None
 
     def _alone(self) -> int:
         """Return how many slots the loss of one more server may take along: a server that leaves is as good as lost."""

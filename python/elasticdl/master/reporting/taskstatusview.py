@@ -66,7 +66,9 @@ class TaskStatusView:
             return fixed
         if journal.stopping is not None:
             return "stopping", journal.stopping
-        if (waits := waits_for_storage(self.history, len(machine.liveness.seen))) is not None:
+        # While rows are loaded the others have nothing to do.
+        at_work = len(machine.liveness.seen) if machine.loader is None else 1
+        if (waits := waits_for_storage(self.history, at_work)) is not None:
             return waits
         if machine.plan is None:
             return "starting", "the data is being opened"

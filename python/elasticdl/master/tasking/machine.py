@@ -88,6 +88,7 @@ class TaskMaster(MasterCore):
         links: control streams.
         plan: the tasks, None until the data is known.
         tasks: who does which, and what has come back; None before.
+        metrics: what the result of each consists of, as a worker has said; that may be before the data is known.
         added_up: what all tasks of an evaluation have added up.
         loader: who is to load the rows of all tasks, until it has gone.
         loaded: they are in the table, as somebody has said.
@@ -98,6 +99,7 @@ class TaskMaster(MasterCore):
     links: Mapping[int, TaskLink] = field(default_factory=dict)
     plan: OnePass | None = None
     tasks: Evaluation | None = None
+    metrics: str = ""
     added_up: bytes | None = None
     loader: MemberId | None = None
     loaded: bool = False
@@ -169,9 +171,8 @@ class TaskMaster(MasterCore):
 
     def _with_data(self, shards: tuple[Shard, ...], validation: tuple[Shard, ...]) -> Self:
         plan: OnePass = self.settings.plan(shards, validation)
-        return replace(
-            self, plan=plan, tasks=Evaluation(STATE, plan.num_tasks, self.started_at, kind=self.settings.task)
-        )
+        tasks = Evaluation(STATE, plan.num_tasks, self.started_at, self.metrics, kind=self.settings.task)
+        return replace(self, plan=plan, tasks=tasks)
 
     def _appended(self, now: float, before: Journal, record: Record, out: Out) -> Self:
         if isinstance(record, EvaluatedRecord):
@@ -218,8 +219,7 @@ class TaskMaster(MasterCore):
     def _no_metrics(self, metrics: str) -> str | None:
         if not self.evaluates:
             return "nothing is evaluated" if metrics else None
-        known = None if self.tasks is None else self.tasks.metrics
-        return bad_metrics(metrics, known or None, self.settings.result_size)
+        return bad_metrics(metrics, self.metrics or None, self.settings.result_size)
 
     def _no_result(self, result: TaskResult) -> str | None:
         if self.plan is not None and result.task >= self.plan.num_tasks + bool(self.settings.table):
@@ -264,10 +264,10 @@ class TaskMaster(MasterCore):
         return replace(self, liveness=liveness, tasks=tasks, links=links, loader=loader)
 
     def _take_ready(self, now: float, link: Link, metrics: str) -> Self:
-        if link.member not in self.liveness.seen or self.tasks is None:
+        if link.member not in self.liveness.seen:
             return self
-        tasks = replace(self.tasks, metrics=metrics)
-        return replace(self, liveness=self.liveness.ready(now, link.member), tasks=tasks)
+        tasks = None if self.tasks is None else replace(self.tasks, metrics=metrics)
+        return replace(self, liveness=self.liveness.ready(now, link.member), tasks=tasks, metrics=metrics)
 
     def _take_result(self, now: float, link: Link, task: int, body: bytes) -> Self:
         tasks = self.tasks

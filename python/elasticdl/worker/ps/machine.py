@@ -353,7 +353,7 @@ class PsMember:
                 self._take_lease(message)
             case GateOpen(state):
                 self._evaluation = self._evaluation.opened(state)
-                self._passing = self._passing.opened(message, tasks.roll_back)
+                self._open_barrier(message)
             case Stop():
                 self._stopping = True
             case WriteResult():
@@ -779,6 +779,14 @@ class PsMember:
         return self._draining or self._stopping or self._evaluation.over == lease.state
 
     # ------------------------------------------------------------------ callbacks
+
+    def _open_barrier(self, gate: GateOpen) -> None:
+        """Take note that a barrier is passed; what a roll-back has not forgotten is said once more, as its master waits for it again."""
+        before = self._passing
+        self._passing = before.opened(gate, self._tasks.roll_back)
+        said = self._passing.said()
+        if self._passing is not before and said is not None:
+            self._send(said)
 
     def _pass_barriers(self) -> Flow[None]:
         """Let callbacks pass the barriers that are open, before anything beyond is begun (B5)."""
