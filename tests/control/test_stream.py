@@ -13,6 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,14 @@ from elasticdl.control.protocol.messages import (
     StopJob,
     Welcome,
 )
+from elasticdl.control.protocol.profiling import (
+    Missing,
+    Phase,
+    Profiled,
+    Recorded,
+    Refused,
+    StepRecorded,
+)
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 from elasticdl.control.protocol.view import MemberId, StateId, ViewId
 from elasticdl.control.transport import credentials
@@ -51,6 +60,8 @@ from elasticdl.control.transport.stream import (
     MemberClosed,
     MemberOpened,
     MemberSaid,
+    ProfileLeft,
+    ProfileWanted,
     ScaleWanted,
     StopWanted,
 )
@@ -365,8 +376,6 @@ def test_clients_watch_ask_and_are_answered(address: str, close: Callable[[Any],
 
 
 def test_requests_wait_for_the_answer(address: str, close: Callable[[Any], Any]) -> None:
-    from concurrent.futures import ThreadPoolExecutor
-
     here = Events()
     close(ControlServer(address, TOKEN, here))
     client = close(JobClient(address, TOKEN))
@@ -384,6 +393,42 @@ def test_requests_wait_for_the_answer(address: str, close: Callable[[Any], Any])
         wanted.answer(False, "at least 1 worker")
         with pytest.raises(BadSetting, match="at least 1"):
             scaling.result(SECONDS)
+
+
+def test_a_profile_comes_step_by_step_and_one_who_leaves_is_told(
+    address: str, close: Callable[[Any], Any]
+) -> None:
+    here = Events()
+    close(ControlServer(address, TOKEN, here))
+    client = close(JobClient(address, TOKEN))
+    step = Recorded("worker-0-1", StepRecorded(1, 7, 100, 9, (Phase("ring", 101, 3),)))
+
+    def answered(steps: int, *said: Profiled | None) -> Iterator[Recorded | Missing]:
+        profile = client.profile(steps)
+        with ThreadPoolExecutor() as pool:
+            first = pool.submit(next, profile)
+            wanted = here.until(ProfileWanted)
+            assert wanted.steps == steps
+            for one in said:
+                wanted.tell(one)
+            yield first.result(SECONDS)
+            yield from profile
+        assert here.until(ProfileLeft).request == wanted.request
+
+    assert list(answered(2, step, Missing("worker-1-1 has gone"), None)) == [
+        step,
+        Missing("worker-1-1 has gone"),
+    ]
+    with pytest.raises(BadSetting, match="profiled already"):
+        list(answered(3, Refused("the job is profiled already"), None))
+    leaving = client.profile(1)
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(next, leaving)
+        wanted = here.until(ProfileWanted)
+        wanted.tell(step)
+        assert first.result(SECONDS) == step
+    leaving.close()
+    assert here.until(ProfileLeft).request == wanted.request
 
 
 def test_a_lost_master_is_said(address: str, close: Callable[[Any], Any]) -> None:

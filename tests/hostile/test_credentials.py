@@ -170,7 +170,7 @@ def test_keys_differ_and_only_the_shared_one_follows_from_another() -> None:
 
 
 @pytest.mark.parametrize("caller", [WORKER, SERVER], ids=["worker", "server"])
-@pytest.mark.parametrize("method", ["Status", "Watch", "Stop", "Scale"])
+@pytest.mark.parametrize("method", ["Status", "Watch", "Stop", "Scale", "Profile"])
 def test_members_may_not_do_what_people_do(caller: Caller, method: str) -> None:
     challenges = Challenges(TOKEN)
     assert refused(challenges, answered(challenges, caller, method), method) is Refusal.NOT_ALLOWED
@@ -311,6 +311,9 @@ def test_a_members_credentials_neither_stop_nor_scale_nor_read_the_job(
         "Status": lambda metadata: stub.Status(wire.StatusRequest(), metadata=metadata, timeout=SECONDS),
         "Watch": lambda metadata: next(
             stub.Watch(wire.WatchRequest(since=0.0), metadata=metadata, timeout=SECONDS)
+        ),
+        "Profile": lambda metadata: next(
+            stub.Profile(wire.ProfileRequest(steps=1), metadata=metadata, timeout=SECONDS)
         ),
     }
     for method, call in calls.items():

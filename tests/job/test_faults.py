@@ -12,11 +12,13 @@ import pytest
 
 from elasticdl.audit import audit
 from elasticdl.cluster.local.place import find
+from elasticdl.control.protocol.profiling import Missing, Recorded
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus, WorkerStatus
 from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import BadSetting, MasterAway
 
 from .conftest import Job, Start
+from .profiles import ask_for_profile, profiled, steps_in
 
 ZOO = Path(__file__).parent / "zoo"
 EPOCHS = 40
@@ -217,6 +219,42 @@ def test_the_master_is_killed_and_training_goes_on(long_job: Job, tmp_path: Path
     at_step(long_job, 30, kill_master)
     summary = check(long_job, tmp_path)
     assert summary["members"]["lost"] == 0
+
+
+def test_a_job_is_profiled_also_while_a_worker_is_killed(long_job: Job, tmp_path: Path) -> None:
+    workers: dict[str, WorkerStatus] = {}
+
+    def look(status: JobStatus) -> bool:
+        workers.update((worker.name, worker) for worker in training(status))
+        return True
+
+    at_step(long_job, 3, look)
+    path = tmp_path / "profile.json"
+    said = profiled(path, "--steps=4")
+    assert said == f"wrote 8 steps of 2 workers to {path}\n"
+    steps = steps_in(path)
+    assert {name: len(found) for name, found in steps.items()} == {"worker-0-1": 4, "worker-1-1": 4}
+    for found in steps.values():
+        assert all({"ring", "apply"} <= one for one in found)
+        # the last step of an epoch has data for one of them only
+        assert sum({"read", "compute"} <= one for one in found) >= 3
+
+    place, most = find("test"), 8
+    with JobClient(place.control_address, place.token()) as client:
+        profile = client.profile(most)
+        first = next(profile)
+        assert isinstance(first, Recorded)
+        second = ask_for_profile()
+        assert (second.returncode, "is being profiled already" in second.stderr) == (2, True)
+        kill(workers[first.worker])
+        rest = list(profile)
+    (missing,) = (one for one in rest if isinstance(one, Missing))
+    assert missing.text.startswith(f"{first.worker} has recorded ")
+    assert missing.text.endswith(f" of {most} steps, then it ended")
+    others = [one for one in rest if isinstance(one, Recorded) and one.worker != first.worker]
+    assert len(others) == most
+    summary = check(long_job, tmp_path)
+    assert summary["members"]["lost"] == 1
 
 
 def test_scale_adds_and_drains_workers(long_job: Job, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from elasticdl.control.transport.client import JobClient
 from elasticdl.errors import AuditFailed, BadSetting
 
 from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, SmallDisk, Start
+from .profiles import profiled, steps_in
 from .test_faults import at_step, held, kill, replaced, seen, stop_held, training
 
 
@@ -89,7 +90,13 @@ def test_every_record_is_in_the_model_once(begin: Start, tmp_path: Path, ids: np
 
 
 def test_a_killed_worker_s_tasks_are_done_by_the_other(begin: Start, tmp_path: Path, ids: np.ndarray) -> None:
-    job = begin()
+    """The job is profiled before."""
+    job, path = begin(), tmp_path / "profile.json"
+    at_step(job, 20, lambda status: True)
+    profiled(path, "--steps=4")
+    steps = [one for worker in steps_in(path).values() for one in worker]
+    assert len(steps) == 8
+    assert all({"read", "compute", "push"} <= one for one in steps)
     at_step(job, 20, lambda status: kill(training(status)[-1]))
     summary = check(job, tmp_path, ids)
     assert summary["members"]["lost"] == 1

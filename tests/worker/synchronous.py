@@ -41,6 +41,7 @@ from elasticdl.worker.contract.allreduce import ChunkResult, StepLogs
 from elasticdl.worker.contract.usermodel import UserModel
 from elasticdl.worker.events import Connected, Event, Exit, Instruction, Received
 from elasticdl.worker.settings import AHEAD, LoopSettings
+from elasticdl.worker.steprecorder import StepRecorder
 from tests.core.members import member, open_endpoint
 
 SECONDS = 20.0
@@ -212,9 +213,10 @@ class Worker:
             self.events,
         )
         self.log = AuditLog(folder, name, self.id, lambda text: None)
+        self.recorder = StepRecorder(self._send)
         self.worker = AllReduceWorker(
             machine, self.adapter, self.endpoint, self.chunks, None, data, self.log, anything, self._send,
-            LoopSettings(silence, on_nan, output, "npz", snapshots), self.left.append,
+            LoopSettings(silence, on_nan, output, "npz", snapshots), self.left.append, self.recorder,
         )  # fmt: skip
         self.worker.feed(Connected())
         self.tell(Welcome(1))

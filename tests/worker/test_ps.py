@@ -27,6 +27,7 @@ from elasticdl.worker.ps.machine import PsMember, PsMemberSettings
 from elasticdl.worker.ps.pacing import Pacing
 from elasticdl.worker.ps.runner import PsWorker
 from elasticdl.worker.settings import LoopSettings
+from elasticdl.worker.steprecorder import StepRecorder
 from tests.simulation.servers.model import SLOTS, TEXT, Adapter, data, model
 
 TASKS = 2
@@ -76,6 +77,7 @@ class Rig:
             self.send,
             settings,
             lambda end: None,
+            StepRecorder(self.send),
         )
         self.tell(self.placed(0))
 

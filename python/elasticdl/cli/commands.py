@@ -40,6 +40,6 @@ def version() -> int:
 
 for _command in (
     training.train, training.evaluate, training.predict, preparing.doctor, preparing.rbac, preparing.zoo, jobs.status, jobs.logs,
-    jobs.list_jobs, jobs.stop, jobs.scale, jobs.chaos, results.audit, results.export, results.checkpoint,
+    jobs.list_jobs, jobs.stop, jobs.scale, jobs.profile, jobs.chaos, results.audit, results.export, results.checkpoint,
 ):  # fmt: skip
     elasticdl.add_command(_command)

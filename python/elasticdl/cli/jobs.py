@@ -198,6 +198,50 @@ def scale(job: str, num_workers: int | None, num_ps_pods: int | None, namespace:
 @click.command()
 @click.argument("job")
 @click.option(
+    "--steps",
+    type=int,
+    default=5,
+    show_default=True,
+    metavar="N",
+    help="How many of each worker, 1 to 1,000.",
+)
+@click.option(
+    "--output", metavar="FILE", help="Where the profile is written; else JOB-profile.json in this directory."
+)
+@click.option("--namespace", metavar="NAME", help="Refused: jobs on Kubernetes can't be profiled.")
+def profile(job: str, steps: int, output: str | None, namespace: str | None) -> int:
+    """Record what the next steps of each worker consist of.
+
+    The file is in the trace event format of Chrome: https://ui.perfetto.dev and chrome://tracing open it. With parameter servers a step
+    is a minibatch. Only jobs on this machine can be profiled.
+
+    \b
+    Example:
+      elasticdl profile mnist-functional-api --steps=20
+    """
+    from pathlib import Path
+
+    from elasticdl.cluster.local import place as places
+    from elasticdl.errors import BadSetting
+    from elasticdl.job.profile import profile as record
+
+    if namespace:
+        raise BadSetting(
+            "only jobs on this machine can be profiled, not those on Kubernetes: train a few steps without --image_name"
+        )
+    place = places.find(job)
+    target = Path(output or f"{place.name}-profile.json")
+    made = record(place, steps, target)
+    for line in made.missing:
+        click.echo(line)
+    workers = len({one.worker for one in made.steps})
+    click.echo(f"wrote {len(made.steps)} steps of {workers} workers to {target}")
+    return 0
+
+
+@click.command()
+@click.argument("job")
+@click.option(
     "--kill",
     multiple=True,
     metavar="ROLE",

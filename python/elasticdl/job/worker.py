@@ -34,6 +34,7 @@ from elasticdl.control.protocol.messages import (
     UseCheckpoint,
     Verdict,
 )
+from elasticdl.control.protocol.profiling import RecordSteps
 from elasticdl.control.protocol.psmessages import Model
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, ViewId
@@ -59,6 +60,7 @@ from elasticdl.spec.framework import output_format
 from elasticdl.spec.jobspec import PARQUET, JobKind, JobSpec, OnNaN
 from elasticdl.spec.machine import cores
 from elasticdl.worker.events import Connected, Disconnected, DrainRequested, Event, Exit, News, Received, Tick
+from elasticdl.worker.steprecorder import StepRecorder
 
 if TYPE_CHECKING:
     from elasticdl.data.plan.onepass import OnePass
@@ -119,6 +121,7 @@ class WorkerProcess:
             )
         )
         self._storage = StorageNotes(self._send)
+        self._recorder = StepRecorder(self._send)
         self._stream = MemberStream(
             place.control_address, place.key(Key.WORKER), name, self._id, self._on_stream, place.identity
         )
@@ -136,6 +139,8 @@ class WorkerProcess:
             case StreamReceived(UseCheckpoint(manifest)):
                 if not self._checkpoint.done():
                     self._checkpoint.set_result(manifest)
+            case StreamReceived(RecordSteps() as wanted):
+                self._recorder.ask(wanted)
             case StreamReceived(message):
                 awaited: tuple[Future[Any], ...] = (self._data, self._model, self._checkpoint)
                 for one in awaited if isinstance(message, Verdict) else ():
@@ -395,6 +400,7 @@ class WorkerProcess:
                 spec.checkpoint_best,
             ),
             leaving=self._leaving,
+            recorder=self._recorder,
         )
 
     def _build_ps(
@@ -454,6 +460,7 @@ class WorkerProcess:
                 spec.get_model_steps,
             ),
             leaving=self._leaving,
+            recorder=self._recorder,
         )
 
     def _weights(self) -> Weights:

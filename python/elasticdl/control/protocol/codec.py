@@ -47,6 +47,15 @@ from elasticdl.control.protocol.messages import (
     UseCheckpoint,
     Welcome,
 )
+from elasticdl.control.protocol.profiling import (
+    Missing,
+    Phase,
+    Profiled,
+    Recorded,
+    RecordSteps,
+    Refused,
+    StepRecorded,
+)
 from elasticdl.control.protocol.psmessages import (
     Accounts,
     AccountsWanted,
@@ -113,6 +122,7 @@ _FROM_MEMBER: dict[type, str] = {
     AtGate: "at_gate",
     TaskResult: "task_result",
     Evaluated: "evaluated",
+    StepRecorded: "step_recorded",
 }
 _TO_MEMBER: dict[type, str] = {
     Welcome: "welcome",
@@ -143,6 +153,7 @@ _TO_MEMBER: dict[type, str] = {
     TaskLeased: "task_leased",
     GateOpen: "gate_open",
     UseCheckpoint: "use_checkpoint",
+    RecordSteps: "record_steps",
 }
 _NOT_PLAIN = frozenset(
     {
@@ -156,7 +167,7 @@ _BY_NAME: dict[str, type] = {
 """Messages of plain fields only: numbers, words, and rows of either."""
 _OF_PART = ("path", "first", "length", "size", "crc", "head", "error")
 """Of a saved part, what is said as it is."""
-_ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount, SlotSection)}
+_ROWS = {kind.__name__: kind for kind in (Holding, SlotEntry, SlotAccount, SlotSection, Phase)}
 
 
 # ------------------------------------------------------------------ member → master
@@ -330,6 +341,26 @@ def decode_seen(message: wire.Seen) -> JobStatus | JobEvent:
     kind, values = _read_kind(body.kind), _read_figures(body.values)
     event: JobEvent = _read_plain(JobEvent, body, kind=kind, values=values)
     return event
+
+
+def encode_profiled(said: Profiled) -> wire.Profiled:
+    """Return the wire form of what the master says to one who asked for a profile."""
+    match said:
+        case Recorded(worker, step):
+            return wire.Profiled(recorded=wire.Recorded(worker=worker, step=_plain(wire.StepRecorded, step)))
+        case Missing():
+            return wire.Profiled(missing=_plain(wire.Missing, said))
+        case Refused():
+            return wire.Profiled(refused=_plain(wire.Refused, said))
+
+
+def decode_profiled(message: wire.Profiled) -> Profiled:
+    """Read what the master says to one who asked for a profile. Raises Malformed."""
+    name, body = _one_of(message)
+    if name == "recorded":
+        return Recorded(body.worker, _read_plain(StepRecorded, body.step))
+    said: Profiled = _read_plain(Missing if name == "missing" else Refused, body)
+    return said
 
 
 def encode_status(status: JobStatus) -> wire.JobStatus:

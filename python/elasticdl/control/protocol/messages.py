@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from elasticdl.control.protocol.profiling import RecordSteps, StepRecorded
 from elasticdl.control.protocol.psmessages import PsMasterMessage, PsMemberMessage
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId, StateId, View, ViewId
@@ -271,7 +272,7 @@ class Evaluated:
 
 MemberMessage = (
     FoundShards | Register | NextView | Lost | Progress | Note | Saved | Exported | StopJob | ProgramFailed
-    | AtGate | TaskResult | Evaluated | PsMemberMessage
+    | AtGate | TaskResult | Evaluated | StepRecorded | PsMemberMessage
 )  # fmt: skip
 
 # ------------------------------------------------------------------ master → member
@@ -418,5 +419,5 @@ class Failed(Verdict):
 
 MasterMessage = (
     Welcome | Data | UseCheckpoint | NewView | Pending | Stop | Acknowledged | TaskLeased | GateOpen | Evicted | Released | Finished
-    | Failed | PsMasterMessage
+    | Failed | RecordSteps | PsMasterMessage
 )  # fmt: skip

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from elasticdl.control.protocol.profiling import Missing, Recorded, Refused
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.control.transport import credentials as proofs
 from elasticdl.control.transport.channels import connect, refusal
@@ -65,16 +66,19 @@ class JobClient:
 
         Ends when the master has ended in order; raises MasterAway when it is lost.
         """
-        opening = self._open("Watch")
-        call = self._stub.Watch(self._wire.WatchRequest(since=since), metadata=opening.metadata())
-        try:
-            self._believe(opening, call.initial_metadata(), call)
-            for seen in call:
-                yield self._codec.decode_seen(seen)
-        except self._grpc.RpcError as error:
-            raise self._away(error) from error
-        finally:
-            call.cancel()
+        for seen in self._stream("Watch", self._wire.WatchRequest(since=since)):
+            yield self._codec.decode_seen(seen)
+
+    def profile(self, steps: int) -> Iterator[Recorded | Missing]:
+        """Yield the next steps of each worker as they come, and of which workers some are missing.
+
+        Ends when nothing more comes. Raises MasterAway, BadSetting if it is refused.
+        """
+        for message in self._stream("Profile", self._wire.ProfileRequest(steps=steps)):
+            said = self._codec.decode_profiled(message)
+            if isinstance(said, Refused):
+                raise BadSetting(said.reason)
+            yield said
 
     def close(self) -> None:
         """Close the connection."""
@@ -89,6 +93,17 @@ class JobClient:
         except self._grpc.RpcError as error:
             raise self._away(error) from error
         return self._caller.answer(challenge.text, method)
+
+    def _stream(self, method: str, request: Any) -> Iterator[Any]:
+        opening = self._open(method)
+        call = getattr(self._stub, method)(request, metadata=opening.metadata())
+        try:
+            self._believe(opening, call.initial_metadata(), call)
+            yield from call
+        except self._grpc.RpcError as error:
+            raise self._away(error) from error
+        finally:
+            call.cancel()
 
     def _answered(self, method: str, request: Any) -> str:
         answer = self._call(method, request, _ANSWER_SECONDS)

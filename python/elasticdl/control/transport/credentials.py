@@ -39,6 +39,7 @@ _MAY_CALL: Mapping[str, frozenset[Key]] = {
     "Watch": frozenset({Key.CLIENT}),
     "Stop": frozenset({Key.CLIENT}),
     "Scale": frozenset({Key.CLIENT}),
+    "Profile": frozenset({Key.CLIENT}),
 }
 """Which roles may make a call; what a member may say in its stream is in `rights.py`."""
 _ROLES = frozenset().union(*_MAY_CALL.values())

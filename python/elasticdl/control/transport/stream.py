@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import queue
+import secrets
 import tempfile
 import threading
 import urllib.parse
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from elasticdl.control.protocol.messages import MasterMessage, MemberMessage
+from elasticdl.control.protocol.profiling import Profiled
 from elasticdl.control.protocol.status import JobEvent, JobStatus
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport import credentials as proofs
@@ -100,13 +102,37 @@ class ScaleWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class ProfileWanted:
+    """A client wants the next steps of each worker.
+
+    Attributes:
+        request: number of this request; no other one has it, not even at another master.
+        steps: how many.
+        tell: takes what the client receives, None at the end; it does not block.
+    """
+
+    request: int
+    steps: int
+    tell: Callable[[Profiled | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileLeft:
+    """Nobody waits any more for what was recorded for this request."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Refusal:
     """Put into a member's outbox: its process is refused, and hears nothing more."""
 
     reason: str
 
 
-ServerEvent = MemberOpened | MemberSaid | MemberClosed | StopWanted | ScaleWanted
+ServerEvent = (
+    MemberOpened | MemberSaid | MemberClosed | StopWanted | ScaleWanted | ProfileWanted | ProfileLeft
+)
 
 
 class _Watcher:
@@ -294,6 +320,10 @@ class ControlServer:
                 servers = request.num_ps_pods if request.HasField("num_ps_pods") else None
                 return server._ask("Scale", lambda answer: ScaleWanted(workers, servers, answer), context)
 
+            def Profile(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+                """Send steps of workers as they come."""
+                return server._profile(request.steps, context)
+
         return Servicer()
 
     def _challenge(self, context: grpc.ServicerContext) -> Any:
@@ -394,6 +424,18 @@ class ControlServer:
         finally:
             with self._lock:
                 self._watchers.discard(watcher)
+
+    def _profile(self, steps: int, context: grpc.ServicerContext) -> Iterator[Any]:
+        self._admit("Profile", context)
+        request = secrets.randbits(62)
+        said: queue.SimpleQueue[Profiled | None] = queue.SimpleQueue()
+        context.add_callback(lambda: said.put(None))
+        self._deliver(ProfileWanted(request, steps, said.put))
+        try:
+            while (one := said.get()) is not None:
+                yield self._codec.encode_profiled(one)
+        finally:
+            self._deliver(ProfileLeft(request))
 
     def _ask(self, method: str, make: Callable[[Answer], ServerEvent], context: grpc.ServicerContext) -> Any:
         self._admit(method, context)

@@ -31,6 +31,7 @@ from elasticdl.cluster.cluster import (
     StopAsked,
 )
 from elasticdl.control.protocol.messages import MemberMessage
+from elasticdl.control.protocol.profiling import StepRecorded
 from elasticdl.control.protocol.status import EventKind
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.control.transport.refusals import RefusalLog
@@ -40,6 +41,8 @@ from elasticdl.control.transport.stream import (
     MemberClosed,
     MemberOpened,
     MemberSaid,
+    ProfileLeft,
+    ProfileWanted,
     ScaleWanted,
     ServerEvent,
     StopWanted,
@@ -56,10 +59,11 @@ from elasticdl.master.reporting.history import EventHistory
 from elasticdl.master.running.context import JobContext, Past
 from elasticdl.master.running.outputs import Outputs
 from elasticdl.master.running.processcontrol import ProcessControl
+from elasticdl.master.running.profiling import Profiling
 from elasticdl.master.running.reporter import Reporter
 from elasticdl.master.running.strategy import Machine, RunnerStrategy, in_background
 from elasticdl.master.running.summary import outcome, summary, why_nothing
-from elasticdl.spec.jobspec import Strategy
+from elasticdl.spec.jobspec import JobKind, Strategy
 from elasticdl.spec.machine import check_scale
 
 _log = logging.getLogger(__name__)
@@ -117,6 +121,7 @@ class Runner(Generic[Machine]):
         self._machine = strategy.begin()
         self._inbox: queue.SimpleQueue[_Incoming] = queue.SimpleQueue()
         self._outputs = Outputs(job.place, job.spec)
+        self._profiling = Profiling(trains=job.spec.kind is JobKind.TRAIN)
         self._requests = itertools.count(1)
         self._answers: dict[int, Answer] = {}
         self._data_since: float | None = None
@@ -247,12 +252,16 @@ class Runner(Generic[Machine]):
 
     def _take(self, event: _Incoming) -> None:
         match event:
+            case MemberSaid(connection, StepRecorded() as step):
+                self._profiling.heard(connection, step)
             case MemberSaid(connection, message):
                 self._hear(connection, message)
             case MemberOpened(connection, worker, member):
+                self._profiling.opened(connection, worker)
                 self._processes.connected(worker, member)
                 self._handle(machine_events.ConnectionOpened(connection, member, worker))
             case MemberClosed(connection):
+                self._profiling.closed(connection)
                 self._handle(machine_events.ConnectionLost(connection))
             case ProcessPending() | ProcessStarted() | ProcessEnded() | ProcessGone():
                 self._take_process(event)
@@ -264,6 +273,11 @@ class Runner(Generic[Machine]):
                 self._scale(workers, servers, answer)
             case ScaleAsked(workers, servers):
                 self._scale(workers, servers, _log_answer)
+            case ProfileWanted():
+                for asked, wanted in self._profiling.begin(event):
+                    self._server.send(asked, wanted)
+            case ProfileLeft(request):
+                self._profiling.left(request)
             case Written(append):
                 self._after_append(append)
             case Unwritten():
@@ -514,6 +528,7 @@ class Runner(Generic[Machine]):
         self._reporter.close()
         self._write_summary(end)
         self._journal_writer.close()
+        self._profiling.end()
         self._server.close()
         self._monitor.close()
         self._strategy.drop_snapshots(self._job.place.snapshots(self._job.spec))

@@ -3,6 +3,8 @@
 It decides nothing: every event goes to `machine.py`, every instruction comes from there. The main thread does the work, one
 piece at a time and in order; what can't wait (messages, closing a view's connections) is done at once on whatever thread brought the
 event, so that a `stop` of the master frees a ring that blocks.
+
+One file because all of it works on one view, queue and model, which one lock protects.
 """
 
 from __future__ import annotations
@@ -74,6 +76,16 @@ from elasticdl.worker.notes import Sending, with_log_of_notes
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
 from elasticdl.worker.settings import AHEAD, Beats, LoopSettings, value_of
+from elasticdl.worker.steprecorder import StepRecorder
+
+_PHASES = {
+    Contribute: "ring",
+    Commit: "apply",
+    TakePart: "checkpoint",
+    Evaluate: "evaluate",
+    ComputeMetrics: "evaluate",
+}
+"""What a profile calls work that is one phase of a step."""
 
 
 @dataclass(slots=True)
@@ -105,6 +117,7 @@ class AllReduceWorker:
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
+        recorder: StepRecorder,
     ) -> None:
         """`leaving` is called at once when the member ends, while the main thread may still be at work.
 
@@ -122,6 +135,7 @@ class AllReduceWorker:
         self._send = with_log_of_notes(send)
         self._settings = settings
         self._leaving = leaving
+        self._recorder = recorder
 
         self._lock = threading.RLock()
         self._queue: queue.SimpleQueue[_Item] = queue.SimpleQueue()
@@ -217,7 +231,11 @@ class AllReduceWorker:
             if isinstance(item.instruction, Exit):
                 return item.instruction
             try:
+                began = self._recorder.begin()
                 self._work(item)
+                self._recorder.end(_PHASES.get(type(item.instruction)) if began else None, began)
+                if isinstance(item.instruction, Commit):
+                    self._recorder.end_step(item.instruction.state.step)
             except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
                 self.feed(program_error(error, self._describe_chunk()))
 
@@ -321,11 +339,15 @@ class AllReduceWorker:
         if need.key is None:
             self.feed(ChunkComputed(compute.lane, 0, 0.0, 0.0))
             return
+        began = self._recorder.begin()
         records, bad, batch = self._chunks.get(need.key)
+        self._recorder.end("read", began)
         if batch is None:  # every record of the chunk was bad, and may be
             self.feed(ChunkComputed(compute.lane, records, 0.0, 0.0, bad))
             return
+        began = self._recorder.begin()
         result = self._adapter.compute(batch, compute.step, compute.lane)
+        self._recorder.end("compute", began)
         self.feed(ChunkComputed(compute.lane, records, result.examples, result.loss, bad))
 
     # ------------------------------------------------------------------ the ring and the commit

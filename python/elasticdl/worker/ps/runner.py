@@ -73,8 +73,25 @@ from elasticdl.worker.ps.tablereader import ServerTableReader
 from elasticdl.worker.raised import PROGRAM_ERRORS, program_error
 from elasticdl.worker.result import written_result
 from elasticdl.worker.settings import Beats, LoopSettings, value_of
+from elasticdl.worker.steprecorder import StepRecorder
 
 _log = logging.getLogger(__name__)
+_PHASES: dict[type, str] = {
+    Fetch: "read",
+    Pull: "pull",
+    PullRows: "pull",
+    PullVariables: "pull",
+    AwaitRows: "pull",
+    Compute: "compute",
+    Push: "push",
+    PushFirstValues: "push",
+    AwaitEnd: "settle",
+    EvaluateChunk: "evaluate",
+    FetchEvaluated: "evaluate",
+    ComputeMetrics: "evaluate",
+    PassBarriers: "callbacks",
+}
+"""What a profile calls the pieces of work."""
 
 
 class PsWorker:
@@ -92,6 +109,7 @@ class PsWorker:
         send: Sending,
         settings: LoopSettings,
         leaving: Callable[[Exit], None],
+        recorder: StepRecorder,
     ) -> None:
         """`leaving` is called at once when the process is to end, while the main thread may still be at work.
 
@@ -108,6 +126,7 @@ class PsWorker:
         self._send = with_log_of_notes(send)
         self._settings = settings
         self._leaving = leaving
+        self._recorder = recorder
 
         self._lock = threading.RLock()
         self._queue: queue.SimpleQueue[Work] = queue.SimpleQueue()
@@ -156,7 +175,11 @@ class PsWorker:
             if isinstance(work, Exit):
                 return work
             try:
+                began = self._recorder.begin()
                 outcome = self._work(work)
+                self._recorder.end(_PHASES.get(type(work)) if began else None, began)
+                if isinstance(work, Push):
+                    self._recorder.end_step(work.step)
             except PROGRAM_ERRORS as error:  # the machine decides what it means (D10)
                 outcome = program_error(error)
             self.feed(outcome)
