@@ -297,10 +297,18 @@ def test_forged_marks_of_an_audit_end_in_our_error(tmp_path: Path, data: st.Data
         str(audit(tmp_path))
 
 
+BARRIER = {
+    "state": [3, 1],
+    "values": [["val_loss", 0.5]],
+    "seconds": 1.5,
+    "task": 4,
+    "epoch": 0,
+    "epoch_ended": True,
+}
 RECORDS: tuple[dict[str, Any], ...] = (
     {"type": "epoch", "epoch": 1},
     {"type": "shards", "shards": [["a.csv", 0, 8, 1, "5f"]], "validation": [["b.csv", 0, 4, 1, ""]]},
-    {"type": "evaluated", "state": [3, 1], "values": [["val_loss", 0.5]], "seconds": 1.5, "task": 4},
+    {"type": "evaluated", **BARRIER},
     {
         "type": "view",
         "view": {
@@ -332,10 +340,12 @@ RECORDS: tuple[dict[str, Any], ...] = (
     {"type": "model", "catalog": "{}"},
     {"type": "placement", "joined": [[0, "ps-0-1", "unix:/a"]], "gone": [1], "entries": [[0, 1, 1, 0, None, 0]], "position": [0, [2]]},
     {"type": "done", "tasks": [1], "roll_back": 0},
-    {"type": "cut", "number": 1, "position": [0, []], "roll_back": 0, "step": 0},
+    {"type": "cut", "number": 1, "position": [0, []], "roll_back": 0, "step": 0, "best": True},
     {"type": "saved", "number": 1, "path": "/a"},
     {"type": "position", "done": [0, []], "roll_back": 0},
-    {"type": "resumed", "number": 1, "path": "/a", "position": [0, []], "roll_back": 1, "renumbered": None, "model": "{}", "step": 0},
+    {"type": "resumed", "number": 1, "path": "/a", "position": [0, []], "roll_back": 1, "renumbered": None, "model": "{}", "step": 0,
+     "barriers": [BARRIER]},
+    {"type": "checkpoint", "path": "/a"},
 )  # fmt: skip
 
 

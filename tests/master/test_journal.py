@@ -149,13 +149,13 @@ def test_a_torn_draft_is_no_record(tmp_path: Path) -> None:
 def test_another_format_is_refused_and_left_alone(tmp_path: Path) -> None:
     Journal(FilePages(tmp_path)).append(1, EpochRecord(1))
     (tmp_path / "000002").write_text(json.dumps({"format": 7, "record": {}}))
-    with pytest.raises(BadSetting, match=r"format 7.*format 5"):
+    with pytest.raises(BadSetting, match=r"format 7.*format 6"):
         Journal(FilePages(tmp_path)).read()
     assert (tmp_path / "000002").read_text() == json.dumps({"format": 7, "record": {}})
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"format": 5}', '{"format": 5, "record": {"type": "none"}}']
+    "content", ["", "{", "[]", '{"format": 6}', '{"format": 6, "record": {"type": "none"}}']
 )
 def test_damage_is_said(tmp_path: Path, content: str) -> None:
     Journal(FilePages(tmp_path)).append(1, EpochRecord(1))

@@ -164,5 +164,5 @@ def test_the_next_number_follows_the_last_record_also_after_compaction() -> None
     ],
 )
 def test_anything_else_is_refused(body: dict[str, object]) -> None:
-    with pytest.raises(BadData, match="format 5"):
+    with pytest.raises(BadData, match="format 6"):
         record_from_json(body)

@@ -44,7 +44,7 @@ from elasticdl.master.core.records import (
     WorkersRecord,
 )
 
-FORMAT = 5
+FORMAT = 6
 """Format number of the journal; another one is refused and left untouched."""
 _MOST_SLOTS = 1 << 16
 """Of any model, in the core."""
