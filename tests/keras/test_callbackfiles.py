@@ -17,6 +17,7 @@ from tensorflow.core.util import event_pb2
 
 from elasticdl.errors import BadModel, Unwritable
 from elasticdl.keras.adapter import KerasAdapter
+from elasticdl.keras.saves import _is_renamed
 from elasticdl.keras.trained import KerasTrained
 from elasticdl.spec.jobspec import JobKind
 from elasticdl.worker.contract.allreduce import GateLogs, StepLogs
@@ -91,6 +92,24 @@ def test_a_file_is_replaced_when_the_next_one_is_whole(
             step(made, 2, 2.0, steps=1)
     assert best.read_bytes() == before
     assert [path.name for path in best.parent.iterdir()] == ["best.keras"]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "more", "named", "renamed"),
+    [
+        ("save", "a.keras", (), {}, True),
+        ("save", "a.keras", (True,), {}, True),
+        ("save", "a.keras", (False,), {}, False),
+        ("save_weights", "a.weights.h5", (), {"overwrite": False}, False),
+        ("save_weights", "a.weights.json", (), {"max_shard_size": 1}, False),
+        ("save", "gs://bucket/a.keras", (), {}, False),
+        ("export", "a", ("tf_saved_model",), {}, True),
+    ],
+)
+def test_what_replaces_one_file_is_renamed_when_it_is_whole(
+    name: str, target: str, more: tuple[Any, ...], named: dict[str, Any], renamed: bool
+) -> None:
+    assert _is_renamed(name, target, more, named) == renamed
 
 
 @pytest.mark.parametrize("joins", [False, True])

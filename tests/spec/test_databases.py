@@ -55,6 +55,10 @@ def test_names_as_sql_has_them() -> None:
         ("postgresql://me:hidden@host/db?table=t", "leave the password out of the URL, .* PGPASSWORD"),
         ("postgresql://me:hid/den@host/db?table=t", "leave the password out of the URL"),
         ("postgresql://me@host/db?table=t&password=hidden", "leave the password out of the URL"),
+        (
+            "postgresql://me@host/db?table=t&sslpassword=hidden",
+            "leave sslpassword out of the URL, .* sslkey=",
+        ),
         ("sqlite:///x.db", "name one new table of sqlite:///x.db: "),
         ("sqlite:///x.db?table=", "name one new table"),
         ("sqlite:///x.db?table=a.", "name one new table"),

@@ -85,4 +85,5 @@ def _is_renamed(name: str, target: str, more: tuple[Any, ...], named: dict[str, 
         return False
     if name == "export":
         return True
-    return not more and named.get("overwrite", True) and named.get("max_shard_size") is None
+    replaces = more[0] if more else named.get("overwrite", True)
+    return len(more) < 2 and replaces and named.get("max_shard_size") is None

@@ -70,6 +70,11 @@ def table_of(output: str) -> OutputTable | None:
             "--output: leave the password out of the URL, which settings, logs and journals keep; PostgreSQL takes it from PGPASSWORD "
             "or ~/.pgpass, and in pods --populate_env_names=PGPASSWORD copies the variable"
         )
+    if any(name == "sslpassword" for name, _ in parameters):
+        raise BadSetting(
+            "--output: leave sslpassword out of the URL, which settings, logs and journals keep; sslkey= takes a key without a passphrase, "
+            "in a file that only its owner can read"
+        )
     tables = [value for name, value in parameters if name == "table"]
     if len(tables) != 1 or not all(tables[0].split(".")):
         raise BadSetting(f"--output: name one new table of {url}: {_URL}; received {output!r}")
