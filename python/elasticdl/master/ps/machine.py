@@ -601,7 +601,7 @@ class PsMaster(MasterCore):
 
     def _may_finish(self, exported: Exported) -> bool:
         is_due = self.ends and self.ending.counts(exported) and self.ending.has_all(self.journal)
-        return is_due and self.snapshots.is_kept(self.journal)
+        return is_due and self.snapshots.may_end(self.journal, self.work)
 
     def _choose_exporter(self) -> Self:
         ending = self.ending.chosen(self, self.work, self.liveness)

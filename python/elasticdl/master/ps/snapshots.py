@@ -112,6 +112,11 @@ class Snapshots:
             return True
         return self.attempts >= LAST_ATTEMPTS and self.under_way(journal) is None
 
+    def may_end(self, journal: Journal, work: Work) -> bool:
+        """Tell whether all is kept that is to be, that of the last barrier as the best one, too, if it is."""
+        is_best_wanted = self._is_best_due(journal, work) and self.attempts < LAST_ATTEMPTS
+        return self.is_kept(journal) and (self.unkept or not is_best_wanted)
+
     def holds_barrier(self, journal: Journal, work: Work) -> bool:
         """Tell whether no task beyond a barrier is to be begun, because it is the best, and slots are to be cut there (B4)."""
         cut = self.under_way(journal)
@@ -126,6 +131,8 @@ class Snapshots:
         # After a roll-back slots that it has spared hold what is beyond.
         if last.task != work.leases.low or last.state.view != journal.roll_back:
             return False
+        if work.whole.above or any(work.leases.begun().values()):
+            return False  # a master before this one has gone on, and slots hold what is beyond
         is_cut = (
             cut is not None and cut.best and (cut.position, cut.roll_back) == (work.whole, journal.roll_back)
         )
@@ -172,7 +179,10 @@ class Snapshots:
         is_best = self._is_best_due(journal, work)
         # The best one of the last barrier is the last one, also while callbacks run there.
         is_last = work.ends(journal) or (is_best and work.leases.is_over)
-        due = self._is_last_due(now, journal) if is_last else is_best or self._is_due(now, journal, work)
+        if is_last:
+            due = self._is_last_due(now, journal, is_best=is_best)
+        else:
+            due = is_best or self._is_due(now, journal, work)
         if not due:
             return None
         number = 1 if journal.cut is None else journal.cut.number + 1
@@ -191,8 +201,12 @@ class Snapshots:
             return True
         return work.whole.count() - (0 if last is None else last.position.count()) >= self.every
 
-    def _is_last_due(self, now: float, journal: Journal) -> bool:
-        return not self.is_kept(journal) and (not self.attempts or now - self.spoilt_at >= LAST_SECONDS)
+    def _is_last_due(self, now: float, journal: Journal, *, is_best: bool) -> bool:
+        """Tell whether to try the last one; what was cut before its metrics were known is kept, but not as the best one."""
+        is_wanted = (is_best and self.attempts < LAST_ATTEMPTS and not self.unkept) or not self.is_kept(
+            journal
+        )
+        return is_wanted and (not self.attempts or now - self.spoilt_at >= LAST_SECONDS)
 
     def after_cut(self, journal: Journal, work: Work, cut: CutRecord) -> Snapshots:
         """Return what holds when a snapshot is begun."""
@@ -276,16 +290,17 @@ class Snapshots:
             return self._given_up(now, journal, work, cut.snapshot, why)
         entries, in_waves = journal.entries, work.leases.waves is not None
         # A worker of which this master has not heard may have begun the next wave, and slots may be past the step by now.
-        is_bounded = (in_waves or under_way.best) and not _is_over(journal, work)
+        is_bounded = under_way.best or (in_waves and not _is_over(journal, work))
+        bound = _end_of(under_way, work)
         mine = {
             section.slot: (cut.path, section)
             for section in cut.sections
             if section.slot < len(entries)
-            and not (is_bounded and section.until > under_way.position.low)
+            and not (is_bounded and section.until > bound)
             and (entries[section.slot].primary, entries[section.slot].primary_epoch)
             == (server, section.primary_epoch)
         }
-        if is_bounded and under_way.best and any(one.until > under_way.position.low for one in cut.sections):
+        if under_way.best and any(one.until > bound for one in cut.sections):
             why = "slots hold gradients of later tasks"
             return self._given_up(now, journal, work, cut.snapshot, why)
         fruitless = 0 if mine else self.fruitless + 1
@@ -345,6 +360,15 @@ class Snapshots:
             where = (cut.number, self.draft_of(cut.number))
             out.append(Tell(connection, CutOrdered(*where, slots, primary_epochs, low, above, cut.step)))
         return replace(link, cut=cut.number, cut_at=now)
+
+
+def _end_of(cut: CutRecord, work: Work) -> int:
+    """Return the first task beyond a snapshot: tasks that max_step cuts short are in it, and never whole."""
+    assert work.order is not None, "slots are cut once the data is known"
+    end = int(cut.position.low)
+    while end in work.order.partial:
+        end += 1
+    return end
 
 
 def _is_over(journal: Journal, work: Work) -> bool:
