@@ -28,9 +28,9 @@ def test_schedules_that_found_something_are_well(seed: int) -> None:
     """Run what found a mistake.
 
     45: a first value that was seen and is lost with its server; 103: progress of before a roll-back from a worker that leaves; 3283, 5769:
-    a master whose workers hold tasks does not see that the servers have gone to another one; 3757: a snapshot that was cut before the metrics
-    of the last barrier were known is kept, and the best one is not; 4861: a best snapshot that is under way until all is trained takes slots
-    with all of it.
+    a master whose workers hold tasks does not see that the servers have gone to another one; 3757: a snapshot that was cut before the
+    metrics of the last barrier were known is kept, and the best one is not; 4861: a best snapshot that is under way until all is trained
+    takes slots with all of it.
     """
     schedules.run(seed)
 
