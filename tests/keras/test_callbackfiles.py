@@ -197,7 +197,7 @@ def test_the_optimizer_comes_with_the_model(adapter: Make, best: Path, source: s
     user, spec = model_file(
         kind=JobKind.EVALUATE, trained_model=str(best), validation_data="x", training_data=""
     )
-    trained = KerasTrained(user, spec, None)
+    trained = KerasTrained(user, spec, None, best)
     trained.prepare([b"1,1,1,1"] * 8)
     np.testing.assert_array_equal(trained._model.get_weights()[0], made.model.get_weights()[0])
 
