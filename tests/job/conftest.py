@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
 import json
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -155,6 +157,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
     for process in left:
         process.kill()
     assert not left, f"processes of the job are left: {left}"
+
+
+@pytest.fixture
+def integers(tmp_path: Path) -> np.ndarray:
+    """Write `integers.csv`, rows of small integers, of which every sum is exact; return them."""
+    draw = random.Random(5)
+    rows = [[draw.randint(-8, 8) for _ in range(4)] for _ in range(1024)]
+    with (tmp_path / "integers.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["a", "b", "c", "y"], *rows])
+    return np.array(rows, np.float32)
 
 
 @pytest.fixture

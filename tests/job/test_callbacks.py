@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import functools
-import random
 from pathlib import Path
 
 import keras
@@ -27,20 +25,15 @@ class Sums(keras.layers.Dense):
 
 
 def test_the_writer_is_killed_while_it_saves_the_best_model(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, integers: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another member makes up for it, and the killed one comes back, and is the writer again; files are those of an undisturbed job."""
-    draw = random.Random(5)
-    rows = [[draw.randint(-8, 8) for _ in range(4)] for _ in range(1024)]
-    data = tmp_path / "integers.csv"
-    with data.open("w", newline="") as file:
-        csv.writer(file).writerows([["a", "b", "c", "y"], *rows])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     begin = functools.partial(
         start,
         model_zoo=ZOO,
         model_def="saving.custom_model",
-        training_data=data,
+        training_data=tmp_path / "integers.csv",
         num_workers=2,
         minibatch_size=4,
         num_minibatches_per_task=2,
@@ -69,8 +62,7 @@ def test_the_writer_is_killed_while_it_saves_the_best_model(
     for place in (calm, rough):
         assert {path.name for path in place.iterdir()} == names
         assert (place / "log.csv").read_text() == (calm / "log.csv").read_text()
-        table = np.array(rows, np.float32)
-        once = -0.5 / 16 * (table[:, 3] @ table[:, :3])
+        once = -0.5 / 16 * (integers[:, 3] @ integers[:, :3])
         best = keras.models.load_model(place / "best.keras", custom_objects={"Sums": Sums})
         np.testing.assert_array_equal(best.get_weights()[0][:, 0], once)
         assert int(best.optimizer.iterations) == 64

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import random
 import signal
 from pathlib import Path
 
@@ -30,16 +28,11 @@ def disturb(job: Job, go: Path) -> None:
     go.touch()
 
 
+@pytest.mark.usefixtures("integers")
 def test_integer_sums_give_bit_equal_weights(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A linear model, integers in [-8, 8], plain SGD: every sum is exact, so the final bits must be equal."""
-    draw = random.Random(5)
-    data = tmp_path / "integers.csv"
-    with data.open("w", newline="") as file:
-        csv.writer(file).writerows(
-            [["a", "b", "c", "y"], *([draw.randint(-8, 8) for _ in range(4)] for _ in range(1024))]
-        )
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     digests = []
     for disturbed in (False, True):
@@ -49,7 +42,7 @@ def test_integer_sums_give_bit_equal_weights(
         job = start(
             model_zoo=ZOO,
             model_def="integers.custom_model",
-            training_data=data,
+            training_data=tmp_path / "integers.csv",
             num_workers=3,
             minibatch_size=4,
             num_minibatches_per_task=2,
@@ -109,14 +102,9 @@ def read(path: Path) -> dict[tuple[int, int], float]:
 
 
 def test_early_stopping_restores_the_best_weights_also_in_a_worker_that_never_held_them(
-    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, integers: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last one of those that were there in the best epoch is killed as soon as another one has joined."""
-    draw = random.Random(5)
-    rows = [[draw.randint(-8, 8) for _ in range(4)] for _ in range(1024)]
-    data = tmp_path / "integers.csv"
-    with data.open("w", newline="") as file:
-        csv.writer(file).writerows([["a", "b", "c", "y"], *rows])
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     digests = []
     for disturbed in (False, True):
@@ -126,7 +114,7 @@ def test_early_stopping_restores_the_best_weights_also_in_a_worker_that_never_he
         job = start(
             model_zoo=ZOO,
             model_def="stopping.custom_model",
-            training_data=data,
+            training_data=tmp_path / "integers.csv",
             num_workers=2,
             minibatch_size=4,
             num_minibatches_per_task=2,
@@ -152,6 +140,5 @@ def test_early_stopping_restores_the_best_weights_also_in_a_worker_that_never_he
         assert "EarlyStopping asked for the end" in summary["reason"]
         digests.append(summary["digest"])
         made = keras.models.load_model(output, compile=False).get_layer("sums").get_weights()[0][:, 0]
-        table = np.array(rows, np.float32)
-        np.testing.assert_array_equal(made, -0.5 / 16 * (table[:, 3] @ table[:, :3]))
+        np.testing.assert_array_equal(made, -0.5 / 16 * (integers[:, 3] @ integers[:, :3]))
     assert digests[0] == digests[1]

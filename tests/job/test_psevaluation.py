@@ -123,12 +123,17 @@ def test_barriers_are_evaluated_and_the_last_metrics_are_those_of_the_model(
     assert metrics["val_accuracy"] == pytest.approx((labels == (score > 0)).mean())
 
 
-def test_losses_during_evaluations_change_no_bit(begin: Start, tmp_path: Path, undisturbed: Found) -> None:
-    job = begin(num_ps_pods=2)
+def lose_one_of_each(job: Job) -> None:
+    """Kill a worker, a server, the master and another worker, each in an evaluation."""
     during(job, 21, lambda status: kill(status, "worker"))
     during(job, 33, lambda status: kill(status, "ps"))
     during(job, 42, lambda status: os.kill(master_of(job), signal.SIGKILL))
     during(job, 60, lambda status: kill(status, "worker"))
+
+
+def test_losses_during_evaluations_change_no_bit(begin: Start, tmp_path: Path, undisturbed: Found) -> None:
+    job = begin(num_ps_pods=2)
+    lose_one_of_each(job)
     (tmp_path / "go").touch()
     result = job.wait()
     found = check(result, tmp_path)
@@ -143,10 +148,7 @@ def test_callbacks_pass_barriers_alike_whatever_is_lost_and_end_the_job_at_one(
     begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
     plain = undisturbed_run(begin, tmp_path, complete=False)
     job = begin(num_ps_pods=2)
-    during(job, 21, lambda status: kill(status, "worker"))
-    during(job, 33, lambda status: kill(status, "ps"))
-    during(job, 42, lambda status: os.kill(master_of(job), signal.SIGKILL))
-    during(job, 60, lambda status: kill(status, "worker"))
+    lose_one_of_each(job)
     (tmp_path / "go").touch()
     result = job.wait()
     same(check(result, tmp_path, complete=False), plain)

@@ -1,4 +1,4 @@
-"""Jobs that evaluate or predict with what training has left, beside the file that it was to write: the same bits, whoever is killed."""
+"""Evaluation and prediction with checkpoints give the same bits as with the exported model, whichever processes are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who is asked for steps, and what the one who asked is told."""
+"""Which workers are asked to record steps, and what the client receives."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from elasticdl.worker.steprecorder import MOST_PHASES, StepRecorder
 
 
 class Clock:
-    """Time that passes when it is told to; how often it was read."""
+    """A clock that the test sets, and that counts how often it is read."""
 
     def __init__(self) -> None:
         self.now = 1000

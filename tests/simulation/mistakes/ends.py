@@ -276,7 +276,7 @@ class CrashIsFailure(Mistaken):
 
 
 class VerdictToldFirst(Mistaken):
-    """`failed` is told before it is journalled."""
+    """`failed` is sent before it is journalled."""
 
     class master_class(AllReduceMaster):
         __slots__ = ()

@@ -107,7 +107,7 @@ class OldWorkMayHang(Mistaken):
 
 
 class PublishFirst(Mistaken):
-    """A view is told before it is journalled."""
+    """A view is sent before it is journalled."""
 
     class master_class(AllReduceMaster):
         __slots__ = ()

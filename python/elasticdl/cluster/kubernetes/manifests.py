@@ -339,23 +339,20 @@ def secret(spec: JobSpec, uid: str, token: bytes, identities: Mapping[Role, Iden
     for role, identity in identities.items():
         files["ca.crt"] = identity.authority
         files[f"{role}.crt"], files[f"{role}.key"] = identity.certificate, identity.key
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": owned(spec, Names(spec.job_name).secret, uid),
-        "type": "Opaque",
-        "immutable": True,
-        "data": {name: b64encode(content).decode() for name, content in sorted(files.items())},
-    }
+    return _secret(owned(spec, Names(spec.job_name).secret, uid), files)
 
 
 def metrics_secret(spec: JobSpec, uid: str, token: bytes, authority: bytes) -> Object:
     """Return the Secret with what Prometheus needs, and nothing else of the job: the token of figures, and the authority in PEM."""
     files = {"token": derive(token, Key.METRICS).hex().encode(), "ca.crt": authority}
+    return _secret(owned(spec, Names(spec.job_name).metrics, uid), files)
+
+
+def _secret(metadata: Object, files: Mapping[str, bytes]) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": owned(spec, Names(spec.job_name).metrics, uid),
+        "metadata": metadata,
         "type": "Opaque",
         "immutable": True,
         "data": {name: b64encode(content).decode() for name, content in sorted(files.items())},
