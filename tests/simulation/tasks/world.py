@@ -402,7 +402,8 @@ class World:
     def _hang(self, worker: Worker) -> None:
         self.say(f"{worker.name} hangs")
         worker.hangs = True
-        if all(worker.machine.member not in master.machine.liveness.seen for master in self.masters):
+        living = [master for master in self.masters if master.alive]
+        if all(worker.machine.member not in master.machine.liveness.seen for master in living):
             self._overdue(worker)
 
     def _overdue(self, worker: Worker) -> None:
