@@ -54,6 +54,39 @@ def test_flags(
             assert said.startswith(f"error: there is no flag {name}")
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["evaluate", "--validation_data=/data"],
+        ["predict", "--prediction_data=/data", "--output=/data/predictions"],
+    ],
+)
+def test_flags_of_the_training_can_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.py").write_text(MODEL)
+    idle = [
+        "num_epochs=1",
+        "evaluation_steps=15",
+        "num_ps_pods=2",
+        "grads_to_wait=1",
+        "tensorboard_log_dir=/data/logs",
+    ]
+    used = [
+        "checkpoint_dir_for_init=/data/checkpoints",
+        "num_minibatches_per_task=2",
+        "ps_resource_request=cpu=0.2,memory=1024Mi",
+    ]
+    job = [word for word in JOB[1:] if not word.startswith("--training_data")]
+    code = cli.run([*command, *job, *(f"--{flag}" for flag in (*idle, *used))])
+    said = capsys.readouterr().err
+    assert code == 0, said
+    assert [line.split()[1] for line in said.splitlines()] == [f"--{flag.partition('=')[0]}" for flag in idle]
+    assert cli.run([*command, *job, "--training_data=/data"]) == 2
+    assert capsys.readouterr().err.startswith("error: there is no flag --training_data")
+
+
 def test_the_page_has_the_flags_that_matter() -> None:
     assert {now for _, now in ROWS} == {"accepted", "note", "refused", "unknown"}
     assert len(ROWS) == PAGE.read_text(encoding="utf-8").count("\n| `--")

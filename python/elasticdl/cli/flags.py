@@ -13,7 +13,7 @@ import click
 
 from elasticdl.spec import edge, refused
 from elasticdl.spec.edge import nearest
-from elasticdl.spec.jobspec import REQUIRED, JobKind, JobSpec, settings_of
+from elasticdl.spec.jobspec import REQUIRED, JobKind, JobSpec, idle_settings, settings_of
 from elasticdl.spec.setting import Setting
 
 JOB_FILE = click.Option(
@@ -68,7 +68,7 @@ def _setting_flags(kind: JobKind) -> list[click.Parameter]:
     known: list[click.Parameter] = [_flag(kind, setting) for setting in settings_of(kind).values()]
     hidden = [
         click.Option([f"--{name}"], is_flag=False, flag_value="", default=None, hidden=True)
-        for name in {**refused.SETTINGS, **refused.ACCEPTED}
+        for name in dict.fromkeys((*refused.SETTINGS, *refused.ACCEPTED, *sorted(idle_settings(kind))))
     ]
     return known + hidden
 
@@ -78,7 +78,7 @@ def spec_from(job_file: str | None, values: dict[str, str | None], kind: JobKind
     given = edge.from_file(job_file) if job_file else {}
     given |= {name: edge.Given(value, f"--{name}") for name, value in values.items() if value is not None}
     spec = edge.build(given, kind)
-    for note in edge.notes(given):
+    for note in edge.notes(given, kind):
         click.echo(f"note: {note}", err=True)
     return spec
 

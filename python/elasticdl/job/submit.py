@@ -142,7 +142,7 @@ def replace_settings(
     if spec is None:
         given = edge.from_arguments(settings)
         built = edge.build(given, kind)
-        for note in edge.notes(given):
+        for note in edge.notes(given, kind):
             warnings.warn(note, stacklevel=3)  # the line that calls train()
         return built
     if settings:

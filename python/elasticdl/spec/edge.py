@@ -23,7 +23,7 @@ from elasticdl.files.reading import is_utf8
 from elasticdl.files.result import check_replaceable
 from elasticdl.spec import refused
 from elasticdl.spec.grammar import WorkerRange
-from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, Strategy, settings_of
+from elasticdl.spec.jobspec import REQUIRED, SETTINGS, JobKind, JobSpec, Strategy, idle_settings, settings_of
 from elasticdl.spec.readers import database_file, reader_of, with_whole_path
 from elasticdl.spec.setting import Setting
 
@@ -103,7 +103,7 @@ def build(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> JobSpec:
             continue  # the file is that of the training, which may have gone on from a checkpoint
         if name in own:
             values[name] = value
-        elif not raw.in_file:
+        elif not raw.in_file and name not in idle_settings(kind):
             users = " and ".join(f"`elasticdl {one}`" for one in JobKind if name in settings_of(one))
             raise BadSetting(f"{raw.where} is a setting of {users}, and `elasticdl {kind}` has no use for it")
         if isinstance(value, str) and not is_utf8(value):
@@ -123,9 +123,13 @@ def _other_weights(given: Mapping[str, Given], name: str) -> bool:
     return name in _WEIGHTS and any(other != name for other in flags)
 
 
-def notes(given: Mapping[str, Given]) -> list[str]:
+def notes(given: Mapping[str, Given], kind: JobKind = JobKind.TRAIN) -> list[str]:
     """Return a line for each setting that `build` accepts although it changes nothing."""
-    said = ((raw.where, refused.note(name, raw.value)) for name, raw in given.items())
+    idle = idle_settings(kind)
+    said = [
+        (raw.where, refused.IDLE if name in idle and not raw.in_file else refused.note(name, raw.value))
+        for name, raw in given.items()
+    ]
     return [f"{where} {note}" for where, note in said if note]
 
 

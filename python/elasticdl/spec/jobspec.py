@@ -641,6 +641,14 @@ _OF_TRAINING = frozenset(
     }
 )  # fmt: skip
 
+_HOW_TO_TRAIN = frozenset(
+    {
+        "num_epochs", "max_step", "shuffle", "on_nan", "distribution_strategy", "global_batch_size", "log_loss_steps", "evaluation_steps",
+        "evaluate_at_epoch_end", "tensorboard_log_dir", "checkpoint_steps", "keep_checkpoint_max", "silence_seconds", "moment_seconds",
+    }
+)  # fmt: skip
+"""What says how to train, and neither what with nor where anything is written."""
+
 
 def settings_of(kind: JobKind) -> dict[str, Setting]:
     """Return the settings that a job of this kind has."""
@@ -657,6 +665,14 @@ def settings_of(kind: JobKind) -> dict[str, Setting]:
         if name not in left_out
         and (kind is JobKind.TRAIN or name in _OF_CHECKPOINTS or setting.group not in _OF_TRAINING_GROUPS)
     }
+
+
+def idle_settings(kind: JobKind) -> frozenset[str]:
+    """Return the settings that a job of this kind accepts although they change nothing, so that flags of the training can stay."""
+    if kind is JobKind.TRAIN:
+        return frozenset()
+    of_groups = {name for name, setting in SETTINGS.items() if setting.group in _OF_TRAINING_GROUPS}
+    return (_HOW_TO_TRAIN | of_groups) - settings_of(kind).keys()
 
 
 REQUIRED: dict[JobKind, tuple[str, ...]] = {

@@ -41,6 +41,9 @@ ACCEPTED: dict[str, str] = {
 }
 """Setting that changes nothing → what follows its name in a note."""
 
+IDLE = "is accepted and changes nothing: nothing is trained; leave it out"
+"""What follows the name of a setting that says how to train, where nothing is trained."""
+
 COMMANDS: dict[str, str] = {
     "clean": "is no longer a command: `elasticdl stop JOB --namespace=NAME` removes what a job on Kubernetes made, "
     "`elasticdl list --prune` the folders of local jobs that have ended; images are removed by the tool that built them, as "
