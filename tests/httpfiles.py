@@ -17,6 +17,7 @@ class Files(ThreadingHTTPServer):
         root: the directory.
         status: what each request is answered with instead, if not 0.
         knows_ranges: whether a part of a file may be asked for.
+        together: what requests for heads wait at until so many have come, if it is set.
         answered: requests that were answered, (method, path, range).
         refused: set when one was answered with `status`.
     """
@@ -28,6 +29,7 @@ class Files(ThreadingHTTPServer):
         self.root = root
         self.status = 0
         self.knows_ranges = True
+        self.together: threading.Barrier | None = None
         self.answered: list[tuple[str, str, str]] = []
         self.refused = threading.Event()
 
@@ -54,6 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:
+        if self.server.together is not None:
+            self.server.together.wait(60)
         self._answer(with_content=False)
 
     def do_GET(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from elasticdl._core import crc32c
 from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.comparing import compare
 from elasticdl.checkpoint.manifest import NAME, Manifest, read_manifest, write_manifest
 from elasticdl.control.protocol.psmessages import SlotSection
 from elasticdl.data.plan.order import Dealing
@@ -54,6 +55,7 @@ def test_a_checkpoint_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert manifest.sections[2][1].offset == 2 * len(ROWS)
     assert checkpoints.size_of(manifest) == SLOTS * len(ROWS)
     assert checkpoints.verify(manifest) == {2: 5 * SLOTS}
+    compare(manifest)
 
 
 def test_what_is_beyond_the_position_is_kept_and_shown(tmp_path: Path) -> None:
@@ -114,6 +116,8 @@ def test_whatever_is_no_whole_checkpoint_is_refused_by_name(tmp_path: Path) -> N
     file.write_bytes(content[:150] + b"x" + content[151:])
     with pytest.raises(BadData, match="the checksum of slot 1 does not hold"):
         checkpoints.verify(checkpoints.read(folder))
+    with pytest.raises(BadData, match="the checksum of slot 1 does not hold"):
+        compare(checkpoints.read(folder))
     file.unlink()
     with pytest.raises(BadData, match="not whole"):
         checkpoints.read(folder)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import pytest
 
-from elasticdl.data.readers.patience import Patience, may_pass, pause
+from elasticdl.data.readers.patience import Patience, Silence, may_pass, pause
 from elasticdl.errors import StorageAway
 
 
@@ -66,6 +67,54 @@ def test_storage_that_stays_away() -> None:
         storage.patience(300).call("s3://bucket", storage.ask)
     assert storage.now == 300
     assert len(storage.notes) == 1
+
+
+def test_each_silence_of_what_takes_long_is_waited_for_anew() -> None:
+    storage = Storage(100)
+    patience = storage.patience(120)
+    silence = Silence(patience, "the database")
+    outages = iter([100.0, 100.0])
+
+    def ask() -> str:
+        if storage.now < storage.silent:
+            raise storage.error
+        silence.answered()
+        storage.now += 1000
+        silence.answered()  # an answer on the way
+        storage.silent = storage.now + next(outages, 0)
+        return storage.ask()
+
+    assert patience.call("the database", ask, silence=silence) == "content"
+    waits, answers = "waiting for the database, for 120 s at most", "the database answers again"
+    assert [text.startswith(waits if waiting else answers) for text, waiting in storage.notes] == [True] * 6
+    assert [waiting for _, waiting in storage.notes] == [True, False] * 3
+
+
+def test_what_is_broken_off_for_ever_ends() -> None:
+    storage = Storage(math.inf)
+    patience = storage.patience(120)
+    silence = Silence(patience, "the database")
+
+    def ask() -> str:
+        silence.answered()
+        return storage.ask()
+
+    with pytest.raises(StorageAway, match=r"the database has broken off 11 times .*refused.*; find out why"):
+        patience.call("the database", ask, silence=silence)
+
+
+def test_one_request_that_takes_long() -> None:
+    storage = Storage(0)
+    silence = Silence(storage.patience(10), "the database")
+    for _ in range(100):
+        silence.lasts()
+        storage.now += 1
+    assert storage.beats == 100
+    silence.answered()
+    assert storage.notes == [
+        ("waiting for the database, which has been at one request for 30 s", True),
+        ("the database answers again, after 100 s", False),
+    ]
 
 
 def test_what_no_other_try_changes() -> None:

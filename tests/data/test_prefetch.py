@@ -12,7 +12,7 @@ from elasticdl.data.plan.ledger import Ledger
 from elasticdl.data.plan.shard import Shard, Task
 from elasticdl.data.prefetch import ChunkSource
 from elasticdl.data.readers.reader import Metadata
-from elasticdl.errors import BadData, Cancelled
+from elasticdl.errors import BadData, Cancelled, StorageAway
 
 LEDGER = Ledger([Shard("a", 0, 100)], records_per_task=10, minibatch_size=2, seed=0, shuffle=False)
 KEYS = [(0, task, chunk) for task in range(10) for chunk in range(5)]
@@ -173,6 +173,20 @@ def test_records_that_fail_only_together_are_named_together(reader: Gate) -> Non
     source = ChunkSource(reader, LEDGER, feed, ahead=1)
     with pytest.raises(BadData, match=r"two \(among the records 0 to 1 of a\)$"):
         source.get(KEYS[0])
+    source.close()
+
+
+def test_storage_that_goes_away_makes_no_record_bad(reader: Gate) -> None:
+    def feed(records: list[int]) -> None:
+        if 7 in records:
+            reader.fails = dict.fromkeys(range(10), StorageAway("the server has not answered"))
+            raise BadData("no number")
+
+    ledger = Ledger([Shard("a", 0, 100)], records_per_task=10, minibatch_size=10, seed=0, shuffle=False)
+    source = ChunkSource(reader, ledger, feed, ahead=1)
+    with pytest.raises(BadData, match=r"no number \(among the records 0 to 9 of a\)$"):
+        source.get((0, 0, 0))
+    assert len(reader.read_so_far) == 2, "it is waited for once"
     source.close()
 
 

@@ -6,6 +6,7 @@ import gzip
 import hashlib
 import json
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,28 @@ def test_a_directory_of_http(tmp_path: Path, server: Files) -> None:
     csv(server.root / "data" / "2.csv")
     shards = shards_of(opened(f"{server.url}/data/", tmp_path))
     assert [shard.count for shard in shards] == [MANY, MANY]
+
+
+@pytest.mark.parametrize("name", ["csv", "gif"])
+def test_sizes_are_asked_for_together(tmp_path: Path, server: Files, name: str) -> None:
+    (server.root / "data").mkdir()
+    for number in range(8):
+        (server.root / "data" / f"{number}.{name}").write_bytes(
+            b"GIF89a;" if name == "gif" else b"a,b\n1,2\n"
+        )
+    server.together = threading.Barrier(8, lambda: setattr(server, "together", None))
+    assert sum(shard.count for shard in shards_of(opened(f"{server.url}/data/", tmp_path))) == 8
+    assert server.together is None
+
+
+def test_the_missing_one_of_many_files_is_named(tmp_path: Path, server: Files) -> None:
+    (server.root / "data").mkdir()
+    for number in range(3):
+        (server.root / "data" / f"{number}.csv").write_text("a,b\n1,2\n")
+    (server.root / "data" / "1.csv").unlink()
+    (server.root / "data" / "1.csv").symlink_to("nowhere")
+    with pytest.raises(BadData, match=rf"{server.url}/data/1.csv does not exist"):
+        opened(f"{server.url}/data/", tmp_path)
 
 
 def test_a_file_that_changes(tmp_path: Path, server: Files) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +21,10 @@ import pyarrow.parquet
 import pytest
 
 from elasticdl.data.readers.patience import Patience
-from elasticdl.data.writers import duckdbtables, sqlitetables
+from elasticdl.data.writers import duckdbtables, sqlitetables, tableload
 from elasticdl.data.writers.tableload import ROWS, TableLoad, check
 from elasticdl.errors import BadData, BadSetting, Cancelled, JobFailed, StorageAway, Unwritable
+from elasticdl.files.predictions import marked_draft_of
 from elasticdl.spec.databases import OutputTable, table_of
 
 RECORDS = ROWS + 10
@@ -194,9 +198,59 @@ def test_a_load_that_was_not_committed_has_changed_nothing(
         patch.setattr(module._Connection, "commit", end)
         with pytest.raises(ZeroDivisionError):
             load(target).load(parts(tmp_path), RECORDS)
-    assert tables(target) == set()
+    assert [path.name for path in tmp_path.iterdir()] == ["parts"], "there is not even an empty database"
     load(target).load(parts(tmp_path), RECORDS)
     assert answer(target, "SELECT count(*) FROM predictions") == [(RECORDS,)]
+
+
+@each
+@pytest.mark.parametrize("committed", [False, True])
+def test_what_a_killed_loader_leaves_of_a_new_database_is_used(
+    scheme: str, committed: bool, tmp_path: Path
+) -> None:
+    target, mark = table(scheme, tmp_path), "one"
+    draft = marked_draft_of(Path(target.file), mark)
+    begun = replace(target, url=f"{scheme}:///{draft}/data.db")
+    draft.mkdir()
+    if committed:
+        load(begun).load(parts(tmp_path), RECORDS)
+    else:
+        program = (
+            f"import {'sqlite3' if scheme == 'sqlite' else 'duckdb'} as it; c = it.connect({begun.file!r}); "
+        )
+        program += "c.execute('BEGIN'); c.execute('CREATE TABLE predictions (a INT)'); import os; os._exit(1)"
+        subprocess.run([sys.executable, "-c", program], check=False)
+    load(target, mark).load(parts(tmp_path), RECORDS)
+    assert answer(target, "SELECT count(*) FROM predictions") == [(RECORDS,)]
+    assert {path.name for path in tmp_path.iterdir()} == {"parts", "data.db"}
+
+
+def test_a_database_that_somebody_makes_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = table("sqlite", tmp_path)
+
+    class Late(sqlitetables._Connection):
+        def commit(self) -> None:
+            if not Path(target.file).exists():
+                with contextlib.closing(sqlite3.connect(target.file)) as database:
+                    database.execute("CREATE TABLE theirs (a)")
+            super().commit()
+
+    monkeypatch.setattr(sqlitetables, "_Connection", Late)
+    load(target).load(parts(tmp_path), RECORDS)
+    assert tables(target) == {"theirs", "predictions", "elasticdl_loads"}
+    assert answer(target, "SELECT count(*) FROM predictions") == [(RECORDS,)]
+
+
+def test_a_file_system_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", refuse)
+    target = table("sqlite", tmp_path)
+    load(target).load(parts(tmp_path), RECORDS)
+    assert {path.name for path in tmp_path.iterdir()} == {"parts", "data.db"}
 
 
 @each
@@ -253,28 +307,53 @@ def test_a_database_that_another_process_writes_to_is_waited_for(scheme: str, tm
     assert waiting.notes[1].startswith(f"{target.name} answers again, after ")
 
 
-def test_a_load_that_has_taken_longer_than_silence_may_is_tried_again(
+def test_a_database_that_goes_away_twice_in_a_long_load_is_waited_for_each_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    target, waiting, failed = table("sqlite", tmp_path), Waiting(), list[bool]()
+    target, waiting, away = table("sqlite", tmp_path), Waiting(), [200.0, 200.0]
+    until = 0.0
+    busy = sqlite3.OperationalError("database is locked")
+    busy.sqlite_errorcode = sqlite3.SQLITE_BUSY
 
-    class Broken(sqlitetables._Connection):
+    class Flaky(sqlitetables._Connection):
+        def __init__(self, *known: Any) -> None:
+            if waiting.now < until:
+                raise busy
+            super().__init__(*known)
+
         def insert(self, rows: pa.Table) -> None:
             waiting.now += 400
             super().insert(rows)
 
         def commit(self) -> None:
-            if not failed:
-                failed.append(True)
-                error = sqlite3.OperationalError("database is locked")
-                error.sqlite_errorcode = sqlite3.SQLITE_BUSY
-                raise error
+            nonlocal until
+            if away:
+                until = waiting.now + away.pop()
+                raise busy
             super().commit()
 
-    monkeypatch.setattr(sqlitetables, "_Connection", Broken)
+    monkeypatch.setattr(sqlitetables, "_Connection", Flaky)
     load(target, patience=waiting.patience(300)).load(parts(tmp_path), RECORDS)
     assert answer(target, "SELECT count(*) FROM predictions") == [(RECORDS,)]
-    assert failed
+    assert [note.startswith("waiting for") for note in waiting.notes] == [True, False] * 2
+
+
+def test_a_commit_that_takes_its_time_is_no_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    beats = threading.Semaphore(0)
+
+    class Slow(sqlitetables._Connection):
+        def commit(self) -> None:
+            for _ in range(3):
+                assert beats.acquire(timeout=60)
+            super().commit()
+
+    monkeypatch.setattr(sqlitetables, "_Connection", Slow)
+    monkeypatch.setattr(tableload, "_SIGN_SECONDS", 0.01)
+    target = table("sqlite", tmp_path)
+    # for so long that all of it is longer than silence may be
+    patience = Patience(0.001, alive=beats.release)
+    load(target, patience=patience).load(parts(tmp_path), RECORDS)
+    assert answer(target, "SELECT count(*) FROM predictions") == [(RECORDS,)]
 
 
 @each
@@ -450,6 +529,16 @@ def test_what_postgresql_is_asked(postgresql: list[object], tmp_path: Path) -> N
     assert asked[5:8] == [("b", "append", "a", count, pa.int16()) for count in (ROWS, 5, 5)]
     assert asked[8].startswith("""INSERT INTO "a"."elasticdl_loads" VALUES ('one', 'a.b', 4106, '""")  # type: ignore[attr-defined]
     assert asked[9:] == ["commit", "close"]
+
+
+def test_a_name_that_postgresql_would_cut_is_refused_before_anything_is_predicted(
+    postgresql: list[object],
+) -> None:
+    target = table_of("postgresql://me@host/db?table=t")
+    assert target is not None
+    schema = pa.schema([("a" * 63, pa.int8()), ("ü" * 32, pa.int8())])
+    with pytest.raises(BadSetting, match=r"the column 'ü+' has 64 bytes, and PostgreSQL cuts off names"):
+        load(target).check_columns(schema)
 
 
 def test_which_errors_of_postgresql_may_pass(postgresql: list[object], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import os
 import resource
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from elasticdl.tools.checkpoint import listed, shown
 
 from .conftest import EPOCHS, IDS, RECORDS, WIDTH, Job, Start, orphans
 from .test_faults import seen
+from .test_group_checkpoints import flip
 from .test_ps import at, processes
 
 
@@ -120,13 +122,23 @@ def test_a_job_that_has_ended_goes_on_for_another_epoch_as_if_it_had_not(
     assert lines[-1].split(maxsplit=1) == ["state", "whole: all checksums hold"]
     assert any("1 epoch, 2,000 records" in line for line in lines)
     assert any(f"{len(np.unique(ids)):,} rows of 2" in line for line in lines)
-    plain(
-        checkpoint_dir_for_init=directory,
-        checkpoint_dir=directory,
-        num_ps_pods=3,
-        output=tmp_path / "resumed.npz",
-    ).wait().succeeded()
-    assert len(checkpoints.numbers(directory)) == 2
+    newer = shutil.copytree(folder, checkpoints.folder_of(directory, 9))
+    (damaged, *_) = checkpoints.read(newer).sizes()
+    flip(damaged)
+    result = (
+        plain(
+            checkpoint_dir_for_init=directory,
+            checkpoint_dir=directory,
+            num_ps_pods=3,
+            output=tmp_path / "resumed.npz",
+        )
+        .wait()
+        .succeeded()
+    )
+    assert f"{damaged}: the checkpoint is damaged" in result.err
+    assert f"{folder} is taken, the one before" in result.err
+    assert result.summary["resumed_from"] == str(folder)
+    assert checkpoints.numbers(directory)[1:] == [9, 10]
     for resumed, whole in zip(
         weights(tmp_path / "resumed.npz"), weights(tmp_path / "whole.npz"), strict=True
     ):
@@ -204,6 +216,4 @@ def test_what_can_not_be_resumed_is_refused(plain: Start, tmp_path: Path) -> Non
 
 
 def _copy(folder: Path, to: Path) -> Path:
-    import shutil
-
     return Path(shutil.copytree(folder, to / "elsewhere"))

@@ -103,6 +103,9 @@ def test_a_job_is_found_again_steered_and_waited_for(home: Path, iris: Path) -> 
     found = subprocess.run([sys.executable, "-c", FIND], capture_output=True, text=True, timeout=SECONDS)
     assert found.stdout == "held-1 3\n", found.stderr
     until(lambda: None if lost in job.progress().workers else training(job, 3))
+    profile = job.profile(steps=2, output=home / "profile.json")
+    steps = [one for one in json.loads(profile.read_text())["traceEvents"] if one.get("cat") == "step"]
+    assert {one["pid"] for one in steps} == {0, 1, 2}
     metrics = until(lambda: job.metrics or None)
     assert {"val_loss", "val_accuracy"} <= set(metrics)
     with pytest.raises(TimeoutError, match="held-1 has not ended within 0 s; it continues"):
@@ -130,6 +133,8 @@ def test_a_job_is_found_again_steered_and_waited_for(home: Path, iris: Path) -> 
     job.stop()  # it stays as it is
     with pytest.raises(BadInput, match="has ended"):
         job.scale(num_workers=2)
+    with pytest.raises(BadInput, match="has ended; only a job that runs can be profiled"):
+        job.profile()
 
 
 def test_a_job_that_fails_raises_what_its_program_raised(
@@ -253,6 +258,8 @@ def test_a_job_in_pods(pods: Pods, capsys: pytest.CaptureFixture[str]) -> None:
     assert (job.progress().state, job.progress().step, job.metrics) == ("finished", 9, {"val_loss": 0.125})
     with pytest.raises(BadInput, match="has ended"):
         job.scale(num_workers=2)
+    with pytest.raises(BadInput, match="only jobs on this machine can be profiled"):
+        job.profile()
     assert capsys.readouterr().out == ""
 
 

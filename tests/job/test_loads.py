@@ -157,6 +157,10 @@ def test_a_database_that_stays_away_fails_the_job_and_leaves_nothing(predict: St
         ),
         ({"output": "sqlite:///s.json?table=t", "summary": "s.json"}, "is --output or lies in it"),
         ({"output": "sqlite:///d.db?table=t", "prediction_keep": "Long"}, "the data has no column 'Long'"),
+        (
+            {"output": "postgresql://me@host/db?table=t", "prediction_keep": "a" * 64},
+            "has 64 bytes, and PostgreSQL cuts off names after 63",
+        ),
     ],
     ids=lambda value: "" if isinstance(value, str) else "=".join(map(str, next(iter(value.items())))),
 )

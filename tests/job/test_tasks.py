@@ -244,6 +244,10 @@ def test_a_part_that_can_t_be_written_ends_the_job_and_leaves_nothing(
     [
         ({"trained_model": "none.npz"}, "--trained_model: 'none.npz' does not exist"),
         ({"trained_model": "."}, "--trained_model: '.' is a directory"),
+        (
+            {"trained_model": "tables"},
+            "--trained_model: 'tables' has the weights of a model as Parquet files",
+        ),
         ({"trained_model": "damaged.npz"}, "damaged.npz can't be read"),
         ({"trained_model": "other.npz"}, "other.npz is of another model: it has bias (2,), weight (1,)"),
         ({"output": "there"}, "--output: 'there' exists; predictions go to a new directory"),
@@ -264,6 +268,8 @@ def test_bad_input_is_refused_with_nothing_made(
 ) -> None:
     (tmp_path / "go").touch()
     (tmp_path / "there").mkdir()
+    (tmp_path / "tables").mkdir()
+    (tmp_path / "tables" / "variables.parquet").touch()
     (tmp_path / "damaged.npz").write_bytes((tmp_path / "petals.npz").read_bytes()[:100])
     np.savez(tmp_path / "other.npz", weight=np.zeros(1), bias=np.zeros(2))
     result = predict(**{"num_workers": 1, **settings}).wait()

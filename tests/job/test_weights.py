@@ -37,14 +37,18 @@ def flowers(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     )
 
 
-def exports_the_same(saved: Path, model: str, written: Path) -> None:
-    """Export a checkpoint, and compare that with what the job has written."""
+def exports_the_same(saved: Path, model: str, written: Path) -> str:
+    """Export a checkpoint, and compare that with what the job has written; return what the export says besides."""
     later = written.with_name("later.npz")
     command = [ELASTICDL, "export", str(saved), "--output", str(later), "--model_zoo", str(ZOO)]
-    subprocess.run([*command, "--model_def", model], check=True, timeout=120)
+    made = subprocess.run(
+        [*command, "--model_def", model], check=False, timeout=120, text=True, stderr=subprocess.PIPE
+    )
+    assert made.returncode == 0, made.stderr
     with np.load(later) as one, np.load(written) as other:
         assert sorted(one.files) == sorted(other.files)
         assert all(np.array_equal(one[name], other[name]) for name in one.files)
+    return made.stderr
 
 
 def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: Path, tmp_path: Path) -> None:
@@ -105,12 +109,20 @@ def test_a_groups_checkpoint_gives_what_the_export_gives(flowers: Start, iris: P
 def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     plain: Start, ids: np.ndarray, tmp_path: Path
 ) -> None:
-    """Also for ids that nobody has trained."""
+    """Also for ids that nobody has trained, and beside a newer checkpoint that is damaged, which is named."""
     (tmp_path / "go").touch()
     saved, output = tmp_path / "checkpoints", tmp_path / "weighed.npz"
     model = {"model_def": "weighed.custom_model", "threads_per_worker": 1}
     plain(**model, checkpoint_dir=saved, output=output, num_epochs=1).wait().succeeded()
-    exports_the_same(saved, "weighed.custom_model", output)
+    number = checkpoints.numbers(saved)[-1]
+    folder = checkpoints.folder_of(saved, number)
+    (damaged, *_) = checkpoints.read(
+        shutil.copytree(folder, checkpoints.folder_of(saved, number + 1))
+    ).sizes()
+    flip(damaged)
+    said = exports_the_same(saved, "weighed.custom_model", output)
+    assert f"{damaged}: the checkpoint is damaged" in said
+    assert f"{folder} is taken, the one before" in said
     unseen = np.setdiff1d(np.arange(3000), ids)[:40]
     rows = np.concatenate([unseen, ids[:200]])
     (tmp_path / "some.csv").write_text("id\n" + "".join(f"{one}\n" for one in rows))
@@ -121,23 +133,23 @@ def test_a_checkpoint_of_servers_gives_what_the_export_gives(
     found = {}
     for name, of in weights.items():
         settings = {"prediction_data": tmp_path / "some.csv", "output": tmp_path / name, **of}
-        task(command="predict", **settings).wait().succeeded()
+        predicted = task(command="predict", **settings).wait().succeeded()
         evaluated = task(command="evaluate", validation_data=tmp_path / "some.csv", **of).wait().succeeded()
         found[name] = (sums(tmp_path / name), evaluated.summary["metrics"])
     assert found["servers"] == found["file"]
-    folder = checkpoints.folder_of(saved, checkpoints.numbers(saved)[-1])
-    (file, *_) = checkpoints.read(folder).sizes()
-    flip(file)
+    for result in (predicted, evaluated):
+        assert f"{damaged}: the checkpoint is damaged" in result.err
+        assert result.summary["weights_of"] == str(folder)
     shutil.rmtree(tmp_path / "servers")
-    damaged = task(
+    refused = task(
         command="predict",
         prediction_data=tmp_path / "some.csv",
         output=tmp_path / "servers",
-        checkpoint_dir_for_init=folder,
+        checkpoint_dir_for_init=damaged.parent,
     ).wait()
-    assert damaged.code == 2, damaged.err
-    assert str(file) in damaged.err
-    assert "its checksum differs from the manifest's" in damaged.err
+    assert refused.code == 2, refused.err
+    assert str(damaged) in refused.err
+    assert "its checksum differs from the manifest's" in refused.err
     assert not (tmp_path / "servers").exists()
 
 

@@ -38,6 +38,11 @@ def test_a_directory_is_no_table() -> None:
     assert table_of("") is None
 
 
+def test_names_that_are_just_short_enough() -> None:
+    assert table_of(f"postgresql://host/db?table={'s' * 63}.{'t' * 63}") is not None
+    assert table_of(f"duckdb:///x.db?table={'t' * 64}") is not None
+
+
 def test_names_as_sql_has_them() -> None:
     found = table_of('duckdb:///x.db?table=a"b.c')
     assert found is not None
@@ -66,6 +71,11 @@ def test_names_as_sql_has_them() -> None:
         ("sqlite:///x.db?table=Elasticdl_Loads", "elasticdl_loads is the name of a table of ElasticDL's own"),
         ("sqlite:///x.db?table=a&mode=ro", "is a file and has no parameter but the table"),
         ("duckdb://?table=a", "is a file and has no parameter but the table"),
+        (
+            f"postgresql://host/db?table=s.{'ü' * 32}",
+            "the table 'ü+' has 64 bytes, and PostgreSQL cuts off names after 63; give it a shorter",
+        ),
+        (f"postgres://host/db?table={'s' * 64}.t", "the schema 's+' has 64 bytes"),
     ],
 )
 def test_urls_that_are_wrong(output: str, said: str) -> None:

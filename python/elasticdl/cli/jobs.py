@@ -223,14 +223,13 @@ def profile(job: str, steps: int, output: str | None, namespace: str | None) -> 
 
     from elasticdl.cluster.local import place as places
     from elasticdl.errors import BadSetting
+    from elasticdl.job.profile import IN_PODS, default_output
     from elasticdl.job.profile import profile as record
 
     if namespace:
-        raise BadSetting(
-            "only jobs on this machine can be profiled, not those on Kubernetes: train a few steps without --image_name"
-        )
+        raise BadSetting(IN_PODS)
     place = places.find(job)
-    target = Path(output or f"{place.name}-profile.json")
+    target = Path(output) if output else default_output(place.name)
     made = record(place, steps, target)
     for line in made.missing:
         click.echo(line)

@@ -56,17 +56,19 @@ def export(checkpoint: str, output: str, output_format: str | None, **model: str
     locate(Path(checkpoint), "CHECKPOINT")  # before what is said of a model that it could be of
     try:
         if output_format == "parquet":
-            export_tables(checkpoint, output)
+            passed_over = export_tables(checkpoint, output)
         else:
             # Settings are whole only with data and servers, of which nothing is used here.
             given = {"training_data": checkpoint, "num_ps_pods": "1"}
-            export_model(
+            passed_over = export_model(
                 checkpoint,
                 spec_from(None, {**given, "output": output, "output_format": output_format, **model}),
             )
     except OSError as error:
         click.echo(f"error: the model can't be written to {output}: {error.strerror or error}", err=True)
         return 1
+    if passed_over:
+        click.echo(passed_over, err=True)
     click.echo(f"wrote {output}")
     return 0
 

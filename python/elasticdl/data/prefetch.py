@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -141,7 +142,9 @@ class ChunkSource:
             try:
                 return _Made(len(wanted), bad, self._convert(records) if len(records) else None)
             except BadInput as error:
-                culprit = self._culprit(task, wanted)
+                culprit = None
+                with suppress(Exception):  # what can't be read once more, as storage may go away, is no worse
+                    culprit = self._culprit(task, wanted)
                 where = (
                     f"among the records {min(wanted)} to {max(wanted)}"
                     if culprit is None
@@ -152,7 +155,10 @@ class ChunkSource:
             return _Made(0, 0, None, error)
 
     def _culprit(self, task: Task, wanted: Sequence[int]) -> int | None:
-        """Return a record that can't be converted alone, found by halves; None if that is so of all, or only of several together."""
+        """Return a record that can't be converted alone, found by halves; None if that is so of all, or only of several together.
+
+        Raises what reading raises.
+        """
         any_good = False
         while len(wanted) > 1:
             half = len(wanted) // 2
@@ -163,8 +169,8 @@ class ChunkSource:
         return wanted[0] if any_good and not self._converts(task, wanted) else None
 
     def _converts(self, task: Task, wanted: Sequence[int]) -> bool:
+        records = self._reader.read(task, wanted)
         try:
-            records = self._reader.read(task, wanted)
             if len(records):
                 self._convert(records)
         except Exception:  # it is tried only to narrow down an error that is reported

@@ -15,7 +15,12 @@ _NAME_LENGTH = 50
 
 def draft_of(output: Path, job_key: bytes) -> Path:
     """Return where the parts of one job lie until the job is done: beside `output`, by a name that nobody else can guess."""
-    return output.with_name(f".{output.name[:_NAME_LENGTH]}.{mark_of(job_key)[:16]}.draft")
+    return marked_draft_of(output, mark_of(job_key))
+
+
+def marked_draft_of(output: Path, mark: str) -> Path:
+    """Return the same for who knows only the job's mark; `output` may be the file of a database, too."""
+    return output.with_name(f".{output.name[:_NAME_LENGTH]}.{mark[:16]}.draft")
 
 
 def mark_of(job_key: bytes) -> str:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from elasticdl.cluster.local import place as places
@@ -19,6 +20,7 @@ from elasticdl.job.asking import PATIENCE_SECONDS, ask
 from elasticdl.job.display import Display
 from elasticdl.job.launcher import Watch
 from elasticdl.job.logs import merged
+from elasticdl.job.profile import IN_PODS, Profile, profile
 from elasticdl.page.recording import Recording
 from elasticdl.spec.jobspec import JobSpec
 
@@ -63,6 +65,9 @@ class Backend(Protocol):
 
     def scale(self, workers: int | None, servers: int | None) -> None:
         """Ask for other numbers. Raises BadSetting if they are refused, or it has ended."""
+
+    def profile(self, steps: int, output: Path) -> Profile:
+        """Record steps of its workers, and write them. Raises BadSetting if they can't be recorded, JobFailed if none was, Unwritable."""
 
     def lines(self, process: str, most: int) -> list[str]:
         """Return the last lines of logs. Raises BadSetting if there is no such process."""
@@ -165,6 +170,10 @@ class LocalBackend:
         """Ask its master."""
         ask(self._place, lambda client: client.scale(workers, servers))
 
+    def profile(self, steps: int, output: Path) -> Profile:
+        """Ask its master."""
+        return profile(self._place, steps, output)
+
     def lines(self, process: str, most: int) -> list[str]:
         """Read the logs in its folder."""
         return list(deque(merged(self._place, process), most))
@@ -262,6 +271,10 @@ class PodBackend:
             if self._job.look().summary is not None:
                 raise BadSetting(f"the job {self.name} has ended")
             self._job.ask_to_scale(workers, servers)
+
+    def profile(self, steps: int, output: Path) -> Profile:
+        """Refuse that."""
+        raise BadSetting(IN_PODS)
 
     def lines(self, process: str, most: int) -> list[str]:
         """Read the logs of its pods, in the order in which they come."""

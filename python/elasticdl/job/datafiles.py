@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from elasticdl.control.transport.keys import Key, derive
 from elasticdl.errors import BadData
 from elasticdl.files.predictions import draft_of
 from elasticdl.spec.jobspec import JobKind
@@ -63,9 +64,12 @@ def predictions_draft(place: Place, spec: JobSpec, job_key: bytes) -> Path | Non
 
 
 def remove_tables(place: Place, spec: JobSpec) -> None:
-    """Remove what a job that has ended has made of its data; its own folder stays as it is."""
+    """Remove what a job that has ended has made of its data, and what killed loaders have left; its own folder stays as it is."""
     if spec.data_cache:
         shutil.rmtree(_cached(place, spec), ignore_errors=True)
+    if (table := spec.output_table) is not None and table.file:
+        draft = draft_of(Path(table.file), derive(place.token(), Key.DATA))
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def _cached(place: Place, spec: JobSpec) -> Path:

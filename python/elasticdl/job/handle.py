@@ -7,8 +7,11 @@ time, and any number of programs may hold one job.
 from __future__ import annotations
 
 import math
+import os
 import time
+import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elasticdl.control.protocol.status import JobStatus
@@ -109,6 +112,26 @@ class Job:
         if num_workers is None and num_ps_pods is None:
             raise BadSetting("scale() takes num_workers=, num_ps_pods= or both")
         self._backend.scale(num_workers, num_ps_pods)
+
+    def profile(self, steps: int = 5, output: str | os.PathLike[str] | None = None) -> Path:
+        """Record what the next steps of each worker consist of; wait for them, and return the file in which they are.
+
+        It is in the trace event format of Chrome, which https://ui.perfetto.dev opens. A worker that has recorded fewer steps is named
+        in a warning, and in the file.
+
+        Args:
+            steps: of each worker, 1 to 1,000.
+            output: the file; None for `NAME-profile.json` in this directory.
+
+        Raises BadInput if there is nothing to record: the job has ended, trains nothing, or is on Kubernetes; JobFailed if it ends before
+        any step does, and Unwritable.
+        """
+        from elasticdl.job.profile import default_output
+
+        target = default_output(self.name) if output is None else Path(output)
+        for text in self._backend.profile(steps, target).missing:
+            warnings.warn(text, stacklevel=2)
+        return target
 
     def logs(self, process: str | None = None, lines: int = 200) -> list[str]:
         """Return the last lines of the logs of the job's processes, each with the name of its process, merged by time.

@@ -30,6 +30,15 @@ class Profile:
     missing: tuple[str, ...]
 
 
+IN_PODS = "only jobs on this machine can be profiled, not those on Kubernetes: train a few steps without --image_name"
+"""Why a job on Kubernetes can't be profiled, and what to do instead."""
+
+
+def default_output(job: str) -> Path:
+    """Return where the profile of a job is written unless somebody says otherwise."""
+    return Path(f"{job}-profile.json")
+
+
 def profile(place: JobPlace, steps: int, output: Path) -> Profile:
     """Record the next steps of each worker, and write them; wait as long as the workers take for them.
 

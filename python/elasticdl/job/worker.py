@@ -464,9 +464,11 @@ class WorkerProcess:
         )
 
     def _weights(self) -> Weights:
+        from elasticdl.spec.edge import check_trained_model
         from elasticdl.worker.tasking.weights import weights_of_checkpoint
 
         if self._spec.trained_model:
+            check_trained_model(self._spec.trained_model)  # in pods nobody has before
             return Path(self._spec.trained_model)
         return weights_of_checkpoint(Path(self._checkpoint.result()), self._place.path / "rows")
 

@@ -15,6 +15,8 @@ from elasticdl.spec.readers import DATABASES, FILE_DATABASES, database_file, sch
 
 LOADS = "elasticdl_loads"
 """Name of the project's own table in a database: a row for each table that a job has written."""
+_LONGEST = 63
+"""Bytes of a name that PostgreSQL keeps; it cuts off the rest. https://www.postgresql.org/docs/current/sql-syntax-lexical.html"""
 _URL = "sqlite:///FILE?table=NAME, duckdb:///FILE?table=NAME or postgresql://USER@HOST/DATABASE?table=NAME"
 
 
@@ -52,6 +54,15 @@ class OutputTable:
         """Return its name as SQL has it."""
         return quoted_table(self.table)
 
+    def check_name(self, name: str, what: str) -> None:
+        """Raise BadSetting if the database does not keep all of the name of `what`."""
+        count = len(name.encode())
+        if count > _LONGEST and self.scheme not in FILE_DATABASES:
+            raise BadSetting(
+                f"--output: {what} {name!r} has {count} bytes, and PostgreSQL cuts off names after {_LONGEST}; give it a shorter name, or "
+                "write files instead: --output=DIRECTORY"
+            )
+
 
 def table_of(output: str) -> OutputTable | None:
     """Read `--output` of a prediction; None if it is no URL, but a directory. Raises BadSetting."""
@@ -86,7 +97,10 @@ def table_of(output: str) -> OutputTable | None:
             f"--output: a database of {scheme_of(output)} is a file and has no parameter but the table: "
             f"{scheme_of(output)}:///FILE?table=NAME; received {output!r}"
         )
-    return OutputTable(with_parameters(url, others), tables[0], output)
+    table = OutputTable(with_parameters(url, others), tables[0], output)
+    for name, what in zip(reversed(tables[0].split(".")), ("the table", "the schema"), strict=False):
+        table.check_name(name, what)
+    return table
 
 
 def with_parameters(url: str, parameters: Sequence[tuple[str, object]]) -> str:

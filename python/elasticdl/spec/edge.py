@@ -31,8 +31,8 @@ _NAME = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
 _NAME_LIMIT = 63
 DATA = ("training_data", "validation_data", "prediction_data")
 """Settings that name data."""
-_SAVED_MODEL = "saved_model.pb"
-"""What every SavedModel directory has."""
+_SAVED_MODEL, _TABLES = "saved_model.pb", "variables.parquet"
+"""What every SavedModel directory has, and every one of weights as Parquet files."""
 _WEIGHTS = ("trained_model", "checkpoint_dir_for_init")
 """Settings of which one says with which weights a job evaluates or predicts."""
 
@@ -156,7 +156,7 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
         if not custom_reader and getattr(spec, name):
             _check_data(name, getattr(spec, name), annotated)
     if spec.trained_model:
-        _check_trained_model(spec.trained_model)
+        check_trained_model(spec.trained_model)
     if spec.output and spec.kind is JobKind.PREDICT:
         _check_predictions(spec)
     elif spec.output:
@@ -181,17 +181,24 @@ def check_paths(spec: JobSpec, *, custom_reader: bool, directory: bool) -> None:
     _check_apart(spec)
 
 
-def _check_trained_model(path: str) -> None:
+def check_trained_model(path: str) -> None:
+    """Check that there is a trained model, as far as its name and that of what is in it tell. Raises BadSetting."""
     file = Path(path)
+    if not file.exists():
+        raise BadSetting(f"--trained_model: {path!r} does not exist (looked from {Path.cwd()})")
+    if not os.access(file, os.R_OK | os.X_OK if file.is_dir() else os.R_OK):
+        raise BadSetting(f"--trained_model: {path!r} can't be read: permission denied")
+    if (file / _TABLES).exists():
+        raise BadSetting(
+            f"--trained_model: {path!r} has the weights of a model as Parquet files (--output_format=parquet), of which no model can be "
+            "built; give the job's checkpoint with --checkpoint_dir_for_init, or what `elasticdl export CHECKPOINT` makes of it in another "
+            "format"
+        )
     if file.is_dir() and not (file / _SAVED_MODEL).exists():
         raise BadSetting(
             f"--trained_model: {path!r} is a directory, and no SavedModel; name what `elasticdl train` wrote to --output, or a checkpoint "
             "with --checkpoint_dir_for_init"
         )
-    if not file.exists():
-        raise BadSetting(f"--trained_model: {path!r} does not exist (looked from {Path.cwd()})")
-    if not os.access(file, os.R_OK):
-        raise BadSetting(f"--trained_model: {path!r} can't be read: permission denied")
 
 
 def _check_predictions(spec: JobSpec) -> None:

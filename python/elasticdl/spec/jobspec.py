@@ -721,10 +721,14 @@ def check(spec: JobSpec) -> None:
         raise BadSetting(
             f"--output_format: predictions are written as {PARQUET} or {CSV}, received {spec.output_format!r}"
         )
-    if spec.output_table is not None and spec.output_format:
+    table = spec.output_table
+    if table is not None and spec.output_format:
         raise BadSetting(
             f"--output_format: --output is a table, which has no format; leave this out, received {spec.output_format!r}"
         )
+    if table is not None:
+        for name in spec.prediction_keep:
+            table.check_name(name, "the column")
     if taken := sorted({"shard", "record"}.intersection(spec.prediction_keep)):
         raise BadSetting(
             f"--prediction_keep: {taken[0]!r} says which record a prediction is of; leave it out"

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from elasticdl.catalog.catalog import Catalog
 from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.comparing import compare
 from elasticdl.checkpoint.group import GroupManifest, read_state
+from elasticdl.checkpoint.layout import AnyManifest
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.checkpoint.parquet import write_parquet
 from elasticdl.checkpoint.saved import Saved, check_values
 from elasticdl.files.output import made_beside
+from elasticdl.master.core.resuming import newest_whole
 from elasticdl.spec.edge import check_output
 from elasticdl.spec.framework import check_output_name
 from elasticdl.spec.jobspec import JobSpec
@@ -23,22 +27,28 @@ from elasticdl.worker.contract.framework import Framework, find_framework
 from elasticdl.worker.contract.trained import GroupState
 
 
-def export_tables(checkpoint: str, output: str) -> None:
-    """Write tables and variables of a checkpoint, or of the newest in a directory, as Parquet. Raises BadInput or OSError."""
-    manifest = checkpoints.read(_folder(checkpoint))
+def export_tables(checkpoint: str, output: str) -> str:
+    """Write tables and variables of a checkpoint, or of the newest in a directory, as Parquet; return what is said of damaged ones.
+
+    Raises BadInput or OSError.
+    """
+    folder, manifest, passed_over = _found(checkpoint, checkpoints.read)
     check_output(output, directory=True)
     catalog = Catalog.from_json(manifest.model)
-    with made_beside(output, "learnt") as folder, _room(folder) as room:
+    with made_beside(output, "learnt") as made, _room(made) as room:
         saved = Saved(manifest, Path(room), {})
-        check_values(catalog, saved.values, checkpoint)
+        check_values(catalog, saved.values, str(folder))
         values = [saved.values[number] for number in range(len(catalog.variables))]
-        write_parquet(folder, catalog, values, saved)
+        write_parquet(made, catalog, values, saved)
+    return passed_over
 
 
-def export_model(checkpoint: str, spec: JobSpec) -> None:
-    """Write the model of a checkpoint as a job with these settings would have. Raises BadInput or OSError."""
-    folder = _folder(checkpoint)
-    manifest = checkpoints.read_any(folder)
+def export_model(checkpoint: str, spec: JobSpec) -> str:
+    """Write the model of a checkpoint as a job with these settings would have; return what is said of damaged ones.
+
+    Raises BadInput or OSError.
+    """
+    folder, manifest, passed_over = _found(checkpoint, checkpoints.read_any)
     framework = find_framework(spec)
     form = check_output_name(spec, framework)
     check_output(spec.output, directory=not form.suffix)
@@ -47,7 +57,8 @@ def export_model(checkpoint: str, spec: JobSpec) -> None:
         state = GroupState(folder, read_state(folder / NAME).image)
         framework.export_state(framework.load(spec), spec, state, spec.output, form.name)
     else:
-        _export_saved(framework, spec, manifest, form.name, checkpoint)
+        _export_saved(framework, spec, manifest, form.name, str(folder))
+    return passed_over
 
 
 def _export_saved(
@@ -63,8 +74,16 @@ def _export_saved(
         model.export(spec.output, kind, saved.values, saved)
 
 
-def _folder(checkpoint: str) -> Path:
-    return checkpoints.locate(Path(checkpoint), "CHECKPOINT")
+def _found(checkpoint: str, read: Callable[[Path], AnyManifest]) -> tuple[Path, AnyManifest, str]:
+    """Return the folder of a checkpoint, or of the newest in a directory that is not damaged, its manifest, and what is said of others."""
+
+    def read_whole(folder: Path) -> AnyManifest:
+        manifest = read(folder)
+        if folder != Path(checkpoint):  # else no other could take its place, and what reads it compares it
+            compare(manifest)
+        return manifest
+
+    return newest_whole(checkpoint, read_whole, "CHECKPOINT")
 
 
 def _room(beside: Path) -> tempfile.TemporaryDirectory[str]:

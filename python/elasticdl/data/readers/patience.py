@@ -1,10 +1,12 @@
 """Patience with storage that does not answer: whether to try again, and when.
 
-Pure but for `Patience.call`, which waits and tries. What is no storage's silence, such as a file that is not there, is raised at once.
+Pure but for `Patience.call`, which waits and tries, and `Silence`, which remembers. What is no storage's silence, such as a file that is
+not there, is raised at once.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +18,10 @@ _FIRST, _LONGEST = 0.5, 15.0
 """Seconds between two tries: twice as long each time."""
 _SIGN = 1.0
 """Seconds between two signs of life meanwhile."""
+_LONG = 30.0
+"""Seconds of one request from which on people hear that it is waited for."""
+_MOST_SILENCES = 10
+"""Of one request: what is broken off so often, such as a load that takes longer than a proxy keeps connections, never ends."""
 _LASTING = (
     FileNotFoundError,
     PermissionError,
@@ -87,14 +93,13 @@ class Patience:
         what: str,
         ask: Callable[[], _Answer],
         passes: Callable[[Exception], bool] = may_pass,
-        answered: Callable[[], float] | None = None,
+        silence: Silence | None = None,
     ) -> _Answer:
         """Ask storage until it answers. Raises StorageAway when patience is at its end, and at once what no other try would change.
 
-        `passes` tells whether another try may succeed after an error. `answered` says, of a try that takes long, when it had its last
-        answer: the time before that of the first one is no silence.
+        `passes` tells whether another try may succeed after an error. `silence` is of a try that takes long and has answers on its way.
         """
-        begun, tries = self.clock(), 0
+        silence = silence or Silence(self, what)
         while True:
             try:
                 answer = ask()
@@ -103,22 +108,9 @@ class Patience:
             ) as error:  # each file system of fsspec has its own; what no wait mends is raised again
                 if not passes(error):
                     raise
-                tries += 1
-                if tries == 1 and answered is not None:
-                    begun = max(begun, answered())
-                waited = self.clock() - begun
-                reason = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(": ")
-                seconds = pause(waited, tries, self.seconds)
-                if seconds is None:
-                    raise StorageAway(
-                        f"{what} has not answered for {waited:.0f} s ({reason}); --storage_seconds says how long a job waits for it"
-                    ) from error
-                if tries == 1:
-                    self.note(f"waiting for {what}, for {self.seconds:g} s at most: {reason}", True)
-                self._pause(seconds)
+                self._pause(silence.failed(error))
             else:
-                if tries:
-                    self.note(f"{what} answers again, after {self.clock() - begun:.0f} s", False)
+                silence.answered()
                 return answer
 
     def _pause(self, seconds: float) -> None:
@@ -126,3 +118,62 @@ class Patience:
             self.alive()
             self.wait(min(seconds, _SIGN))
             seconds -= _SIGN
+
+
+class Silence:
+    """How long one storage has been silent. What takes long tells it of answers on the way: each ends a silence, and the next begins anew.
+
+    May be used from several threads.
+    """
+
+    def __init__(self, patience: Patience, what: str) -> None:
+        """`what` is asked from now on."""
+        self._patience, self._what = patience, what
+        self._lock = threading.Lock()
+        self._since = patience.clock()
+        self._tries = 0
+        """In vain, in this silence."""
+        self._count = 0
+        """Of silences in which a try failed."""
+        self._noted = False
+
+    def answered(self) -> None:
+        """Take note that it has answered."""
+        with self._lock:
+            now = self._patience.clock()
+            if self._noted:
+                self._patience.note(f"{self._what} answers again, after {now - self._since:.0f} s", False)
+            self._since, self._tries, self._noted = now, 0, False
+
+    def failed(self, error: Exception) -> float:
+        """Return the seconds to wait after a try in vain. Raises StorageAway if that was the last one."""
+        with self._lock:
+            patience, what = self._patience, self._what
+            self._tries += 1
+            self._count += self._tries == 1
+            waited = patience.clock() - self._since
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300].rstrip(": ")
+            if self._count > _MOST_SILENCES:
+                raise StorageAway(
+                    f"{what} has broken off {self._count} times ({reason}); find out why, and start the job again"
+                ) from error
+            seconds = pause(waited, self._tries, patience.seconds)
+            if seconds is None:
+                raise StorageAway(
+                    f"{what} has not answered for {waited:.0f} s ({reason}); --storage_seconds says how long a job waits for it"
+                ) from error
+            if self._tries == 1:
+                self._note(f"waiting for {what}, for {patience.seconds:g} s at most: {reason}")
+            return seconds
+
+    def lasts(self) -> None:
+        """Give a sign of life while one call takes its time, which may be long: a server that has gone ends it with an error."""
+        self._patience.alive()
+        with self._lock:
+            silent = self._patience.clock() - self._since
+            if silent >= _LONG and not self._noted:
+                self._note(f"waiting for {self._what}, which has been at one request for {silent:.0f} s")
+
+    def _note(self, text: str) -> None:
+        self._noted = True
+        self._patience.note(text, True)

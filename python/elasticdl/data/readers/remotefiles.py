@@ -21,13 +21,15 @@ from elasticdl.data.readers.patience import Patience
 from elasticdl.data.readers.reader import BadRecords, Reader, filled
 from elasticdl.data.readers.recordiofiles import RecordIOReader
 from elasticdl.data.readers.remotechunks import RemoteChunks
-from elasticdl.data.readers.remoteimages import remote_image_origin
+from elasticdl.data.readers.remoteimages import contents, remote_image_origin
 from elasticdl.data.readers.seekable import Seekable
 from elasticdl.errors import BadData, BadSetting, StorageAway
 from elasticdl.files import folders
 from elasticdl.spec.readers import scheme_of
 
 _PIECE = 8 << 20
+_TOGETHER = 128
+"""Files that a server is asked about at once, where it has to be asked about each."""
 _HTTP_SECONDS = 20.0
 """How long a server of HTTP may be silent in a request."""
 _ETAGS = ("ETag", "etag")
@@ -115,25 +117,63 @@ class Server:
         marks = marks or [str(said[name]) for name in _MARKS if said.get(name) is not None]
         return hashlib.blake2b(repr((said.get("size"), marks)).encode(), digest_size=8).hexdigest()
 
-    def size(self, path: str) -> int:
-        """Return the bytes of a file. Raises BadData if the server does not say."""
-        size = self.ask(path, lambda files: files.info(path).get("size"))
-        if not isinstance(size, int):
-            raise BadData(
-                f"{self.url(path)}: the server does not say how many bytes it has, so parts of it can't be read; copy it"
-            )
-        return size
+    def together(self, paths: Sequence[str], ask: Callable[[Any, list[str]], list[_Answer]]) -> list[_Answer]:
+        """Ask about several files at once; `ask` returns an answer for each. Raises BadData, which names the file."""
+
+        def about(path: str) -> _Answer:
+            return self.ask(path, lambda files: ask(files, [path]))[0]
+
+        if not paths:
+            return []
+        try:
+            return self.ask(paths[0], lambda files: ask(files, list(paths)))
+        except BadData:
+            # Which one it is, is said of one alone.
+            return list(map(about, paths))
+
+    def sizes(self, paths: Sequence[str]) -> list[int]:
+        """Return the bytes of files. Raises BadData if the server does not say."""
+        found: list[int] = []
+        for first in range(0, len(paths), _TOGETHER):
+            some = paths[first : first + _TOGETHER]
+            for path, size in zip(
+                some, self.together(some, lambda files, all: files.sizes(all)), strict=True
+            ):
+                if not isinstance(size, int):
+                    raise BadData(
+                        f"{self.url(path)}: the server does not say how many bytes it has, so parts of it can't be read; copy it"
+                    )
+                found.append(size)
+        return found
+
+    def starts(self, ends: Mapping[str, int]) -> dict[str, bytes]:
+        """Return the beginnings of files, up to where they end. Raises BadData."""
+
+        def ask(files: Any, some: list[str]) -> list[bytes]:
+            return contents(files, some, [0] * len(some), [ends[path] for path in some])
+
+        found = dict.fromkeys(ends, b"")
+        wanted = [path for path, end in ends.items() if end]
+        for first in range(0, len(wanted), _TOGETHER):
+            some = wanted[first : first + _TOGETHER]
+            for path, content in zip(some, self.together(some, ask), strict=True):
+                found[path] = self._checked(path, content, ends[path])
+        return found
 
     def part(self, path: str, start: int, end: int) -> bytes:
         """Return a part of a file. Raises BadData."""
-        content = (
-            self.ask(path, lambda files: files.cat_file(path, start=start, end=end)) if end > start else b""
-        )
-        if len(content) > end - start:
+        if end <= start:
+            return b""
+        content = self.ask(path, lambda files: files.cat_file(path, start=start, end=end))
+        return self._checked(path, content, end - start)
+
+    def _checked(self, path: str, content: bytes, wanted: int) -> bytes:
+        """Return a part of a file if it has as many bytes as were wanted. Raises BadData."""
+        if len(content) > wanted:
             raise BadData(
                 f"{self.url(path)}: the server sends the whole file instead of a part (it knows no Range); copy the file"
             )
-        if len(content) < end - start:
+        if len(content) < wanted:
             raise BadData(
                 f"{self.url(path)} has changed since it was opened; data must not change while a job runs, start the job again"
             )
@@ -166,10 +206,9 @@ class RemoteFile:
         size: its bytes.
     """
 
-    def __init__(self, server: Server, path: str) -> None:
-        """Ask for its size. Raises BadData."""
-        self._server, self._path = server, path
-        self.size = server.size(path)
+    def __init__(self, server: Server, path: str, size: int) -> None:
+        """`path`: on the server."""
+        self._server, self._path, self.size = server, path, size
 
     def fingerprint(self) -> str:
         """Return what names its present content. Raises BadData."""
@@ -209,9 +248,10 @@ def open_remote(
         )
     if not found:
         raise BadData(f"there is no file at {origin}")
-    paths = {server.url(path): path for path in found}
-    files = {url: RemoteFile(server, path) for url, path in paths.items()}
-    starts = {url: file.part(0, min(LOOKED_AT, file.size)) for url, file in files.items()}
+    sizes = dict(zip(found, server.sizes(found), strict=True))
+    files = {server.url(path): RemoteFile(server, path, size) for path, size in sizes.items()}
+    begun = server.starts({path: min(LOOKED_AT, size) for path, size in sizes.items()})
+    starts = {server.url(path): start for path, start in begun.items()}
     if any(start.startswith(GZIP) for start in starts.values()):
         return open_compressed(origin, starts, files.__getitem__, params, folder, tables, bad_records)
     kinds = {url: kind for url, start in starts.items() if (kind := kind_by(start, url.partition("?")[0]))}

@@ -1,6 +1,7 @@
 """Images on servers: which are meant by a URL, and their names, sizes and contents.
 
-The images of a chunk are asked for together. A server that does not tell sizes with names, as HTTP, is asked once for each image.
+The images of a chunk are asked for together. A server that does not tell sizes with names, as HTTP, is asked once for each image, many at
+a time.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from elasticdl.data.readers.imageorigins import Form, ImageOrigin, image_params, of_annotations
 from elasticdl.data.readers.imagetrees import Entry
 from elasticdl.data.readers.patience import may_pass
-from elasticdl.errors import BadData, BadSetting
+from elasticdl.errors import BadSetting
 from elasticdl.files import folders
 
 _Answer = TypeVar("_Answer")
@@ -28,8 +29,11 @@ class FileServer(Protocol):
     def ask(self, path: str, ask: Callable[[Any], _Answer]) -> _Answer:
         """Ask the server until it answers. Raises BadData."""
 
-    def size(self, path: str) -> int:
-        """Return the bytes of a file. Raises BadData."""
+    def together(self, paths: Sequence[str], ask: Callable[[Any, list[str]], list[_Answer]]) -> list[_Answer]:
+        """Ask about several files at once. Raises BadData."""
+
+    def sizes(self, paths: Sequence[str]) -> list[int]:
+        """Return the bytes of files. Raises BadData."""
 
 
 class RemoteTree:
@@ -60,14 +64,7 @@ class RemoteTree:
 
     def contents(self, paths: Sequence[str]) -> list[bytes]:
         """Return the contents of files, asked for together. Raises BadData."""
-        whole = list(map(self._whole, paths))
-        if not whole:
-            return []
-        try:
-            return self._fetched(whole)
-        except BadData:
-            # Which one it is, is said of one alone.
-            return [content for path in whole for content in self._fetched([path])]
+        return self._server.together(list(map(self._whole, paths)), contents)
 
     def below(self, path: str) -> RemoteTree:
         """Return a directory that can be reached from this one."""
@@ -83,16 +80,6 @@ class RemoteTree:
                 parts.append(part)
         return "/".join(parts)
 
-    def _fetched(self, paths: list[str]) -> list[bytes]:
-        def ask(files: Any) -> list[bytes]:
-            found = files.cat_ranges(paths, None, None)
-            for content in found:
-                if isinstance(content, Exception):  # some file systems of fsspec return them
-                    raise content
-            return list(map(bytes, found))
-
-        return self._server.ask(paths[0], ask)
-
     def _listed(self, whole: str) -> list[Entry] | None:
         def ask(files: Any) -> list[tuple[str, str, Any]] | None:
             try:
@@ -106,16 +93,27 @@ class RemoteTree:
         listed = self._server.ask(whole, ask)
         if listed is None or [path.rstrip("/") for path, _, _ in listed] == [whole]:
             return None  # of a file there is itself
+        # Without an object that stands for the directory itself.
+        listed = [entry for entry in listed if entry[0].rstrip("/") != whole]
+        sizes = {path: size for path, kind, size in listed if kind != "directory"}
+        unsaid = [path for path, size in sizes.items() if not isinstance(size, int)]
+        sizes.update(zip(unsaid, self._server.sizes(unsaid), strict=True))
         found = [
-            Entry(
-                path.rstrip("/").rpartition("/")[2],
-                kind == "directory",
-                None if kind == "directory" else size if isinstance(size, int) else self._server.size(path),
-            )
-            for path, kind, size in listed
-            if path.rstrip("/") != whole  # an object that stands for the directory itself
+            Entry(path.rstrip("/").rpartition("/")[2], kind == "directory", sizes.get(path))
+            for path, kind, _ in listed
         ]
         return sorted(found, key=lambda entry: entry.name)
+
+
+def contents(
+    files: Any, paths: list[str], starts: list[int] | None = None, ends: list[int] | None = None
+) -> list[bytes]:
+    """Fetch files of a file system of fsspec, or a part of each, together. Raises what it raises."""
+    found = files.cat_ranges(paths, starts, ends)
+    for content in found:
+        if isinstance(content, Exception):  # some of them return what they should raise
+            raise content
+    return list(map(bytes, found))
 
 
 def remote_image_origin(

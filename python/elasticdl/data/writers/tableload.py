@@ -10,15 +10,18 @@ import errno
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 
-from elasticdl.data.readers.patience import Patience
+from elasticdl.data.readers.patience import Patience, Silence
 from elasticdl.data.writers.database import Connection, Driver, driver_of, plain
+from elasticdl.data.writers.newdatabase import make_database
 from elasticdl.errors import BadData, BadSetting, Cancelled, JobFailed, Unwritable
+from elasticdl.files.predictions import marked_draft_of
 from elasticdl.spec.databases import LOADS, OutputTable, quoted, text
 
 ROWS = 4096
@@ -65,7 +68,6 @@ class TableLoad:
         self._mark = mark
         self._patience = patience
         self._cancelled = threading.Event()
-        self._moved_at = 0.0
 
     def check_columns(self, schema: pa.Schema) -> None:
         """Raise BadSetting if no table of the database has columns such as those."""
@@ -76,6 +78,7 @@ class TableLoad:
             )
         known: dict[str, str] = {}
         for name in schema.names:
+            self.table.check_name(name, "the column")
             other = known.setdefault(name.lower(), name)
             if other != name:
                 raise BadSetting(
@@ -89,12 +92,13 @@ class TableLoad:
         Raises BadSetting if the table can't be made, BadData for values that it does not take, Unwritable if the disk is full, StorageAway
         if the database does not answer for too long, and Cancelled.
         """
-        with self._signs():
+        silence = Silence(self._patience, self.table.name)
+        with _signs_of_life(silence):
             self._patience.call(
                 self.table.name,
-                lambda: self._try(parts, records),
+                lambda: self._try(parts, records, silence),
                 _passing(self._driver),
-                lambda: self._moved_at,
+                silence,
             )
 
     def cancel(self) -> None:
@@ -103,12 +107,24 @@ class TableLoad:
 
     # ------------------------------------------------------------------ a try
 
-    def _try(self, parts: Sequence[Path], records: int) -> None:
-        self._move()
-        with _refused(self._driver, self.table), closing(self._driver.connect()) as connection:
+    def _try(self, parts: Sequence[Path], records: int, silence: Silence) -> None:
+        self._check_cancelled()
+        file = Path(self.table.file)
+        if self.table.file and not file.exists():
+            draft = marked_draft_of(file, self._mark)
+            if make_database(file, draft, lambda path: self._write(self._at(path), parts, records, silence)):
+                return
+        self._write(self._driver, parts, records, silence)
+
+    def _at(self, path: Path) -> Driver:
+        """Return what writes into another file instead."""
+        return driver_of(replace(self.table, url=f"{self.table.scheme}:///{path}"))
+
+    def _write(self, driver: Driver, parts: Sequence[Path], records: int, silence: Silence) -> None:
+        with _refused(driver, self.table), closing(driver.connect()) as connection:
             if self._is_loaded(connection):
                 return
-            _refuse_existing(self._driver, connection, self.table)
+            _refuse_existing(driver, connection, self.table)
             with _readable(parts[0]):
                 schema = pyarrow.parquet.read_schema(parts[0])
             _make_loads(connection, self.table)
@@ -118,13 +134,15 @@ class TableLoad:
             for rows in _rows_of(parts, form):
                 connection.insert(rows)
                 count += rows.num_rows
-                self._move()
+                # Not the connection alone: while a lock is never free, one may connect as often as one likes.
+                silence.answered()
+                self._check_cancelled()
             if count != records:
                 raise JobFailed(f"the parts have {count:,} rows for {records:,} records; start the job again")
             now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
             row = f"{text(self._mark)}, {text(self.table.table)}, {count}, {text(now)}"
             connection.run(f"INSERT INTO {self.table.loads} VALUES ({row})")
-            self._move()
+            self._check_cancelled()
             connection.commit()
 
     def _is_loaded(self, connection: Connection) -> bool:
@@ -138,35 +156,30 @@ class TableLoad:
         types = ((column.name, self._driver.column_type(plain(column.type))) for column in schema)
         return ", ".join(f"{quoted(name)} {kind}" for name, kind in types)
 
-    # ------------------------------------------------------------------ signs of life
-
-    def _move(self) -> None:
+    def _check_cancelled(self) -> None:
         if self._cancelled.is_set():
             raise Cancelled(f"{self.table.name} is not loaded: the job has ended")
-        self._moved_at = self._patience.clock()
 
-    @contextmanager
-    def _signs(self) -> Iterator[None]:
-        """Give signs of life: what a database does with many rows takes its time, in calls that don't return meanwhile.
 
-        None come once it has been silent for as long as one is waited for.
-        """
-        over = threading.Event()
-        patience = self._patience
-        self._moved_at = patience.clock()
+@contextmanager
+def _signs_of_life(silence: Silence) -> Iterator[None]:
+    """Give signs of life: what a database does with many rows takes its time, a commit above all, in calls that don't return meanwhile.
 
-        def give() -> None:
-            while not over.wait(_SIGN_SECONDS):
-                if patience.clock() - self._moved_at < patience.seconds:
-                    patience.alive()
+    However long that is: another loader would take as long. A server that has gone ends its connection.
+    """
+    over = threading.Event()
 
-        thread = threading.Thread(target=give, name="load", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+    def give() -> None:
+        while not over.wait(_SIGN_SECONDS):
+            silence.lasts()
+
+    thread = threading.Thread(target=give, name="load", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _passing(driver: Driver) -> Callable[[Exception], bool]:

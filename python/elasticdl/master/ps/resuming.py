@@ -1,7 +1,7 @@
 """Where a job continues that is given a checkpoint: what of it holds, and what is refused (R28).
 
-`resume` decides and is pure; `open_checkpoint` only finds and reads the manifest. What only a worker knows, whether the model is the
-checkpoint's, is compared there (`elasticdl.catalog.catalog`); what is in the slots' files, servers verify as they read it.
+`resume` decides and is pure; `open_checkpoint` finds one, and of several the newest that is not damaged. What only a worker knows, whether
+the model is the checkpoint's, is compared there (`elasticdl.catalog.catalog`); what is in the slots' files, servers verify as they read it.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
+from elasticdl.checkpoint.comparing import compare
 from elasticdl.checkpoint.manifest import NAME, Barrier, Manifest
 from elasticdl.control.protocol.view import StateId, ViewId
 from elasticdl.data.plan.order import Dealing, dealing_of, tasks_of
 from elasticdl.data.plan.tasks import TaskOrder
-from elasticdl.errors import BadInput, BadSetting
+from elasticdl.errors import BadSetting
 from elasticdl.master.core.done import Done, TaskNumber
 from elasticdl.master.core.records import EvaluatedRecord, ResumedRecord
-from elasticdl.master.core.resuming import FLAG
+from elasticdl.master.core.resuming import FLAG, newest_whole
 from elasticdl.master.core.resuming import highest_number as highest_of
 from elasticdl.spec.jobspec import JobSpec
 
@@ -30,10 +31,12 @@ class Checkpoint:
     Attributes:
         path: of the manifest.
         manifest: what it says.
+        passed_over: what is said of newer ones that are damaged; empty if there are none.
     """
 
     path: Path
     manifest: Manifest
+    passed_over: str = ""
 
 
 def resume(checkpoint: Checkpoint, order: TaskOrder, dealing: Dealing, highest: int) -> ResumedRecord:
@@ -108,7 +111,7 @@ def _passed(one: Barrier, position: Done, renumbered: TaskNumber | None, order: 
 
 def check(spec: JobSpec) -> None:
     """Look at all that can be known of a job's checkpoints before anything is launched. Raises BadInput."""
-    checkpoint = open_checkpoint(spec)
+    checkpoint = open_checkpoint(spec, verify=False)
     if checkpoint is not None:
         # The data is not open yet; the master compares it, too.
         shards = checkpoint.manifest.dealing.shards
@@ -116,15 +119,23 @@ def check(spec: JobSpec) -> None:
     highest_number(spec, checkpoint)
 
 
-def open_checkpoint(spec: JobSpec) -> Checkpoint | None:
-    """Find and read the manifest of the checkpoint that a job continues from, None if it begins anew. Raises BadInput."""
+def open_checkpoint(spec: JobSpec, *, verify: bool) -> Checkpoint | None:
+    """Find the checkpoint that a job continues from, None if it begins anew. Raises BadInput.
+
+    Of a directory it is the newest that is not damaged. `verify`: read all of one, not only the manifest; one that was named itself is left
+    to the servers, as no other could take its place.
+    """
     if not spec.checkpoint_dir_for_init:
         return None
-    folder = checkpoints.locate(Path(spec.checkpoint_dir_for_init), FLAG)
-    try:
-        return Checkpoint(folder / NAME, checkpoints.read(folder))
-    except BadInput as error:
-        raise BadSetting(f"{FLAG}: {error}; name another checkpoint") from None
+
+    def read(folder: Path) -> Manifest:
+        manifest = checkpoints.read(folder)
+        if verify and folder != Path(spec.checkpoint_dir_for_init):
+            compare(manifest)
+        return manifest
+
+    folder, manifest, passed_over = newest_whole(spec.checkpoint_dir_for_init, read)
+    return Checkpoint(folder / NAME, manifest, passed_over)
 
 
 def highest_number(spec: JobSpec, checkpoint: Checkpoint | None) -> int:

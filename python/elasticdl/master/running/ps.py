@@ -64,7 +64,7 @@ class PsStrategy:
         spec, past = self._spec, self._past
         highest = 0
         if not any(isinstance(record, ResumedRecord) for record in past.records):
-            self._checkpoint = resuming.open_checkpoint(spec)
+            self._checkpoint = resuming.open_checkpoint(spec, verify=True)
             if self._checkpoint is not None or not past.length:  # later lives find this job's own there
                 highest = resuming.highest_number(spec, self._checkpoint)
         return PsMaster(settings(spec, self._snapshots, self._checkpoint, highest))
@@ -206,7 +206,13 @@ class PsStrategy:
         return None
 
     def after_append(self, machine: PsMaster, record: Record, actions: Actions) -> None:
-        """Remove snapshots that a newer one replaces."""
+        """Remove snapshots that a newer one replaces, and say where the job continues if that is not the newest checkpoint."""
+        if (
+            isinstance(record, ResumedRecord)
+            and self._checkpoint is not None
+            and self._checkpoint.passed_over
+        ):
+            actions.tell(EventKind.NOTE, self._checkpoint.passed_over)
         if isinstance(record, SavedRecord):
             directory = Path(record.path).parent.parent
             kept = self._spec.keep_checkpoint_max if self._spec.checkpoint_dir else 1

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elasticdl.checkpoint import layout as checkpoints
-from elasticdl.checkpoint.group import GroupManifest, verify_parts
+from elasticdl.checkpoint.comparing import compare
+from elasticdl.checkpoint.group import GroupManifest
 from elasticdl.checkpoint.manifest import NAME, Manifest
 from elasticdl.master.core.resuming import newest_whole
 from elasticdl.spec.jobspec import JobSpec
@@ -28,13 +29,15 @@ class WeightsCheckpoint:
 def open_checkpoint(spec: JobSpec, *, verify: bool) -> WeightsCheckpoint | None:
     """Find the checkpoint that a job is given, None if its weights are in a file. Raises BadInput.
 
-    `verify`: read all of a group's, not only the manifest. Rows of servers every worker reads, and compares them with their checksums.
+    `verify`: read all of one, not only the manifest. One of servers that was named itself is left to the workers, each of which reads all
+    of it and compares it with its checksums: no other could take its place.
     """
 
     def read(folder: Path) -> Manifest | GroupManifest:
         manifest = checkpoints.read_any(folder)
-        if verify and isinstance(manifest, GroupManifest):
-            verify_parts(manifest)
+        is_named = folder == Path(spec.checkpoint_dir_for_init)
+        if verify and (isinstance(manifest, GroupManifest) or not is_named):
+            compare(manifest)
         return manifest
 
     if not spec.checkpoint_dir_for_init:
