@@ -29,11 +29,16 @@ demo: setup
 demo-ps: setup
 	$(BIN)/python -m examples.demo_ps
 
-# Two tests at a time, but those against Kubernetes one by one: whole clusters, nodes and networks of this machine belong to each.
-# OPTIONS, of pytest, may leave out what has run already.
+# Two tests at a time, beside those of the core, which are shown at the end; but those against Kubernetes one by one: whole clusters, nodes
+# and networks of this machine belong to each. OPTIONS, of pytest, may leave out what has run already.
 test: setup
-	cd rust && $(CARGO) test --quiet --package elasticdl-core
-	$(BIN)/pytest --numprocesses=2 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); others=$$?; $(BIN)/pytest tests/kubernetes && exit $$others
+	mkdir -p build
+	(cd rust && exec $(CARGO) test --quiet --package elasticdl-core) > build/core-tests.txt 2>&1 & core=$$!; \
+	trap "kill $$core 2> /dev/null" EXIT INT TERM; \
+	$(BIN)/pytest --numprocesses=2 --dist=worksteal --ignore=tests/kubernetes $(OPTIONS); failed=$$?; \
+	$(BIN)/pytest tests/kubernetes || failed=$$?; \
+	wait $$core || failed=$$?; \
+	cat build/core-tests.txt; exit $$failed
 
 # What the tests against Kubernetes need, which are skipped without it (a failure with CI=true): Debian packages (root) for nodes and
 # images, and the cluster's program, built from source with Go.

@@ -114,12 +114,12 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     subprocess.run(["umount", "-l", str(path)], check=True)
 
 
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a job with settings as keyword arguments, to train unless told otherwise; nothing of it may be left at the end of the test."""
-    state = tmp_path / "state"
+@contextlib.contextmanager
+def starting(folder: Path) -> Iterator[Start]:
+    """Start jobs in a folder: settings as keyword arguments, to train unless told otherwise; nothing of them may be left at the end."""
+    state = folder / "state"
     jobs: list[Job] = []
-    inherited = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(tmp_path)}
+    inherited = {**os.environ, "XDG_STATE_HOME": str(state), "TMPDIR": str(folder)}
     inherited.pop("XDG_RUNTIME_DIR", None)
 
     def begin(
@@ -129,7 +129,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         **settings: object,
     ) -> Job:
         settings = {"model_zoo": ROOT / "model_zoo", "job_name": "test", **settings}
-        summary = tmp_path / f"summary-{len(jobs)}.json"
+        summary = folder / f"summary-{len(jobs)}.json"
         line = [
             *within,
             ELASTICDL,
@@ -139,7 +139,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
         ]
         process = subprocess.Popen(
             line,
-            cwd=tmp_path,
+            cwd=folder,
             env={**inherited, **(environment or {})},
             text=True,
             stdout=subprocess.PIPE,
@@ -160,6 +160,13 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start jobs of the test."""
+    with starting(tmp_path) as begin:
+        yield begin
+
+
+@pytest.fixture
 def integers(tmp_path: Path) -> np.ndarray:
     """Write `integers.csv`, rows of small integers, of which every sum is exact; return them."""
     draw = random.Random(5)
@@ -169,24 +176,27 @@ def integers(tmp_path: Path) -> np.ndarray:
     return np.array(rows, np.float32)
 
 
-@pytest.fixture
-def ids(tmp_path: Path) -> np.ndarray:
+def write_ids(folder: Path) -> np.ndarray:
     """Write a file of ids of which few come often and many once."""
     drawn = np.random.default_rng(3).zipf(1.3, RECORDS) % IDS
-    (tmp_path / "ids.csv").write_text("id\n" + "".join(f"{one}\n" for one in drawn))
+    (folder / "ids.csv").write_text("id\n" + "".join(f"{one}\n" for one in drawn))
     return drawn
 
 
 @pytest.fixture
-def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
-    """Start jobs that count ids, and write nothing."""
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+def ids(tmp_path: Path) -> np.ndarray:
+    """Write a file of ids for the test."""
+    return write_ids(tmp_path)
+
+
+def counting(start: Start, folder: Path) -> Start:
+    """Start jobs that count the ids of a folder, and write nothing."""
     return functools.partial(
         start,
-        environment={"GO": str(tmp_path / "go")},
+        environment={"GO": str(folder / "go")},
         model_zoo=Path(__file__).parent / "zoo",
         model_def="tallied.custom_model",
-        training_data=tmp_path / "ids.csv",
+        training_data=folder / "ids.csv",
         num_workers=2,
         num_ps_pods=2,
         num_epochs=EPOCHS,
@@ -195,6 +205,13 @@ def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.Mon
         embedding_threshold=0,
         witness_seconds=2,
     )
+
+
+@pytest.fixture
+def plain(start: Start, ids: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
+    """Start jobs of the test that count ids, and write nothing."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return counting(start, tmp_path)
 
 
 @pytest.fixture

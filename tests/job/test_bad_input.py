@@ -55,7 +55,7 @@ def callbacks():
 
 
 def room(directory: Path, source: str, count: int = 64) -> dict[str, object]:
-    """Write a model file and its data; return the settings of a small job."""
+    """Write a model file and its data; return the settings of a small job, of one worker."""
     import numpy as np
 
     (directory / "zoo").mkdir()
@@ -67,7 +67,7 @@ def room(directory: Path, source: str, count: int = 64) -> dict[str, object]:
         "model_zoo": directory / "zoo",
         "model_def": "model.custom_model",
         "training_data": directory / "data",
-        "num_workers": 2,
+        "num_workers": 1,
         "minibatch_size": 4,
         "num_minibatches_per_task": 1,
         "output": directory / "model.keras",
@@ -91,21 +91,21 @@ def check(result: Result, code: int, *said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "workers", "said"),
     [
-        ("keras.layers.Dense({units})", "keras.layers.Dens(1)", ["model.py", "Dens", "line 7"]),
-        ("return values[:2], values[2:]", "return values", ["model.py: feed returned", "expected"]),
-        ("values[:2], values[2:]", "values, values[2:]", ["model.py", "expected features", "[None, 2]", "received"]),
-        ("tf.square(predictions - labels)", "predictions + tf.zeros((5, 5))", ["Incompatible shapes: [4,1] vs. [5,5]"]),
-        ("keras.optimizers.SGD(0.01)", "'sgd'", ["model.py: optimizer returned a str; expected a Keras optimizer"]),
+        ("keras.layers.Dense({units})", "keras.layers.Dens(1)", 2, ["model.py", "Dens", "line 7"]),
+        ("return values[:2], values[2:]", "return values", 1, ["model.py: feed returned", "expected"]),
+        ("values[:2], values[2:]", "values, values[2:]", 1, ["model.py", "expected features", "[None, 2]", "received"]),
+        ("tf.square(predictions - labels)", "predictions + tf.zeros((5, 5))", 1, ["Incompatible shapes: [4,1] vs. [5,5]"]),
+        ("keras.optimizers.SGD(0.01)", "'sgd'", 1, ["model.py: optimizer returned a str; expected a Keras optimizer"]),
     ],
     ids=["model", "feed", "shapes", "loss", "optimizer"],
 )  # fmt: skip
 def test_what_only_running_shows_ends_the_job_before_its_first_step(
-    start: Start, tmp_path: Path, before: str, after: str, said: list[str]
+    start: Start, tmp_path: Path, before: str, after: str, workers: int, said: list[str]
 ) -> None:
     source = MODEL.replace(before, after).replace("{units}", "1")
-    result = start(**room(tmp_path, source)).wait()
+    result = start(**{**room(tmp_path, source), "num_workers": workers}).wait()
     check(result, 2, *said)
     assert result.summary["steps"] == 0
     assert not (tmp_path / "model.keras").exists()
@@ -120,7 +120,9 @@ def test_a_corrupt_record_is_named(start: Start, tmp_path: Path) -> None:
 def test_corrupt_records_may_be_left_out(start: Start, tmp_path: Path) -> None:
     settings = room(tmp_path, MODEL.replace("{units}", "1"))
     damage(tmp_path, 3, 37)
-    result = start(**settings, max_bad_records=2, num_epochs=2, audit=tmp_path / "audit").wait()
+    result = start(
+        **{**settings, "num_workers": 2}, max_bad_records=2, num_epochs=2, audit=tmp_path / "audit"
+    ).wait()
     check(result, 0, "skips record 37 of")
     assert result.summary["bad_records"] == 2
     report = audit(tmp_path / "audit")
@@ -138,7 +140,7 @@ def test_a_loss_that_is_not_a_number_fails_the_job(start: Start, tmp_path: Path)
 def test_steps_that_are_not_numbers_may_be_skipped(start: Start, tmp_path: Path) -> None:
     source = MODEL.replace("tf.square(predictions - labels)", "tf.math.log(-tf.square(predictions))")
     settings = room(tmp_path, source.replace("{units}", "1"))
-    result = start(**settings, on_nan="skip_step", audit=tmp_path / "audit").wait()
+    result = start(**{**settings, "num_workers": 2}, on_nan="skip_step", audit=tmp_path / "audit").wait()
     check(result, 0, "changes nothing (on_nan=skip_step)")
     assert (tmp_path / "model.keras").exists()
     assert result.summary["idle_steps"] == result.summary["steps"] > 0
@@ -241,7 +243,7 @@ def test_a_callback_ends_the_training_at_its_step_for_everybody(start: Start, tm
     source = MODEL.replace("{units}", "1") + RAISES.replace(
         'raise ArithmeticError("the user\'s own mistake")', "self.model.stop_training = True"
     )
-    settings = room(tmp_path, source)
+    settings = {**room(tmp_path, source), "num_workers": 2}
     for _ in range(3):
         result = start(**settings, num_epochs=50).wait()
         check(result, 0, "asked for the end of training after step 5")
@@ -249,7 +251,8 @@ def test_a_callback_ends_the_training_at_its_step_for_everybody(start: Start, tm
 
 
 def test_the_users_exception_is_shown_once(start: Start, tmp_path: Path) -> None:
-    result = start(**room(tmp_path, MODEL.replace("{units}", "1") + RAISES), num_epochs=50).wait()
+    settings = room(tmp_path, MODEL.replace("{units}", "1") + RAISES)
+    result = start(**{**settings, "num_workers": 2}, num_epochs=50).wait()
     check(result, 1, "ArithmeticError: the user's own mistake", "model.py")
     assert (
         result.err.count("ArithmeticError: the user's own mistake") <= 2
@@ -268,7 +271,7 @@ def test_the_users_line_is_shown_in_a_clone_that_is_called_elasticdl(
     clone = tmp_path / "elasticdl"
     clone.mkdir()
     source = MODEL.replace("{units}", "1").replace(before, f'    raise KeyError("mine")\n{before}')
-    result = start(**{**room(clone, source), "num_workers": 1}).wait()
+    result = start(**room(clone, source)).wait()
     check(result, 2, "KeyError: 'mine'", f'File "{clone}/zoo/model.py", line {line}, in {function}')
     assert result.summary["reason"].endswith(f"KeyError: 'mine' (line {line})")
     assert f"{ROOT}/python" not in result.err
@@ -279,7 +282,7 @@ def test_an_error_of_the_loss_is_recognised_in_a_second_life(start: Start, tmp_p
     clone.mkdir()
     check_labels = "    tf.debugging.assert_less(labels, 1.9, 'too much')\n    return tf.reduce_mean("
     source = MODEL.replace("{units}", "1").replace("    return tf.reduce_mean(", check_labels)
-    result = start(**{**room(clone, source), "num_workers": 1}, num_epochs=20).wait()
+    result = start(**room(clone, source), num_epochs=20).wait()
     model = clone / "zoo" / "model.py"
     check(result, 1, f'File "{model}", line 11, in loss', "tf.debugging.assert_less(labels, 1.9, 'too much')")
     reason = result.summary["reason"]
@@ -299,7 +302,7 @@ def test_a_full_disk_at_the_end_leaves_the_earlier_output(start: Start, tmp_path
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
-        job = start(**{**settings, "num_workers": 1})
+        job = start(**settings)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     check(job.wait(), 1, f"the model can't be written to {earlier}: {os.strerror(errno.EFBIG).lower()}")

@@ -17,7 +17,7 @@ from elasticdl.audit import audit
 from elasticdl.checkpoint import layout as checkpoints
 from elasticdl.control.protocol.status import EventKind, JobEvent, JobStatus
 
-from .conftest import Job, Result, Start
+from .conftest import Job, Result, Start, counting, starting, write_ids
 from .test_checkpoints import kill_all, saved
 from .test_faults import ZOO, at_step, seen, training
 from .test_faults import kill as kill_one
@@ -28,24 +28,32 @@ BARRIERS = (21, 33, 42, 60, 66)
 """Steps: an epoch has 33, in waves of 3, and an evaluation is at the first wave at or after each 20th, and at the ends of epochs."""
 
 
-@pytest.fixture
-def begin(plain: Start, ids: np.ndarray, tmp_path: Path) -> Start:
+def weighing(counts: Start, ids: np.ndarray, folder: Path) -> Start:
     """Start jobs of which every step depends on those before."""
-    (tmp_path / "heldout.csv").write_text("id\n" + "".join(f"{one}\n" for one in ids[:HELD_OUT]))
+    (folder / "heldout.csv").write_text("id\n" + "".join(f"{one}\n" for one in ids[:HELD_OUT]))
     return functools.partial(
-        plain,
+        counts,
         model_def="weighed.custom_model",
-        validation_data=tmp_path / "heldout.csv",
+        validation_data=folder / "heldout.csv",
         evaluation_steps=20,
         use_async=False,
         grads_to_wait=4,
         num_minibatches_per_task=3,
         num_workers=3,
         threads_per_worker=1,
-        output=tmp_path / "weighed.npz",
-        audit=tmp_path / "audit",
+        output=folder / "weighed.npz",
+        audit=folder / "audit",
     )
 
+
+@pytest.fixture
+def begin(plain: Start, ids: np.ndarray, tmp_path: Path) -> Start:
+    """Start such jobs of the test."""
+    return weighing(plain, ids, tmp_path)
+
+
+COOLING = {"model_def": "cooling.custom_model", "num_epochs": EPOCHS + 1}
+"""Settings of a job with callbacks, of which one ends it before its last epoch."""
 
 Found = tuple[dict[int, str], dict[str, Any], dict[str, np.ndarray]]
 """What a job evaluated, its last metrics, and what it has made."""
@@ -72,18 +80,24 @@ def check(result: Result, tmp_path: Path, *, complete: bool = True) -> Found:
     return evaluations(result), summary["metrics"], made
 
 
-def undisturbed_run(begin: Start, tmp_path: Path, *, complete: bool = True) -> Found:
+def undisturbed_run(folder: Path, *, complete: bool = True, **settings: object) -> Found:
     """Return what one worker makes of a job when nothing happens to it."""
-    (tmp_path / "go").touch()
-    found = check(begin(num_workers=1, num_ps_pods=1).wait(), tmp_path, complete=complete)
-    (tmp_path / "go").unlink()
-    return found
+    (folder / "go").touch()
+    with starting(folder) as start:
+        begin = weighing(counting(start, folder), write_ids(folder), folder)
+        return check(begin(num_workers=1, num_ps_pods=1, **settings).wait(), folder, complete=complete)
 
 
-@pytest.fixture
-def undisturbed(begin: Start, tmp_path: Path) -> Found:
-    """Return what one worker makes when nothing happens to it."""
-    return undisturbed_run(begin, tmp_path)
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What a job makes."""
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))
+
+
+@pytest.fixture(scope="module")
+def cooled(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    """What a job with callbacks makes."""
+    return undisturbed_run(tmp_path_factory.mktemp("cooled"), complete=False, **COOLING)
 
 
 def same(one: Any, other: Any) -> None:
@@ -143,35 +157,34 @@ def test_losses_during_evaluations_change_no_bit(begin: Start, tmp_path: Path, u
 
 
 def test_callbacks_pass_barriers_alike_whatever_is_lost_and_end_the_job_at_one(
-    begin: Start, tmp_path: Path
+    begin: Start, tmp_path: Path, cooled: Found
 ) -> None:
-    begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
-    plain = undisturbed_run(begin, tmp_path, complete=False)
+    begin = functools.partial(begin, **COOLING)
     job = begin(num_ps_pods=2)
     lose_one_of_each(job)
     (tmp_path / "go").touch()
     result = job.wait()
-    same(check(result, tmp_path, complete=False), plain)
+    same(check(result, tmp_path, complete=False), cooled)
     assert "Enough asked for the end of training after step 66" in result.err
     assert result.summary["members"]["lost"] >= 2
 
 
-def test_a_roll_back_rebuilds_what_callbacks_knew_before_it(begin: Start, tmp_path: Path) -> None:
-    begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
-    plain = undisturbed_run(begin, tmp_path, complete=False)
+def test_a_roll_back_rebuilds_what_callbacks_knew_before_it(
+    begin: Start, tmp_path: Path, cooled: Found
+) -> None:
+    begin = functools.partial(begin, **COOLING)
     job = begin(num_ps_pods=2, ps_replicas=1, checkpoint_steps=24)
     during(job, 60, lambda status: kill(status, "ps"))
     (tmp_path / "go").touch()
     result = job.wait()
-    same(check(result, tmp_path, complete=False), plain)
+    same(check(result, tmp_path, complete=False), cooled)
     assert result.summary["roll_backs"] == 1
 
 
 def test_the_best_barrier_is_kept_and_a_job_continues_from_it_with_what_callbacks_knew(
-    begin: Start, tmp_path: Path
+    begin: Start, tmp_path: Path, cooled: Found
 ) -> None:
-    begin = functools.partial(begin, model_def="cooling.custom_model", num_epochs=EPOCHS + 1)
-    plain = undisturbed_run(begin, tmp_path, complete=False)
+    begin = functools.partial(begin, **COOLING)
     directory = tmp_path / "checkpoints"
     (tmp_path / "go").touch()
     job = begin(
@@ -195,7 +208,7 @@ def test_the_best_barrier_is_kept_and_a_job_continues_from_it_with_what_callback
         begin(num_ps_pods=1, checkpoint_dir_for_init=folder, audit=tmp_path / "second").wait().succeeded()
     )
     same((evaluations(result), result.summary["metrics"], dict(np.load(tmp_path / "weighed.npz"))), (
-        {step: said for step, said in plain[0].items() if step > 21}, *plain[1:],
+        {step: said for step, said in cooled[0].items() if step > 21}, *cooled[1:],
     ))  # fmt: skip
     assert "Enough asked for the end of training after step 66" in result.err
     wrong = begin(num_ps_pods=1, checkpoint_dir=tmp_path / "others", checkpoint_best="accuracy:max").wait()

@@ -6,6 +6,7 @@ import functools
 import importlib.util
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from elasticdl.data.plan.shard import Shard
 from elasticdl.data.plan.tasks import TaskOrder
 from elasticdl.data.plan.waves import Waves
 
-from .conftest import Job, Start
+from .conftest import Job, Start, counting, starting, write_ids
 from .test_checkpoints import kill_all, saved, weights
 from .test_faults import ZOO, at_step, kill, seen, training
 from .test_ps import at, holding, master_of, processes
@@ -32,21 +33,52 @@ RECORDS, EPOCHS, TASK, MINIBATCH, WAVE = 2000, 2, 48, 16, 4
 STEPS = 2 * 33  # of an epoch's 42 tasks, 10 waves of 4 and one of 2, of 3 steps each
 
 
-@pytest.fixture
-def begin(plain_keras: Start, tmp_path: Path) -> Start:
-    """Start jobs of which every step depends on those before."""
+SETTINGS: dict[str, object] = {
+    "use_async": False,
+    "grads_to_wait": WAVE,
+    "minibatch_size": MINIBATCH,
+    "num_minibatches_per_task": TASK // MINIBATCH,
+    "threads_per_worker": 1,
+}
+"""Of jobs of which every step depends on those before."""
+
+
+def drawing(counts: Start, folder: Path) -> Start:
+    """Start such jobs in a folder, of chunks of a tenth of a second."""
     return functools.partial(
-        plain_keras,
+        counts,
+        **SETTINGS,
+        model_def="tallied.drawn",
+        optimizer="adam",
+        environment={"GO": str(folder / "go"), "PACE": "0.1"},
+        output=folder / "tallied.npz",
+        audit=folder / "audit",
+    )
+
+
+def learning(counts: Start, folder: Path) -> Start:
+    """Start such jobs in a folder, with a Keras model."""
+    return functools.partial(
+        counts,
+        **SETTINGS,
+        model_def="counted.custom_model",
         loss="squared",
         optimizer="adagrad",
-        use_async=False,
-        grads_to_wait=WAVE,
-        minibatch_size=MINIBATCH,
-        num_minibatches_per_task=TASK // MINIBATCH,
-        threads_per_worker=1,
-        output=tmp_path / "counted.keras",
-        audit=tmp_path / "audit",
+        output=folder / "counted.keras",
+        audit=folder / "audit",
     )
+
+
+@pytest.fixture
+def begin(plain: Start, tmp_path: Path) -> Start:
+    """Start such jobs of the test."""
+    return drawing(plain, tmp_path)
+
+
+@pytest.fixture
+def begin_keras(plain: Start, tmp_path: Path) -> Start:
+    """Start such jobs of the test, with a Keras model."""
+    return learning(plain, tmp_path)
 
 
 def order() -> TaskOrder:
@@ -97,8 +129,9 @@ def check(job: Job, tmp_path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     report = audit(tmp_path / "audit")
     assert report.complete
     assert report.records == report.trained == RECORDS * EPOCHS
-    made = weights(tmp_path / "counted.keras")
-    (tmp_path / "counted.keras").unlink()
+    (output,) = (path for path in map(tmp_path.joinpath, ("tallied.npz", "counted.keras")) if path.exists())
+    made = weights(output)
+    output.unlink()
     (tmp_path / "go").unlink()
     for line in (tmp_path / "audit").iterdir():
         line.unlink()
@@ -113,17 +146,24 @@ def recovered(job: Job, member: str) -> None:
     pytest.fail("the job ended before it told of the recovery")
 
 
-@pytest.fixture
-def undisturbed(begin: Start, tmp_path: Path) -> list[np.ndarray]:
-    """Return what the job makes when nothing happens to it."""
-    if not _MADE:
-        (tmp_path / "go").touch()
-        _MADE.extend(check(begin(num_workers=1), tmp_path)[1])
-    return _MADE
+def undisturbed_run(folder: Path, jobs: Callable[[Start, Path], Start]) -> list[np.ndarray]:
+    """Return what a job makes when nothing happens to it."""
+    write_ids(folder)
+    (folder / "go").touch()
+    with starting(folder) as start:
+        return check(jobs(counting(start, folder), folder)(num_workers=1), folder)[1]
 
 
-_MADE: list[np.ndarray] = []
-"""Made once for all tests."""
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
+    """What the job makes when nothing happens to it."""
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), drawing)
+
+
+@pytest.fixture(scope="module")
+def undisturbed_keras(tmp_path_factory: pytest.TempPathFactory) -> list[np.ndarray]:
+    """What the job with a Keras model makes when nothing happens to it."""
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed-keras"), learning)
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
@@ -133,14 +173,14 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> None:
 
 @pytest.mark.usefixtures("go")
 def test_steps_are_those_of_keras_however_many_workers_compute_them(
-    begin: Start, tmp_path: Path, ids: np.ndarray, undisturbed: list[np.ndarray]
+    begin_keras: Start, tmp_path: Path, ids: np.ndarray, undisturbed_keras: list[np.ndarray]
 ) -> None:
     expected = by_keras(ids, STEPS)
     (tmp_path / "go").touch()
-    _, made = check(begin(num_workers=3), tmp_path)
+    _, made = check(begin_keras(num_workers=3), tmp_path)
     for mine, theirs in zip(made, expected, strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-6)
-    same(made, undisturbed)
+    same(made, undisturbed_keras)
 
 
 def test_losses_change_no_bit(begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]) -> None:
@@ -199,7 +239,7 @@ def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_o
     assert order().wave_of(manifest.low).start == manifest.low
     for servers in (1, 3):
         (tmp_path / "go").touch()
-        records, output = tmp_path / f"audit-{servers}", tmp_path / f"{servers}.keras"
+        records, output = tmp_path / f"audit-{servers}", tmp_path / f"{servers}.npz"
         job = begin(checkpoint_dir_for_init=folder, num_ps_pods=servers, output=output, audit=records)
         summary = job.wait().succeeded().summary
         assert (summary["steps"], summary["roll_backs"]) == (STEPS, 0)
@@ -209,9 +249,9 @@ def test_a_checkpoint_is_of_a_step_and_the_job_goes_on_from_it_with_any_number_o
 
 @pytest.mark.usefixtures("go")
 def test_a_stopped_job_s_model_is_that_of_its_last_whole_step(
-    begin: Start, tmp_path: Path, ids: np.ndarray
+    begin_keras: Start, tmp_path: Path, ids: np.ndarray
 ) -> None:
-    job = begin()
+    job = begin_keras()
 
     def stop(status: JobStatus) -> None:
         # What this one has told the master it may not have told every server.
@@ -228,12 +268,12 @@ def test_a_stopped_job_s_model_is_that_of_its_last_whole_step(
 
 
 def test_steps_may_be_others_within_the_tolerance(
-    begin: Start, tmp_path: Path, undisturbed: list[np.ndarray]
+    begin_keras: Start, tmp_path: Path, undisturbed_keras: list[np.ndarray]
 ) -> None:
-    job = begin(sync_version_tolerance=1)
+    job = begin_keras(sync_version_tolerance=1)
     at_step(job, 6, lambda status: kill(training(status)[-1]))
     summary, made = check(job, tmp_path)
     assert summary["members"]["lost"] == 1
     # Nearly the same path, and not the same one.
-    assert any((mine != theirs).any() for mine, theirs in zip(made, undisturbed, strict=True))
-    assert max(abs(mine - theirs).max() for mine, theirs in zip(made, undisturbed, strict=True)) < 0.2
+    assert any((mine != theirs).any() for mine, theirs in zip(made, undisturbed_keras, strict=True))
+    assert max(abs(mine - theirs).max() for mine, theirs in zip(made, undisturbed_keras, strict=True)) < 0.2

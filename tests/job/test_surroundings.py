@@ -31,14 +31,15 @@ def begin(start: Start, iris: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     def starting(tell: dict[str, str], **settings: object) -> Job:
         given = {
-            "model_def": "iris.dnn_iris.custom_model",
+            "model_zoo": HERE / "zoo",
+            "model_def": "flowers.custom_model",
             "training_data": iris / "train",
             "num_workers": 2,
             "num_epochs": 40,
             "minibatch_size": 8,
             "num_minibatches_per_task": 1,
             "audit": tmp_path / "audit",
-            "output": tmp_path / "iris.keras",
+            "output": tmp_path / "iris.npz",
             "witness_seconds": 2,
         }
         environment = {"GO": str(tmp_path / "go"), "PYTHONPATH": str(HERE / "surroundings"), **tell}
@@ -69,8 +70,7 @@ def test_a_clock_that_jumps_decides_nothing(begin: Start, tmp_path: Path) -> Non
     """An hour back, and an hour ahead: nobody is taken for lost who is not, who is lost is replaced, and nothing is trained twice."""
     clock = tmp_path / "clock"
     clock.write_text("0")
-    model = {"model_zoo": HERE / "zoo", "model_def": "paced.custom_model", "output": tmp_path / "iris.npz"}
-    job = begin({"CLOCK": str(clock)}, **model)
+    job = begin({"CLOCK": str(clock)}, model_def="paced.custom_model")
     at_step(job, 10, lambda status: bool(clock.write_text(str(-HOUR))))
     at_step(job, 20, killed(lambda workers: workers[-1]))
     at_step(job, 30, lambda status: bool(clock.write_text(str(HOUR))))
@@ -128,7 +128,7 @@ def test_a_machine_with_ipv6_only(begin: Start, tmp_path: Path, servers: dict[st
 def test_a_slow_network_that_loses_packets(begin: Start, tmp_path: Path, servers: dict[str, int]) -> None:
     """200 ms there and back, and one packet of a hundred is lost: slow, but nobody is taken for dead."""
     slow = [sys.executable, str(HERE / "surroundings" / "slow_network.py"), "0.1", "0.01"]
-    job = begin({"HOST": "127.0.0.1"}, within=["unshare", "--net", *slow], **servers, num_epochs=2)
+    job = begin({"HOST": "127.0.0.1"}, within=["unshare", "--net", *slow], **servers, num_epochs=1)
     result = job.wait().succeeded()
-    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [120] * 2
+    assert [epoch.counted for epoch in audit(tmp_path / "audit").epochs] == [120]
     assert result.summary["members"]["lost"] == 0

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from elasticdl.control.protocol.psmessages import FoundModel
 from elasticdl.control.protocol.view import MemberId
 from elasticdl.master.core import events
@@ -110,25 +108,24 @@ def test_people_see_how_long_a_start_has_lasted() -> None:
     assert explain(145.2, None, 600.0) == ""
 
 
-@pytest.mark.parametrize("fault", ["hang", "hang at once", "never ready"])
-def test_a_worker_that_does_not_get_ready_is_replaced(
-    start: Callable[..., Job], tmp_path: Path, fault: str
-) -> None:
+def test_workers_that_do_not_get_ready_are_replaced(start: Callable[..., Job], tmp_path: Path) -> None:
+    faults = {"worker-1-1": "hang", "worker-2-1": "hang at once", "worker-3-1": "never ready"}
     job = start(
-        num_workers=2,
-        faults={"worker-1-1": fault},
+        num_workers=4,
+        faults=faults,
         heartbeat_seconds=0.2,
         witness_seconds=1.5,
         stall_seconds=6,
         start_seconds=8,
-        step=0.02,
+        step=0.03,
         rows=4000,
     )
-    replaced = job.happened("replaced")
-    assert replaced.worker == "worker-1-1"
-    job.until(lambda job: "worker-1-2" in [event.worker for event in job.of("joined")])
+    job.happened("replaced", 3)
+    assert sorted(event.worker for event in job.of("replaced")) == sorted(faults)
+    for name in ("worker-1-2", "worker-2-2", "worker-3-2"):
+        job.until(lambda job, name=name: name in [event.worker for event in job.of("joined")])
     summary = finished(job, tmp_path)
-    assert summary["members"] == {"joined": 2, "drained": 0, "lost": 0}
+    assert summary["members"] == {"joined": 4, "drained": 0, "lost": 0}
 
 
 def test_a_worker_that_hangs_while_it_waits_for_others_is_replaced(

@@ -54,6 +54,15 @@ class Spoilt(Tallies):
         )
 
 
+class Drawn(Tallies):
+    """Depends on all that was learned before, unlike a count: rows and sum are drawn to 3."""
+
+    def compute(self, values, rows, features, labels, random):
+        found = super().compute(values, rows, features, labels, random)
+        total = len(features) * (values["total"] - np.float32(3))
+        return Computed(found.loss, {"total": total}, {"rows": rows["rows"] - np.float32(3)})
+
+
 class Noted(Tallies):
     """Writes down the sum of all as each chunk finds it, in a file of the worker's own in the directory NOTES."""
 
@@ -68,6 +77,10 @@ def custom_model():
 
 def spoilt():
     return Spoilt()
+
+
+def drawn():
+    return Drawn()
 
 
 def noted():
