@@ -23,7 +23,7 @@ from elasticdl.master.ps.machine import PsMaster
 from elasticdl.master.ps.snapshots import Snapshots
 from elasticdl.master.ps.work import Work
 from elasticdl.worker.ps.evaluation import Evaluation
-from elasticdl.worker.ps.events import PassBarriers
+from elasticdl.worker.ps.events import PassBarrier
 from elasticdl.worker.ps.machine import Flow, PsMember
 from elasticdl.worker.ps.passing import Passing
 from tests.simulation.oracle import Violation
@@ -212,9 +212,9 @@ class PassesTheLastOnly(World):
             self._passing = self.Hasty(self._settings.follows)
 
         class Hasty(Passing):
-            def work(self) -> PassBarriers:
-                work = super().work()
-                return replace(work, barriers=work.barriers[-1:])
+            def work(self) -> tuple[PassBarrier, tuple[StateId, ...]]:
+                work, _ = Passing(self.follows, self.open[-1:]).work()
+                return work, tuple(gate.state for gate in self.open)
 
             @property
             def is_behind(self) -> bool:

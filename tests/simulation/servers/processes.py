@@ -64,7 +64,7 @@ from elasticdl.worker.ps.events import (
     Leaving,
     Log,
     Outcome,
-    PassBarriers,
+    PassBarrier,
     PsEvent,
     Pull,
     PullRows,
@@ -569,7 +569,7 @@ class WorkerProcess(Member):
                 epoch, task, chunk = keys[0]
                 column = world.model.column(world.number_of[epoch, task], chunk)
                 self._take_time(0.001, lambda: self.exchange.fetched(4, 0, self.adapter.batch(column)))
-            case PassBarriers():
+            case PassBarrier():
                 self._take_time(world.delay("compute"), lambda: self.exchange.carry_out(instruction))
             case Compute():
                 world.oracle.computes(self, instruction.chunk)
