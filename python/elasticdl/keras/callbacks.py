@@ -1,7 +1,8 @@
 """Keras callbacks in a group: every member runs them on the same logs, and their history is part of the state.
 
 A callback keeps what it knows in attributes of its own, which nobody can copy; so the logs are kept instead, and a member that heals
-replays them from the beginning. Of batches that callbacks only count (`ModelCheckpoint`) it is their number. The best weights of `EarlyStopping` come with the state (`bestweights.py`).
+replays them from the beginning; of batches that callbacks only count (`ModelCheckpoint`) their number. The best weights of
+`EarlyStopping` come with the state (`bestweights.py`).
 
 One member writes files: `saves.py` has what callbacks save of the model, `writeronly.py` the callbacks that run there alone. The others
 keep what they have not written as long as their state is the one of which it is. A member commits no step before the writer has given its

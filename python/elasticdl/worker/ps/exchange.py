@@ -19,13 +19,13 @@ from elasticdl.worker.contract.ps import Gradients, PsAdapter, PsBatch
 from elasticdl.worker.finite import all_finite
 from elasticdl.worker.ps.events import (
     Asked,
-    Passed,
     Compute,
     Computed,
     Done,
     EndTraining,
     Fetched,
     PassBarrier,
+    Passed,
     Pull,
     PullRows,
     PullVariables,
